@@ -3,12 +3,16 @@
 A log in a group also has a ledger under its own name, with the same entries: a stream that names the log
 without its group, now or years later, finds them. Entries of a group name its logs, so the group's total
 includes what other groups measured of the same logs.
+
+A log may have other names: those of a list and of a file in it, for example. Each entry is in the ledgers of
+all of them, where it names its own log, so whoever reads one of these ledgers reads the others, too. The
+caller decides once what one log is (``config/one_log.py``).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -19,6 +23,8 @@ from stream_app.core.ledger import ACCEPTED, certainly_small, check_measurement,
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.ports import OperatorError, OutsideLedger, Store
 from stream_app.ports.reader import PublicReader
+
+NAMES = "logs:"  # a ledger with the first entry of each stream, which names its log; no source has this name
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +66,7 @@ class SourceLedger:
         outside: a copy of every entry that survives a loss of the store; None: there is none.
         total: what the epochs may cost together; None: no limit.
         configured: the streams whose witnesses could put back lost entries; None: all that there are.
+        others: returns the other names of the log; its argument are names that may be new; None: none.
     """
 
     def __init__(
@@ -70,6 +77,7 @@ class SourceLedger:
         outside: OutsideLedger | None = None,
         total: Total | None = None,
         configured: Collection[str] | None = None,
+        others: Callable[[Iterable[str]], Sequence[str]] | None = None,
     ) -> None:
         self._store = store
         self._accept = accept
@@ -77,6 +85,8 @@ class SourceLedger:
         self._outside = outside
         self._total = total
         self._configured = configured
+        self._find_others = others
+        self._others: Sequence[str] = () if others is None else others(())
 
     @property
     def counts_others(self) -> bool:
@@ -85,7 +95,7 @@ class SourceLedger:
 
     def names(self, source: str) -> tuple[str, ...]:
         """Return the names of all ledgers that get an entry of this source."""
-        return source, *self._logs
+        return source, *self._logs, *self._others
 
     @property
     def begins_in_turn(self) -> bool:
@@ -122,6 +132,12 @@ class SourceLedger:
         await self._check_not_begun(new)
         await self._ask(new)
         reply = await self.reserve_within_total(new)
+        if self._find_others is not None:
+            await self._store.reserve(replace(new, source=NAMES, log=self._own(new.source)))
+            self._others = self._find_others(
+                [one.log or one.source for one in await self._store.ledger(NAMES)]
+            )
+            await self.reserve(new)
         await self._ask(new)  # another worker may have begun in between: the second one is refused
         return reply
 
@@ -133,8 +149,14 @@ class SourceLedger:
         entry = await self._as_known(entry)
         reply = await self._store.reserve(entry, after)
         if reply is not Reply.CONFLICT:
-            await self._write([entry, *(replace(entry, source=log) for log in self._logs)])
+            _, *copies = self.names(entry.source)
+            own = self._own(entry.source)
+            await self._write([entry, *(replace(entry, source=name, log=own) for name in copies)])
         return reply
+
+    def _own(self, source: str) -> str:
+        """Return the name of the log itself."""
+        return self._logs[0] if self._logs else source
 
     async def reserve_within_total(self, entry: LedgerEntry) -> Reply:
         """Write the entry of an epoch that is about to open, unless it would exceed the stream's total.
@@ -197,10 +219,11 @@ class SourceLedger:
 
     async def _everything(self, source: str) -> dict[tuple[str, int, str, int], LedgerEntry]:
         """Return each measurement of a source once, under all its names, and in the ledger outside."""
-        ledgers = await ledgers_of_all_names(self._store, source, self._logs)
+        _, *names = self.names(source)
+        ledgers = await ledgers_of_all_names(self._store, source, names)
         known = {place_of(one): replace(one, source=source) for ledger in ledgers for one in ledger}
         if self._outside is not None:
-            names = {source, *self._logs, *(one.log for one in known.values() if one.log is not None)}
+            names = [source, *names, *(one.log for one in known.values() if one.log is not None)]
             for one in await self._outside.entries():
                 if one.source in names:
                     known.setdefault(place_of(one), replace(one, source=source))
@@ -232,7 +255,7 @@ class SourceLedger:
             await self._outside.append(entries)
 
     async def _ask(self, new: LedgerEntry) -> None:
-        if self._accept == ACCEPTED and not self._logs:
+        if self._accept == ACCEPTED and not self._logs and not self._others:
             ledger = await self._store.ledger(new.source)
             # If all entries together cost little, the earlier ones alone cost little.
             place = place_of(new)
@@ -243,20 +266,42 @@ class SourceLedger:
             check_measurement(before, new, self._accept)
         except ValueError as refusal:
             raise OperatorError(str(refusal)) from None
-        if self._logs:
-            # Measurements from before the log joined the group are part of the group's sum.
+        if self._logs or self._others:
+            # Measurements from before the log joined the group, or got another name, are part of the sum.
             await self._write(before)
 
     async def _before(self, new: LedgerEntry) -> tuple[LedgerEntry, ...]:
         """Return the entries that all ledgers of the source got before the stream's first entry."""
         found: dict[tuple[str, int], LedgerEntry] = {}
-        for ledger in await ledgers_of_all_names(self._store, new.source, self._logs):
+        _, *names = self.names(new.source)
+        for ledger in await ledgers_of_all_names(self._store, new.source, names):
             for entry in ledger:
                 if entry.stream == new.stream:
                     break
-                own = entry if entry.source == new.source else replace(entry, source=new.source)
-                found[entry.stream, entry.epoch] = own
+                if (entry.stream, entry.epoch) not in found:
+                    found[entry.stream, entry.epoch] = _copy(entry, new.source)
         return tuple(found.values())
+
+
+def _copy(entry: LedgerEntry, source: str) -> LedgerEntry:
+    """Return an entry for the ledger of another name of its log."""
+    return entry if entry.source == source else replace(entry, source=source, log=entry.log or entry.source)
+
+
+async def link(store: Store, names: Sequence[str], others: Sequence[str]) -> None:
+    """Copy entries between the ledgers of several names of one log, each only once.
+
+    Args: names, of a source, the log's own name last; others, of the log. Entries that other logs share with
+        these names are not copied further.
+    """
+    own = names[-1]
+    for origin, targets in [(own, others), *((other, names) for other in others)]:
+        entries = [one for one in await store.ledger(origin) if one.log in (None, origin)]
+        for target in targets:
+            known = set(map(place_of, await store.ledger(target)))
+            for entry in entries:
+                if place_of(entry) not in known:
+                    await store.reserve(_copy(entry, target))
 
 
 class _Small:

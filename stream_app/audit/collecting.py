@@ -8,7 +8,7 @@ from dphist.arrays import Int64Array
 from stream_app.audit.stored import Stored
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
-from stream_app.config.source import ledgers_of
+from stream_app.config.source import all_ledgers_of
 from stream_app.core.answers.visible import visible_rows
 from stream_app.core.changes import may_change, strategy_of
 from stream_app.core.records import LedgerEntry, PublicState, WitnessRow
@@ -62,7 +62,7 @@ async def _stored(
     if public is None:
         return None
     strategy = Strategy.from_json(public.strategy)
-    source, *names = ledgers_of(stream, settings.file.parent)
+    source, *names = all_ledgers_of(stream, settings)
     outside = outside_ledger(settings)
     configured = _configured(stream, strategy)
     stored = Stored(

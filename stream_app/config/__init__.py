@@ -1,6 +1,6 @@
 """config: turn a YAML file and a few environment variables into frozen settings, or a one-line error.
 
-May import: dphist, core, ports, PyYAML. Reads the named file and the environment, nothing else.
+May import: dphist, core, ports, sources, PyYAML. Reads the named file, the environment and the files of logs.
 Start at: ``settings.py`` (what can be configured), then ``document.py`` (how errors name their place).
 Must stay true: a key is used or refused, never ignored; an error names the file, line, key and remedy.
 """

@@ -15,6 +15,7 @@ from stream_app.config.boards import read_boards
 from stream_app.config.document import ConfigError, Section, parse_document
 from stream_app.config.ingest import read_ingest
 from stream_app.config.kafka import REGISTRY_CA, read_kafka, read_outputs
+from stream_app.config.one_log import Logs
 from stream_app.config.settings import IngestSettings, KafkaSettings, Settings, SourceSettings, TopicSettings
 from stream_app.config.storage import check_ledgers_node, read_dead_letters, read_ledger, read_redis
 from stream_app.config.streams import read_streams
@@ -100,6 +101,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         kafka=read_kafka(document.section("kafka"), directory, environment),
         outputs=document.take("outputs", read_outputs, ()),
         ledger=read_ledger(document.section("ledger"), directory, (state_dir, redis.embedded)),
+        logs=Logs(directory, ingest.directory),
     )
     document.finish()
     if settings.spools:

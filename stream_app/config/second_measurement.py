@@ -13,12 +13,13 @@ from itertools import chain
 from stream_app.config.document import ConfigError
 from stream_app.config.plans import planned
 from stream_app.config.settings import StreamSettings
-from stream_app.config.source import by_log
+from stream_app.config.source import by_log, log_of, same_logs
 from stream_app.core.generations import key_of, number_of
 from stream_app.core.ledger import (
     ACCEPTED,
     certainly_small,
     check_measurement,
+    composed,
     entry_of,
     next_entry,
     statement,
@@ -83,9 +84,13 @@ def refusals(
         together.setdefault(entry.source, []).append(entry)
     # Asked once a source: with a thousand streams, a question for each of them takes seconds.
     small = {source for source, entries in together.items() if certainly_small(entries)}
+    joined = _joined(streams)
     for stream in new:
         entry = firsts[stream.name]
-        ledger = known[entry.source]
+        ledger: Sequence[LedgerEntry] = known[entry.source]
+        if entry.source in joined:
+            small.discard(entry.source)
+            ledger = composed(entry.source, [ledger, *(known[name] for name in joined[entry.source])])
         try:
             if stream.accept != ACCEPTED or entry.source not in small:
                 check_measurement(ledger, entry, stream.accept, assumed)
@@ -93,7 +98,16 @@ def refusals(
         except ValueError as refusal:
             yield stream.name, f"{stream.privacy_where}: {refusal}"
         else:
-            ledger.append(entry)
+            for name in {entry.source, log_of(stream.source)}:
+                known[name].append(entry)
+
+
+def _joined(streams: Sequence[StreamSettings]) -> dict[str, list[str]]:
+    """Return the other logs that may mean events of a source, if there are any, by the source's name."""
+    same, found = same_logs(streams), defaultdict[str, list[str]](list)
+    for stream in streams:
+        found[stream.declared.source.name] += same.get(log_of(stream.source), ())
+    return {source: logs for source, logs in found.items() if logs}
 
 
 def _check_total(stream: StreamSettings, ledger: Sequence[LedgerEntry], first: LedgerEntry) -> None:

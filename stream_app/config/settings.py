@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from stream_app.config.one_log import Logs
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.alerts.targets import Webhook
 from stream_app.core.boards import Annotation, Board
@@ -286,6 +287,7 @@ class Settings:
         streams: by name, in the order of the file.
         boards: pages of panels, in the order of the file.
         ended: generations of these streams that have ended, which a worker runs no more.
+        logs: which names of logs may mean the same events, once the ledger's names are known.
     """
 
     file: Path
@@ -304,6 +306,7 @@ class Settings:
     ingest: IngestSettings | None = None
     boards: tuple[Board, ...] = ()
     ended: frozenset[str] = frozenset()
+    logs: Logs = field(default_factory=Logs)
 
     @property
     def spools(self) -> Mapping[str, Path]:

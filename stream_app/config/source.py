@@ -10,7 +10,8 @@ from typing import Literal
 from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.kafka import read_topic, topic_identity
-from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings, TopicSettings
+from stream_app.config.one_log import of_spool, related, says_csv
+from stream_app.config.settings import DAY_US, Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.core.declaration import Log, LogFormat, Replay
 
 _OF_JSON = (".ndjson", ".jsonl", ".json", ".log", ".txt")
@@ -75,16 +76,12 @@ def format_of(file: Path) -> Literal["ndjson", "csv"] | None:
     ['csv', 'csv', 'csv', 'ndjson', 'ndjson']
     """
     name = file.name.lower()
-    if _says_csv(name.rstrip("*")):
+    if says_csv(name):
         return "csv"
     if not name.endswith("*") or name.rstrip("*").removesuffix(".gz").endswith(_OF_JSON):
         return "ndjson"
-    said = {_says_csv(found.name.lower()) for found in file.parent.glob(file.name)}
+    said = {says_csv(found.name.lower()) for found in file.parent.glob(file.name)}
     return None if len(said) > 1 else "csv" if True in said else "ndjson"
-
-
-def _says_csv(name: str) -> bool:
-    return name.removesuffix(".gz").endswith(".csv")
 
 
 def file_identity(file: Path, directory: Path) -> str:
@@ -115,15 +112,43 @@ def ledgers_of(stream: StreamSettings, directory: Path) -> tuple[str, ...]:
     return (name,) if name == own else (name, own)
 
 
-def by_source(streams: Sequence[StreamSettings]) -> dict[str, list[StreamSettings]]:
-    """Return the streams grouped by the name of their source: those whose costs one ledger adds up.
+def all_ledgers_of(stream: StreamSettings, settings: Settings) -> tuple[str, ...]:
+    """Return ``ledgers_of`` a stream, then the other names under which its log may have been measured."""
+    names = ledgers_of(stream, settings.file.parent)
+    return *names, *settings.logs.others(names[-1])
 
-    All streams of a log name the same source, or the configuration is refused.
+
+def same_logs(streams: Sequence[StreamSettings]) -> dict[str, tuple[str, ...]]:
+    """Return which logs of these streams may mean the same events, by ``log_of``; see ``one_log``."""
+    places = dict[str, Path]()
+    for stream in streams:
+        if isinstance(source := stream.source, SourceSettings):
+            places[log_of(source)] = source.file if source.keep_us is None else of_spool(source.file)
+    return related(places)
+
+
+def by_source(streams: Sequence[StreamSettings]) -> dict[str, list[StreamSettings]]:
+    """Return the streams whose costs one ledger adds up, by the name of each source.
+
+    They name one source, or their logs may mean the same events. All streams of a log name the same source:
+    the configuration is refused otherwise.
     """
     groups: dict[str, list[StreamSettings]] = {}
+    same = same_logs(streams)
     for stream in streams:
-        groups.setdefault(stream.declared.source.name, []).append(stream)
-    return groups
+        log = log_of(stream.source)
+        names = (f"source {stream.declared.source.name}", log, *same.get(log, ()))
+        known = {id(groups[name]): groups[name] for name in names if name in groups}
+        first, *more = known.values() or [[]]
+        for other in more:
+            first += other
+            groups |= {name: first for name, group in groups.items() if group is other}
+        first.append(stream)
+        groups |= dict.fromkeys(names, first)
+    order = {stream.name: number for number, stream in enumerate(streams)}
+    for group in {id(group): group for group in groups.values()}.values():
+        group.sort(key=lambda stream: order[stream.name])
+    return {stream.declared.source.name: groups[log_of(stream.source)] for stream in streams}
 
 
 def by_log(streams: Sequence[StreamSettings]) -> list[list[StreamSettings]]:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from stream_app.core.arrival import ArrivalChange
+from stream_app.core.history import read_strategy
 from stream_app.core.kinds.tree import Tree
 from stream_app.core.records import EpochRecord, StreamState
 from stream_app.core.strategy import Strategy, canonical_json
@@ -95,6 +96,12 @@ def may_announce(running: Strategy, state: StreamState, bin: int, now_us: int) -
     The bin before the last one that may have a cut is still open, so that a slow call is in time, too.
     """
     return running.declared.time.closing_over(state.change).last_due_bin(now_us) < bin - 3
+
+
+def source_of(text: bytes) -> str:
+    """Return the name of a stream's source. Args: text, as the store keeps it, of a history, too."""
+    source: str = json.loads(read_strategies(read_strategy(text)[0])[-1])["source"]
+    return source
 
 
 def strategies_text(texts: Sequence[bytes]) -> bytes:

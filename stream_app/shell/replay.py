@@ -179,7 +179,8 @@ def replay_settings(
     # The ledger is in the state directory, so a file's name is relative to it, not to the working directory.
     log = structs.replace(stream.declared.source, name=file_identity(file, Path(state)))
     declared = structs.replace(stream.declared, source=log)
-    return replace(settings, streams=(replace(stream, declared=declared),))
+    logs = replace(settings.logs, directory=Path(state))
+    return replace(settings, streams=(replace(stream, declared=declared),), logs=logs)
 
 
 def _read(option: str, text: str, parse: Callable[[str], int]) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError
@@ -25,7 +25,9 @@ from stream_app.sources.copies import (
     first_records,
     is_a_copy,
 )
-from stream_app.sources.lines import LineFile
+
+if TYPE_CHECKING:
+    from stream_app.sources.lines import LineFile
 
 FIRST_BYTES = COMPARED_BYTES  # behind a header, that identify a file
 _NUMBERED = re.compile(r"\d+([-_.]\d+)*", re.ASCII)
@@ -45,8 +47,17 @@ def is_list(path: Path) -> bool:
 def files_of(pattern: Path) -> dict[str, Path]:
     """Return the existing files of a list in order: each file by its name without ``.gz``.
 
-    A plain file is preferred to its compressed copy, which may still be written.
     Raises: OSError if the directory cannot be read; OperatorError if two names lead to one file.
+    """
+    files = listed(pattern)
+    check_links(files.values())
+    return files
+
+
+def listed(pattern: Path) -> dict[str, Path]:
+    """Return what ``files_of`` does, with all names of a file. Raises: OSError.
+
+    A plain file is preferred to its compressed copy, which may still be written.
     """
     wanted = pattern.name.removesuffix(GZIP)
     found: dict[str, Path] = {}
@@ -55,9 +66,7 @@ def files_of(pattern: Path) -> dict[str, Path]:
             name = entry.name.removesuffix(GZIP)
             if fnmatchcase(name, wanted) and entry.is_file() and (name not in found or name == entry.name):
                 found[name] = pattern.parent / entry.name
-    files = dict(sorted(found.items()))
-    check_links(files.values())
-    return files
+    return dict(sorted(found.items()))
 
 
 def in_order(pattern: Path, names: Iterable[str], known: Sequence[str] = ()) -> list[str]:

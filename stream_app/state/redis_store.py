@@ -41,7 +41,7 @@ from stream_app.state.greeting import Expected
 from stream_app.state.keys import CLOCK_MARK, NOISE_KEY, STORED_FORMAT, StreamKeys, ledger_key, workers_key
 from stream_app.state.round_trips import Argument, RoundTrips
 from stream_app.state.row_values import rows_with_values
-from stream_app.state.seen_ledgers import SeenLedgers
+from stream_app.state.seen_ledgers import SeenLedgers, sources
 from stream_app.stored_format import ANNOUNCES, CHANGES, ENDS, NEWEST, check_format
 
 _BINS_PER_READ = 1_000
@@ -105,6 +105,9 @@ class RedisStore(Store):
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         return await self._ledgers.read(source)
+
+    async def sources(self) -> list[str]:
+        return await sources(self._redis)
 
     async def load(self, stream: str) -> StreamState | None:
         keys = StreamKeys(stream)

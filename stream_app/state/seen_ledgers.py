@@ -9,13 +9,22 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from stream_app.core.changes import source_of
 from stream_app.core.ledger import entry_from_json
 from stream_app.core.records import LedgerEntry
 from stream_app.shared_answer import SharedAnswer
 from stream_app.state import codec
 from stream_app.state.connection import batch, transaction
-from stream_app.state.keys import ledger_key
+from stream_app.state.keys import STREAM_NAMES, StreamKeys, ledger_key
 from stream_app.state.round_trips import RoundTrips
+
+
+async def sources(redis: RoundTrips) -> list[str]:
+    """Return the names of the sources of all streams, as ``Store.sources`` says."""
+    [names] = await batch(redis, [("SMEMBERS", STREAM_NAMES)])
+    asked = [("GET", StreamKeys(name.decode()).strategy) for name in sorted(names)]
+    texts = await batch(redis, asked) if asked else []
+    return list(dict.fromkeys(source_of(text) for text in texts if text is not None))
 
 
 class _Seen(NamedTuple):

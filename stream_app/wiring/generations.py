@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.settings import OutputSettings
-from stream_app.config.source import ledgers_of
+from stream_app.config.source import all_ledgers_of
 from stream_app.core.declaration import Declaration
 from stream_app.core.generations import base_of, number_of, topic_of
 from stream_app.core.instants import format_instant
@@ -27,6 +27,7 @@ from stream_app.loops.generations import Generations, Next, Witnessed, generatio
 from stream_app.ports import Clock, OperatorError, OutsideLedger, Store
 from stream_app.stored_format import GENERATIONS, mark_directory
 from stream_app.together import each_to_its_end
+from stream_app.wiring.known_logs import with_known_logs
 from stream_app.wiring.witnessed import Witnesses, notes_text
 
 _LONGEST_SLEEP_S = 60.0  # the clock may be set meanwhile
@@ -200,7 +201,7 @@ class Turned:
             await asyncio.sleep(_LONGEST_SLEEP_S)
             begun = set[str]()
             with suppress(OSError):
-                for source in dict.fromkeys(_sources(running.streams, running.file.parent)):
+                for source in dict.fromkeys(_sources(running)):
                     for name in {entry.stream for entry in await store.ledger(source)}:
                         is_later = number_of(name) > newest.get(base_of(name), number_of(name))
                         if is_later and await store.load(name) is not None:  # its settings are known
@@ -229,16 +230,17 @@ async def with_generations(
         that a worker keeps; elsewhere, streams that another worker took to a generation since this process
         started: they go on as stored. Raises: OperatorError, as ``generations_of``; OSError.
     """
+    settings = await with_known_logs(settings, store, outside)
     asked = witnessed or Witnesses(settings, topics=False)
     notes = await asyncio.to_thread(_notes, settings.state_dir, {one.name for one in settings.streams})
     kept = () if outside is None else await outside.entries()
-    sources = dict.fromkeys(_sources(settings.streams, settings.file.parent))
+    sources = dict.fromkeys(_sources(settings))
     # By the streams that they are about: with a thousand streams, each would look at the entries of all.
     ledgers = {source: _by_stream([*await store.ledger(source), *kept], source) for source in sources}
 
     def entries(stream: StreamSettings) -> list[LedgerEntry]:
         about = (stream.name, stream.declared.successor_of)
-        names = ledgers_of(stream, settings.file.parent)
+        names = all_ledgers_of(stream, settings)
         return [entry for name in names for one in about if one for entry in ledgers[name].get(one, ())]
 
     looks = (
@@ -262,8 +264,8 @@ def _by_stream(entries: Iterable[LedgerEntry], source: str) -> dict[str, list[Le
     return found
 
 
-def _sources(streams: Iterable[StreamSettings], directory: Path) -> Iterable[str]:
-    return (name for stream in streams for name in ledgers_of(stream, directory))
+def _sources(settings: Settings) -> Iterable[str]:
+    return (name for stream in settings.streams for name in all_ledgers_of(stream, settings))
 
 
 def _streams(found: Iterable[Generations], beginning: Sequence[Next]) -> list[StreamSettings]:

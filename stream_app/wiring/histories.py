@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dphist.arrays import Int64Array
 from stream_app.config import Settings
-from stream_app.config.source import ledgers_of
+from stream_app.config.source import all_ledgers_of
 from stream_app.core.answers.visible import visible_rows
 from stream_app.core.changes import with_strategy
 from stream_app.core.exports import Export, ExportedStream, read_export
@@ -29,6 +29,7 @@ from stream_app.state.history import Histories
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_reading
+from stream_app.wiring.known_logs import with_known_logs
 from stream_app.wiring.redis_server import looked_at, redis_server
 from stream_app.wiring.storage import no_worker, noise_keys, outside_ledger, store_of, time_to_store
 
@@ -149,7 +150,8 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
             await store.check_format()
             now_us = await time_to_store(settings, store)
             await _check_free(store, export)
-            _check_totals(settings, export.ledger)
+            known = await with_known_logs(settings, store, outside, [one.source for one in export.ledger])
+            _check_totals(known, export.ledger)
             await _enter(store, outside, export.ledger)
             for one in export.streams:
                 await _put(Histories(store), one, steps[one.strategy.stream], now_us)
@@ -219,7 +221,7 @@ def _check_totals(settings: Settings, entries: Iterable[LedgerEntry]) -> None:
     if settings.ledger is not None or not limited:
         return
     configured = {stream.name for stream in settings.streams}
-    names = {one.name: ledgers_of(one, settings.file.parent) for one in limited}
+    names = {one.name: all_ledgers_of(one, settings) for one in limited}
     for entry in entries:
         for stream, ledgers in names.items():
             if entry.source in ledgers and entry.stream not in configured:
@@ -284,6 +286,7 @@ async def _retire(settings: Settings, name: str, store: RedisStore, reader: Redi
             settings, streams=tuple(one for one in settings.streams if one.name != base_of(name))
         )
         measured = await _ledger(reader, [Strategy.from_json(state.strategy).source])
+        others = await with_known_logs(others, store, outside_ledger(settings))
         _check_totals(others, [entry for entry in measured if entry.stream == name])
     now_us = await time_to_store(settings, store)
     if not all(await store.hold([name], secrets.token_hex(8), _LEASE_MS)):

@@ -13,11 +13,12 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import check_measurements, refusals
-from stream_app.config.source import by_log, ledgers_of
+from stream_app.config.source import all_ledgers_of, by_log
 from stream_app.core.changes import by_hash
 from stream_app.core.generations import base_of, key_of, number_of
 from stream_app.core.ledger import lost_measurement
@@ -34,7 +35,7 @@ from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.waiting import KAFKA, OWN_START, REDIS
 from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Store, Witness
 from stream_app.sinks.witness_file import first_witnessed, witnessed_rows
-from stream_app.source_ledger import SourceLedger, lost, measured, put_back
+from stream_app.source_ledger import lost, measured, put_back
 from stream_app.together import each_to_its_end
 from stream_app.wiring.event_logs import (
     check_begun_file,
@@ -44,20 +45,13 @@ from stream_app.wiring.event_logs import (
     note_of,
 )
 from stream_app.wiring.generations import Turned, with_generations
+from stream_app.wiring.known_logs import ledger_of, link_known, with_known_logs
 from stream_app.wiring.storage import noise_keys, open_witnesses, outside_ledger, refused_topics
 from stream_app.wiring.witnessed import Unwritten, Witnesses
 
 log = logging.getLogger(__name__)
 
 SET_LEDGER = "Set ledger in the configuration, so that a start notices such a loss."
-
-
-def ledger_of(
-    stream: StreamSettings, settings: Settings, store: Store, outside: OutsideLedger | None
-) -> SourceLedger:
-    """Return the ledger of a stream's source."""
-    _, *logs = ledgers_of(stream, settings.file.parent)
-    return SourceLedger(store, stream.accept, logs, outside, stream.total, settings.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +112,17 @@ async def check_measured_before(
     A stream that the ledger or a witness knows began earlier, and its operator was asked then.
     Raises: OperatorError.
     """
+    settings = await with_known_logs(settings, store, outside)
+    await link_known(settings, store)
     names = [stream.name for stream in settings.streams]
     epochs = await each_to_its_end(*(_open_epoch(store, name) for name in names))
     opened = {name: epoch for name, epoch in zip(names, epochs, strict=True) if epoch is not None}
-    sources = dict.fromkeys(
-        name for stream in settings.streams for name in ledgers_of(stream, settings.file.parent)
-    )
+    ledgers_by_stream = {one.name: all_ledgers_of(one, settings) for one in settings.streams}
+    sources = dict.fromkeys(chain.from_iterable(ledgers_by_stream.values()))
     if outside is not None:
         kept = await outside.entries()
         for source in sources:
             await compare(store, outside, source, [entry for entry in kept if entry.source == source])
-    ledgers_by_stream = {one.name: ledgers_of(one, settings.file.parent) for one in settings.streams}
     lacking = await with_lost_entries(store, witnesses, ledgers_by_stream)
     begun, unknown = set[str](), list[str]()
     stored = {source: await store.ledger(source) for source in sources}
@@ -201,8 +195,8 @@ async def known_measurements(
     """Return every measurement of each stream's source, by the source's name."""
     logs: dict[str, list[str]] = defaultdict(list)
     for stream in streams:
-        identity, *own = ledgers_of(stream, settings.file.parent)
-        logs[identity] += own
+        identity, *names = all_ledgers_of(stream, settings)
+        logs[identity] += names
     return {source: await measured(store, source, names) for source, names in logs.items()}
 
 

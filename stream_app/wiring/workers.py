@@ -38,13 +38,14 @@ from stream_app.stored_format import ENTRIES, FIRST
 from stream_app.together import Loop, each_to_its_end, until_all_end, until_one_ends
 from stream_app.wiring.event_logs import check_files, check_told_apart, named_by, open_source
 from stream_app.wiring.garbage import exempt_live_objects, freed_memory_returned
+from stream_app.wiring.known_logs import ledger_of
 from stream_app.wiring.letters import in_both, letters_topic
 from stream_app.wiring.operator_endpoint import client_certificates, operator_endpoint
 from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.preparing import Preparing
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
-from stream_app.wiring.starting import CheckedStart, checked_start, ledger_of
+from stream_app.wiring.starting import CheckedStart, checked_start
 from stream_app.wiring.storage import close_client, own_directory, store_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.changes import read_strategies
+from stream_app.core.changes import read_strategies, source_of
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import (
     Apply,
@@ -112,6 +112,9 @@ class MemoryStore(Store):
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         return tuple(self._ledgers.get(source, ()))
+
+    async def sources(self) -> list[str]:
+        return list(dict.fromkeys(source_of(state.strategy) for state in self._streams.values()))
 
     async def load(self, stream: str) -> StreamState | None:
         state = self._streams.get(stream)

@@ -1,0 +1,130 @@
+"""What one log is, decided once, by what is read: two names of logs may mean the same events.
+
+They do if a file can have both names: their patterns match a common name, with or without ``.gz``; a spool is
+a list of files; two names lead to one file now; one has a copy of a file of the other now.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import combinations, product
+from pathlib import Path
+
+from stream_app.core.patterns import can_match_alike
+from stream_app.sources.copies import GZIP, first_records, is_copy
+from stream_app.sources.file_list import is_list, listed
+from stream_app.spool import RECORDS
+
+_FILE, _SPOOL = "file:", "http:"
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """The names of logs that a ledger may have, and which of them may mean the same events.
+
+    Args:
+        directory: of the configuration; names of files are relative to it.
+        spools: where events over HTTP are stored.
+        names: all names of logs that were compared.
+        same: by the name of a log, the other names that may mean its events.
+    """
+
+    directory: Path = Path()
+    spools: Path = Path("spool")
+    names: frozenset[str] = frozenset()
+    same: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def among(self, names: Iterable[str]) -> Logs:
+        """Return the same with all relations between these names."""
+        places = {name: path for name in sorted(names) if (path := self._path_of(name)) is not None}
+        return replace(self, names=frozenset(names), same=related(places))
+
+    def others(self, name: str, new: Iterable[str] = ()) -> tuple[str, ...]:
+        """Return the other names under which a log may have been measured.
+
+        Args: new, names that may have come since the names were compared.
+        """
+        known = self if self.names.issuperset(new) else self.among({name, *self.names, *new})
+        return known.same.get(name, ())
+
+    def _path_of(self, name: str) -> Path | None:
+        if name.startswith(_FILE):
+            return self.directory.resolve() / name.removeprefix(_FILE)
+        if name.startswith(_SPOOL):
+            return of_spool(self.spools / name.removeprefix(_SPOOL))
+        return None
+
+
+def of_spool(directory: Path) -> Path:
+    """Return a spool as the list of files that it is."""
+    return directory / f"*{RECORDS}"
+
+
+def says_csv(name: str) -> bool:
+    """Return whether a name in lower case says that a file, or each file of a list, is CSV."""
+    return name.rstrip("*").removesuffix(GZIP).endswith(".csv")
+
+
+def related(places: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
+    """Return which logs may have common events: by the name of each, the others. Args: places, by name.
+
+    Cost: looks at every file of these logs if there are several logs, and reads its first bytes.
+    """
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    if len(places) > 1:
+        for one, other in (*_by_name(places), *_by_content(places)):
+            if one != other:
+                found[one][other] = found[other][one] = None
+    return {name: tuple(others) for name, others in found.items()}
+
+
+def _by_name(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
+    """Yield the logs of which one file can have both names."""
+    plain: dict[Hashable, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, path in places.items():
+        pattern = path.name.removesuffix(GZIP)
+        plain[_identity(path.parent)][pattern if is_list(path) else glob.escape(pattern)].append(name)
+    for patterns in plain.values():
+        for names in patterns.values():
+            yield from combinations(names, 2)
+        for one in filter(glob.has_magic, patterns):
+            for other in patterns:
+                if one != other and can_match_alike(one, other):
+                    yield from product(patterns[one], patterns[other])
+
+
+def _by_content(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
+    """Yield the logs that have one file, or a file and its copy, at this moment."""
+    by_file: dict[Hashable, str] = {}
+    by_line: dict[bytes, list[tuple[str, bytes]]] = defaultdict(list)
+    for name, path in places.items():
+        for file in _files(path):
+            first = by_file.setdefault(_identity(file), name)
+            yield first, name
+            if first is not name or not (records := first_records(file, says_csv(file.name.lower()))):
+                continue
+            alike = by_line[records.partition(b"\n")[0]]
+            for other, known in alike:
+                if other != name and is_copy(known, records, finished=True):
+                    yield other, name
+            if (name, records) not in alike:
+                alike.append((name, records))
+
+
+def _files(path: Path) -> Iterable[Path]:
+    with suppress(OSError):
+        return listed(path).values() if is_list(path) else [path] if path.is_file() else []
+    return []
+
+
+def _identity(path: Path) -> Hashable:
+    """Return what two paths of one file or directory have in common."""
+    try:
+        found = path.stat()
+    except OSError:
+        return str(path)
+    return found.st_dev, found.st_ino

@@ -1,0 +1,56 @@
+"""The names of logs that were ever measured, and which of them may mean the events of a configured log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.config.source import ledgers_of
+from stream_app.ports import OutsideLedger, Store
+from stream_app.source_ledger import NAMES, SourceLedger, link
+
+
+async def with_known_logs(
+    settings: Settings, store: Store, outside: OutsideLedger | None = None, more: Iterable[str] = ()
+) -> Settings:
+    """Return settings that know under which other names the configured logs may have been measured.
+
+    Args: more, further names. Cost: as ``one_log.related``. Raises: OSError, as the store.
+    """
+    own = {ledgers_of(stream, settings.file.parent)[-1] for stream in settings.streams if _is_file(stream)}
+    if not own:
+        return settings
+    entries = [] if outside is None else list(await outside.entries())
+    sources = await store.sources()
+    for source in (NAMES, *(source for source in sources if ":" not in source)):  # a group names its logs
+        entries += await store.ledger(source)
+    names = dict.fromkeys([*own, *more, *sources, *(entry.log or entry.source for entry in entries)])
+    return replace(settings, logs=await asyncio.to_thread(settings.logs.among, names))
+
+
+def ledger_of(
+    stream: StreamSettings, settings: Settings, store: Store, outside: OutsideLedger | None
+) -> SourceLedger:
+    """Return the ledger of a stream's source."""
+    _, *logs = names = ledgers_of(stream, settings.file.parent)
+    others = partial(settings.logs.others, names[-1]) if _is_file(stream) else None
+    return SourceLedger(store, stream.accept, logs, outside, stream.total, settings.names, others)
+
+
+async def link_known(settings: Settings, store: Store) -> None:
+    """Let each ledger of streams that have begun hold what was measured under other names of their logs.
+
+    Earlier builds knew a log by one name only, and another configuration may have measured it since.
+    """
+    for stream in settings.streams:
+        source, *logs = ledgers_of(stream, settings.file.parent)
+        others = settings.logs.others([source, *logs][-1])
+        if others and any(entry.stream == stream.name for entry in await store.ledger(source)):
+            await link(store, [source, *logs], others)
+
+
+def _is_file(stream: StreamSettings) -> bool:
+    return isinstance(stream.source, SourceSettings)
