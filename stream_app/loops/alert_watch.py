@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.2
 LONGEST_PAUSE_S = 5.0
+PUT_BACK_US = 300_000_000  # in which workers put back what a restored store lacks
 RELEASES_A_STEP = 256  # decided between two writes; after a crash, at most these are decided again
 
 
@@ -69,6 +70,8 @@ class AlertWatcher:
         self._states: dict[str, State] = {}
         self._decided: dict[str, int] = {}  # by generation: the last release that was evaluated
         self._at: dict[str, str] = {}  # by stream: the generation that its rules read now
+        # By stream: the last release that was seen, and since when no restore was noticed.
+        self._steady: dict[str, tuple[int, int]] = {}
         self._loaded = False
         self._known = KnownEpochs()
         self._learned: set[str] = set()  # the streams of which this look has read which epochs there are
@@ -237,11 +240,25 @@ class AlertWatcher:
         view, seq = self._views.get(stream), self._decided.get(stream)
         if view is not None and seq is not None and view.released_until_us is not None:
             moment = Moment(stream, seq, view.released_until_us, own_clock_us(), view.private)
-            if watch_silence(self._rules[base_of(stream)], self._states, moment).transitions:
+            rules = self._of_silence(stream, moment)
+            if watch_silence(rules, self._states, moment).transitions:
                 view.statement = await self._stated(view)  # the source may cost more since its last release
                 moment = replace(moment, private=view.private)
-                outcome = watch_silence(self._rules[base_of(stream)], self._states, moment)
-                await self._commit(stream, seq, seq, outcome)
+                await self._commit(stream, seq, seq, watch_silence(rules, self._states, moment))
+
+    def _of_silence(self, stream: str, moment: Moment) -> list[Rule]:
+        """Return the no_data rules that can be decided now.
+
+        After a start, and after a restore, the newest releases may be missing until a worker has put them
+        back. A rule waits for them as long as its own length, but not for longer than ``PUT_BACK_US``.
+        """
+        seen, since_us = self._steady.get(stream, (moment.seq, moment.now_us))
+        if moment.seq < seen:
+            since_us = moment.now_us
+        self._steady[stream] = moment.seq, since_us
+        lengths = ((rule, rule.condition.window_us) for rule in self._rules[base_of(stream)])
+        waited_us = moment.now_us - since_us
+        return [rule for rule, us in lengths if us is not None and waited_us >= min(us, PUT_BACK_US)]
 
     async def _commit(self, stream: str, before: int | None, seq: int, outcome: Outcome) -> None:
         """Store the decisions. Raises: ConnectionError if another watcher stored others first."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from aiokafka import ConsumerRecord
 
 log = logging.getLogger(__name__)
 
 Own = TypeVar("Own")
-Record = ConsumerRecord[bytes, bytes]
+Record: TypeAlias = "ConsumerRecord[bytes, bytes]"
 
 
 class NotOwn(Exception):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.records import PublicState
+from stream_app.loops import alert_watch
 from stream_app.loops.alert_delivery import send_waiting
-from stream_app.loops.alert_watch import AlertWatcher
+from stream_app.loops.alert_watch import AlertWatcher, _state_at
 from stream_app.ports.alerts import NotDelivered
+from stream_app.ports.reader import PublicReader
 from stream_app.sinks.alert_targets import webhook_body
 from stream_app.sinks.alert_topic import cloud_event
 from tests.models.memory import MemoryStore
@@ -143,6 +147,73 @@ def test_a_changed_rule_ends_its_old_alert() -> None:
         assert await told_by(store) == [("busy", "firing", 1), ("busy", "resolved", 1)]
 
     asyncio.run(run())
+
+
+MINUTE_US = 60_000_000
+
+
+class Restored:
+    """A reader whose store was set back to an earlier release, until a worker puts the later ones back."""
+
+    def __init__(self, reader: PublicReader) -> None:
+        self._reader = reader
+        self.shown: int | None = None  # the last release in the store; None: all
+
+    async def public_state(self, stream: str) -> PublicState | None:
+        """Return what the store shows now."""
+        state = await self._reader.public_state(stream)
+        return state if state is None or self.shown is None else _state_at(state, self.shown)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+
+@pytest.mark.parametrize(
+    ("length", "waits_us"),
+    [("2m", 2 * MINUTE_US), ("1h", 5 * MINUTE_US), ("10h", 5 * MINUTE_US)],
+)
+@pytest.mark.parametrize("restarts", [True, False], ids=["the watcher restarts", "the watcher goes on"])
+@pytest.mark.parametrize("put_back", [True, False], ids=["rows are put back", "no worker runs"])
+def test_no_data_waits_for_rows_that_are_put_back_after_a_restore(
+    monkeypatch: pytest.MonkeyPatch, length: str, waits_us: int, restarts: bool, put_back: bool
+) -> None:
+    now_us = [0]
+    monkeypatch.setattr(alert_watch, "own_clock_us", lambda: now_us[0])
+
+    async def run() -> list[tuple[str, str, int]]:
+        stream, before = Published(MemoryStore(), epsilon=EXACT), MemoryAlertStore()
+        await stream.open()
+        restored, silent = Restored(stream.store.reader()), [rule("silent", f"no_data(departures, {length})")]
+        reader = cast(PublicReader, restored)
+        watcher = AlertWatcher(silent, reader, before)
+        await stream.close([1] * 2)
+        at_us = (stream.first_bin + 2) * HOUR_US
+        now_us[0] = at_us
+        await watcher.look()
+        backup = copy.deepcopy(before)
+        await stream.close([1] * 20)
+        at_us = now_us[0] = (stream.first_bin + 22) * HOUR_US
+        await watcher.look()
+        assert await told_by(before) == []
+        # Redis is restored, with the alerts' own keys.
+        restored.shown = 2
+        if restarts:
+            watcher = AlertWatcher(silent, reader, backup)
+        else:
+            watcher._store, watcher._loaded = backup, False
+        for step_us in (0, MINUTE_US, waits_us - 1):
+            now_us[0] = at_us + step_us
+            await watcher.look()
+        if put_back:
+            restored.shown = None
+            now_us[0] = at_us + waits_us - 1
+            await watcher.look()
+        now_us[0] = at_us + waits_us
+        await watcher.look()
+        return await told_by(backup)
+
+    found = asyncio.run(run())
+    assert found == ([] if put_back else [("silent", "firing", 2)])
 
 
 class Flaky:
