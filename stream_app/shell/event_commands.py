@@ -150,8 +150,8 @@ def produce(
     """
     if (as_live is None) != (options["time_field"] is None):
         raise click.UsageError("--as-live and --time-field need one another; write both or neither")
-    from stream_app.shell.produce import Production
     from stream_app.shell.produce import produce as send
+    from stream_app.shell.produced import Production
 
     cluster = None if config is None else _cluster_that_has(load(config), topic)
     servers = bootstrap_servers or (BROKER if cluster is None else cluster.bootstrap_servers)

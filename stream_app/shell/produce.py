@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import csv
-import json
-import math
 import os
 import time
-from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import click
 from kafka import KafkaAdminClient, KafkaProducer, codec
@@ -24,63 +19,21 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from stream_app.config.source import format_of
-from stream_app.config.values import format_duration
-from stream_app.core.instants import format_instant
-from stream_app.core.json_objects import is_object
-from stream_app.kafka_cluster import Cluster, reach
+from stream_app.kafka_cluster import reach
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
-from stream_app.sources.copies import GZIP
-from stream_app.sources.decode import csv_names, csv_values
-from stream_app.sources.finished_files import decompressed
-from stream_app.sources.shapes import why_no_lines
-from stream_app.sources.starts import has_objects, lines_in, start_of, why_no_header
-from stream_app.sources.times import TimeFormat, times_us
+from stream_app.shell.produced import (
+    LATE_ENOUGH_S,
+    LiveTimes,
+    Production,
+    event_check,
+    key_reader,
+    lines_of,
+    opened,
+)
 
-_TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EVENT = {False: "a JSON object", True: "a line of CSV with a value for each column"}
 _SHOW_EVERY_S = 0.1
-_LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate
-
-
-@dataclass(frozen=True, slots=True)
-class Production:
-    """A file to send, the topic, and how to send it.
-
-    Args:
-        key: the field whose value becomes the record's key, with dots for nested objects; None for no key.
-        rate: largest number of records per second; None for as fast as the broker takes them.
-        limit: the largest number of lines to send; None for all.
-        compression: "gzip", or another that kafka-python has a package for; None: uncompressed.
-        partitions: create the topic with this many partitions first; None if it exists.
-        as_live: pace in log seconds per second; each event's time becomes the time at which it is sent.
-        time_field, time_format: where an event's time is, and how it is written.
-        security: authentication settings, with librdkafka's names. SECRET.
-    """
-
-    file: Path
-    topic: str
-    bootstrap_servers: str
-    key: str | None = None
-    rate: float | None = None
-    limit: int | None = None
-    compression: str | None = None
-    partitions: int | None = None
-    as_live: float | None = None
-    time_field: str | None = None
-    time_format: TimeFormat = "iso8601"
-    security: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def cluster(self) -> Cluster:
-        """The cluster of the topic."""
-        return Cluster(self.bootstrap_servers, self.security)
-
-    @property
-    def is_csv(self) -> bool:
-        """Whether the file is CSV, by its name; otherwise it is NDJSON."""
-        return format_of(self.file) == "csv"
 
 
 @dataclass(slots=True)
@@ -113,12 +66,12 @@ def produce(what: Production, console: Console | None = None) -> Tally:
     console = console or Console()
     tally, began_s = Tally(), time.monotonic()
     behind = Behind(partial(click.echo, err=True))
-    with _opened(what) as content, _one_line(what):
+    with opened(what) as content, _one_line(what):
         _find_topic(what)
         producer = _producer(what)
         try:
             with suppress(KeyboardInterrupt), _bar(what, content, console, tally) as show:
-                _send(what, _lines(what, content), producer, tally, behind, show)
+                _send(what, lines_of(what, content), producer, tally, behind, show)
         finally:
             producer.flush()
             producer.close()
@@ -143,54 +96,6 @@ def produce(what: Production, console: Console | None = None) -> Tally:
     return tally
 
 
-def _opened(what: Production) -> IO[bytes]:
-    """Return the content of the file, decompressed.
-
-    Raises: OperatorError if it cannot be read, or its first lines show that nothing of it can be counted.
-    """
-    try:
-        if not what.file.is_file():
-            how = "is no file" if what.file.exists() else "does not exist"
-            raise OperatorError(f"produce: {what.file} {how}; name a file with one event per line")
-        if what.limit != 0 and (why := _why_no_events(what)):
-            raise OperatorError(f"produce: {what.file}: {why}")
-        return decompressed(what.file) if what.file.suffix == GZIP else what.file.open("rb")
-    except OSError as failure:
-        raise OperatorError(f"produce: {what.file}: cannot be read: {failure.strerror}") from None
-
-
-def _why_no_events(what: Production) -> str | None:
-    start = start_of(what.file)
-    if why := why_no_lines(start):
-        return why
-    if not (lines := lines_in(start)):
-        return None  # the first line is long
-    if not what.is_csv:
-        return (
-            None
-            if has_objects(lines)
-            else (
-                "none of its first lines is a JSON object; write one object per line (CSV has a name in .csv)"
-            )
-        )
-    if why := why_no_header(lines[0]):
-        return why
-    return None if len(lines) > 1 else "it has a header line and no event; there is nothing to send"
-
-
-def _event_check(what: Production) -> Callable[[bytes], bool]:
-    """Return a function that tells whether a record can be decoded."""
-    if not what.is_csv:
-        return is_object
-    width = len(_header(what))
-    return lambda record: len(csv_values(record) or ()) == width
-
-
-def _header(what: Production) -> list[str]:
-    """Return the names of the columns of a CSV file."""
-    return csv_names(next(iter(lines_in(start_of(what.file))), b""))
-
-
 def _send(
     what: Production,
     lines: Iterator[bytes],
@@ -201,7 +106,7 @@ def _send(
 ) -> None:
     pace, read = _pace(what.rate, behind), 0
     moved = LiveTimes(what, behind=behind) if what.as_live is not None else None
-    key_of, is_event = key_reader(what), _event_check(what)
+    key_of, is_event = key_reader(what), event_check(what)
     for line in islice(lines, what.limit):
         read += len(line)
         record = line.rstrip(b"\r\n")
@@ -221,124 +126,6 @@ def _send(
         show(read)
 
 
-class LiveTimes:
-    """Moves the times of past events to now: the first is sent at once, the others at the given pace.
-
-    ``move`` waits until an event's moved time has come. An event that follows a later one in the file is sent
-    at once with its own, earlier time, so it stays late.
-
-    Args: wall_s, the clock in seconds since 1970; sleep, the function that waits; behind, which is notified
-        of how late the newest event so far is sent.
-    """
-
-    def __init__(
-        self,
-        what: Production,
-        wall_s: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
-        behind: Behind | None = None,
-    ) -> None:
-        if what.as_live is None or what.time_field is None:
-            raise OperatorError(
-                "produce: --as-live needs --time-field, the field that holds the event's time"
-            )
-        if what.is_csv:
-            raise OperatorError("produce: --as-live rewrites events of JSON; send CSV as it is")
-        self._what = what
-        self._pace = what.as_live
-        self._path = what.time_field.split(".")
-        self._wall_s = wall_s
-        self._sleep = sleep
-        self._behind = behind
-        self._newest_s = -math.inf
-        self._first: tuple[int, float] | None = None
-
-    def move(self, record: bytes) -> bytes:
-        """Wait for the event's moved time, then return the event with that time."""
-        event = _parsed(record)
-        within, last = _holder(event, self._path), self._path[-1]
-        then_us = None if within is None else self._read(within[last])
-        if within is None or then_us is None:
-            return record  # sent unchanged; the service refuses it as it would refuse the original
-        now_s = self._wall_s()
-        self._first = self._first or (then_us, now_s)
-        first_us, began_s = self._first
-        at_s = began_s + (then_us - first_us) / 1e6 / self._pace
-        if at_s >= self._newest_s:  # an earlier event is late by itself, not because of the pace
-            self._newest_s = at_s
-            if self._behind is not None:
-                pace = format_duration(round(self._pace * 1e6))
-                self._behind.by(now_s - at_s, f"--as-live {pace}/s")
-        if at_s - now_s > _LATE_ENOUGH_S:
-            self._sleep(at_s - now_s)
-        within[last] = self._written(at_s)
-        return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
-
-    def _read(self, value: Any) -> int | None:
-        kinds = (str,) if self._what.time_format == "iso8601" else (int, float)
-        if type(value) not in kinds:
-            return None
-        times, good = times_us([value], self._what.time_format)
-        return int(times[0]) if good[0] else None
-
-    def _written(self, at_s: float) -> str | int:
-        if self._what.time_format == "iso8601":
-            return format_instant(round(at_s * 1000) * 1000)
-        return int(at_s * _TICKS_A_SECOND[self._what.time_format])
-
-
-def _parsed(record: bytes) -> Any:
-    try:
-        return json.loads(record)
-    except (ValueError, RecursionError):  # nested too deeply
-        return None
-
-
-def _holder(event: Any, path: list[str]) -> dict[str, Any] | None:
-    """Return the nested object that holds the last part of a path, or None."""
-    for part in path[:-1]:
-        event = event.get(part) if isinstance(event, dict) else None
-    return event if isinstance(event, dict) and path[-1] in event else None
-
-
-def key_reader(what: Production) -> Callable[[bytes], bytes | None]:
-    """Return a function that reads a record's key; None for a record without one."""
-    if what.key is None:
-        return lambda _record: None
-    if what.is_csv:
-        header = _header(what)
-        if what.key not in header:
-            raise OperatorError(f"produce: --key {what.key}: {what.file} has no such column")
-        column = header.index(what.key)
-        return lambda record: _csv_field(record, column)
-    path = what.key.split(".")
-    return lambda record: _json_field(record, path)
-
-
-def _csv_field(record: bytes, column: int) -> bytes | None:
-    try:
-        fields = next(csv.reader([record.decode(errors="replace")]), [])
-    except csv.Error:  # a field longer than the reader takes
-        return None
-    return fields[column].encode() if column < len(fields) else None
-
-
-def _json_field(record: bytes, path: list[str]) -> bytes | None:
-    within = _holder(_parsed(record), path)
-    value = None if within is None else within[path[-1]]
-    if value is None:
-        return None
-    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
-
-
-def _lines(what: Production, content: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines that hold events, without the header of a CSV file."""
-    first = next((line for line in content if line.strip()), b"")
-    if not what.is_csv:
-        yield first.removeprefix(BOM_UTF8)  # the mark is the file's, not the event's
-    yield from content
-
-
 def _pace(rate: float | None, behind: Behind) -> Callable[[], None]:
     """Return a function that waits before each record, so that at most ``rate`` are sent per second."""
     if rate is None:
@@ -349,7 +136,7 @@ def _pace(rate: float | None, behind: Behind) -> Callable[[], None]:
         nonlocal sent
         ahead_s = began_s + sent / rate - time.monotonic()
         behind.by(-ahead_s, f"--rate {rate:g}")
-        if ahead_s > _LATE_ENOUGH_S:
+        if ahead_s > LATE_ENOUGH_S:
             time.sleep(ahead_s)
         sent += 1
 

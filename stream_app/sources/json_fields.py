@@ -37,13 +37,13 @@ def nested_value(record: Any, path: str) -> Any:
         return Reason.NULL
     if not path:
         return record
-    for name, rest in _names(path) if isinstance(record, dict) else ():
+    for name, rest in names_of(path) if isinstance(record, dict) else ():
         if name in record:
             return nested_value(record[name], rest)
     return _MISSING
 
 
-def _names(path: str) -> Iterator[tuple[str, str]]:
+def names_of(path: str) -> Iterator[tuple[str, str]]:
     """Yield the names with which a path may begin, the longest first, each with the rest of the path."""
     yield path, ""
     end = len(path)
@@ -66,7 +66,7 @@ def _struct(paths: tuple[tuple[str, Any], ...]) -> tuple[type[msgspec.Struct], d
     """Return the struct of these paths, and their places. Args: paths, with the value of an absent field."""
     below: dict[str, dict[str, Any]] = {}
     for path, absent in paths:
-        for name, rest in _names(path):
+        for name, rest in names_of(path):
             below.setdefault(name, {})[rest] = absent
     members: list[tuple[str, Any, Any]] = []
     within: dict[tuple[str, str], tuple[str, Any]] = {}  # by name and rest
@@ -85,7 +85,7 @@ def _struct(paths: tuple[tuple[str, Any], ...]) -> tuple[type[msgspec.Struct], d
         members.append((attribute, typed, msgspec.field(name=name, **missing)))
         within |= {(name, rest): (attribute, places[rest]) for rest in inside}
     struct = msgspec.defstruct("Record", members, gc=False, frozen=True, kw_only=True)
-    return struct, {path: tuple(within[name] for name in _names(path)) for path, _ in paths}
+    return struct, {path: tuple(within[name] for name in names_of(path)) for path, _ in paths}
 
 
 def _column_getter(place: _Place, absent: Any) -> Column:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -21,7 +22,8 @@ from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
 from stream_app.shell.options import live_pace
-from stream_app.shell.produce import LiveTimes, Production, _lines, _pace, key_reader, produce
+from stream_app.shell.produce import _pace, produce
+from stream_app.shell.produced import LiveTimes, Production, key_reader, lines_of
 
 LINES = [
     '{"at":"2013-01-01T05:15:00Z","who":{"id":"ada"}}',
@@ -102,7 +104,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path: Path) -> Non
     file = tmp_path / "e.ndjson"
     file.write_text("{}\n{}\n", encoding="utf-8-sig")
     with file.open("rb") as content:
-        assert list(_lines(Production(file, "t", ""), content)) == [b"{}\n", b"{}\n"]
+        assert list(lines_of(Production(file, "t", ""), content)) == [b"{}\n", b"{}\n"]
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ EVENTS = b'{"at":1}\n{"at":2}\n'
         ("e.ndjson", EVENTS.decode().encode("utf-16"), "not UTF-8 but UTF-16; write it as UTF-8, for"),
         ("e.csv", "at,k\n1,a\n".encode("utf-16-le"), "not UTF-8 but UTF-16; write it as UTF-8, for"),
         ("e.ndjson", b'[{"at":1},\n{"at":2}\n]\n', "one JSON array; write one object per line, for"),
-        ("e.json", b'{\n "at": 1\n}\n', "none of its first lines is a JSON object; write one object per"),
+        ("e.json", b'{\n "at": 1\n}\n', "none of its first lines is a JSON object; write one per line"),
         ("e.ndjson", b'{"at":1}\r{"at":2}\r', "its lines end with CR alone; write LF"),
         ("e.ndjson", gzip.compress(EVENTS), "a file of gzip has a name that ends in .gz"),
         ("e.ndjson.gz", EVENTS, "cannot be decompressed"),
@@ -147,6 +149,36 @@ def test_a_file_of_which_nothing_could_count_is_refused_before_a_broker_is_asked
         produce(Production(tmp_path / name, "t", "127.0.0.1:1"))
     assert f"{tmp_path / name}: " in str(told.value)
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"key": "user.id"}, "none of its first events has the field user.id; correct --key"),
+        (
+            {"as_live": 1.0, "time_field": "when"},
+            "none of its first events has a time in when that is read as",
+        ),
+        ({"as_live": 1.0, "time_field": "at"}, "read as iso8601; correct --time-field or --time-format"),
+        ({"as_live": 1.0, "time_field": "at", "time_format": "ns"}, ""),
+        ({"key": "in.x"}, ""),
+        ({"key": "at"}, ""),
+    ],
+)
+def test_options_that_fit_no_event_are_refused(tmp_path: Path, option: dict[str, Any], said: str) -> None:
+    (tmp_path / "e.ndjson").write_text('{"at": 1772323200, "in.x": ""}\n' * 3)
+    with pytest.raises(OperatorError, match=said or "starts a broker"):
+        produce(Production(tmp_path / "e.ndjson", "t", "127.0.0.1:1", **option))
+
+
+def test_times_in_texts_and_flat_names_are_moved(tmp_path: Path) -> None:
+    past = Production(
+        tmp_path / "e.ndjson", "t", "", as_live=2.0, time_field="event.at", time_format="ms", key="event.at"
+    )
+    lines, wall = moved(past, ['{"event.at":"1000"}', '{"event.at":"5000","event":{"at":1}}'])
+    assert [json.loads(line)["event.at"] for line in lines] == ["1700000000000", "1700000002000"]
+    assert wall.waits == [pytest.approx(2.0)]
+    assert key_reader(past)(b'{"event":{"at":7}}') == b"7"
 
 
 def test_a_directory_or_a_pipe_is_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,247 @@
+"""What ``stream-app produce`` sends: the events of a file, checked, and with their times moved if asked."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import time
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from stream_app.config.source import format_of
+from stream_app.config.values import format_duration
+from stream_app.core.instants import format_instant
+from stream_app.core.json_objects import is_object
+from stream_app.kafka_cluster import Cluster
+from stream_app.ports import OperatorError
+from stream_app.shell.behind import Behind
+from stream_app.sources.copies import GZIP
+from stream_app.sources.decode import csv_names, csv_values
+from stream_app.sources.finished_files import decompressed
+from stream_app.sources.json_fields import names_of
+from stream_app.sources.shapes import why_no_lines
+from stream_app.sources.starts import has_objects, lines_in, start_of, why_no_header
+from stream_app.sources.times import TimeFormat, times_us
+
+LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate
+_TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    """A file to send, the topic, and how to send it.
+
+    Args:
+        key: the field whose value becomes the record's key, with dots for nested objects; None for no key.
+        rate: largest number of records per second; None for as fast as the broker takes them.
+        limit: the largest number of lines to send; None for all.
+        compression: "gzip", or another that kafka-python has a package for; None: uncompressed.
+        partitions: create the topic with this many partitions first; None if it exists.
+        as_live: pace in log seconds per second; each event's time becomes the time at which it is sent.
+        time_field, time_format: where an event's time is, and how it is written.
+        security: authentication settings, with librdkafka's names. SECRET.
+    """
+
+    file: Path
+    topic: str
+    bootstrap_servers: str
+    key: str | None = None
+    rate: float | None = None
+    limit: int | None = None
+    compression: str | None = None
+    partitions: int | None = None
+    as_live: float | None = None
+    time_field: str | None = None
+    time_format: TimeFormat = "iso8601"
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster of the topic."""
+        return Cluster(self.bootstrap_servers, self.security)
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether the file is CSV, by its name; otherwise it is NDJSON."""
+        return format_of(self.file) == "csv"
+
+
+def opened(what: Production) -> IO[bytes]:
+    """Return the content of the file, decompressed.
+
+    Raises: OperatorError if it cannot be read, or its first lines show that nothing of it can be counted.
+    """
+    try:
+        if not what.file.is_file():
+            how = "is no file" if what.file.exists() else "does not exist"
+            raise OperatorError(f"produce: {what.file} {how}; name a file with one event per line")
+        if what.limit != 0 and (why := _why_no_events(what)):
+            raise OperatorError(f"produce: {what.file}: {why}")
+        return decompressed(what.file) if what.file.suffix == GZIP else what.file.open("rb")
+    except OSError as failure:
+        raise OperatorError(f"produce: {what.file}: cannot be read: {failure.strerror}") from None
+
+
+def _why_no_events(what: Production) -> str | None:
+    start = start_of(what.file)
+    if why := why_no_lines(start):
+        return why
+    if not (lines := lines_in(start)):
+        return None  # the first line is long
+    if not what.is_csv:
+        if not has_objects(lines):
+            return "none of its first lines is a JSON object; write one per line (CSV has a name in .csv)"
+        return _why_not_as_asked(what, lines)
+    if why := why_no_header(lines[0]):
+        return why
+    return None if len(lines) > 1 else "it has a header line and no event; there is nothing to send"
+
+
+def _why_not_as_asked(what: Production, lines: Sequence[bytes]) -> str | None:
+    """Return why options do not fit the first events of a file of JSON lines."""
+    if what.key is not None and all(key is None for key in map(key_reader(what), lines)):
+        return f"none of its first events has the field {what.key}; correct --key"
+    if what.as_live is not None and not any(map(LiveTimes(what).has_time, lines)):
+        how = f"has a time in {what.time_field} that is read as {what.time_format}"
+        return f"none of its first events {how}; correct --time-field or --time-format"
+    return None
+
+
+def event_check(what: Production) -> Callable[[bytes], bool]:
+    """Return a function that tells whether a record can be decoded."""
+    if not what.is_csv:
+        return is_object
+    width = len(_header(what))
+    return lambda record: len(csv_values(record) or ()) == width
+
+
+def _header(what: Production) -> list[str]:
+    """Return the names of the columns of a CSV file."""
+    return csv_names(next(iter(lines_in(start_of(what.file))), b""))
+
+
+class LiveTimes:
+    """Moves the times of past events to now: the first is sent at once, the others at the given pace.
+
+    ``move`` waits until an event's moved time has come. An event that follows a later one in the file is sent
+    at once with its own, earlier time, so it stays late.
+
+    Args: wall_s, the clock in seconds since 1970; sleep, the function that waits; behind, which is notified
+        of how late the newest event so far is sent.
+    """
+
+    def __init__(
+        self,
+        what: Production,
+        wall_s: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        behind: Behind | None = None,
+    ) -> None:
+        if what.as_live is None or what.time_field is None:
+            raise OperatorError(
+                "produce: --as-live needs --time-field, the field that holds the event's time"
+            )
+        if what.is_csv:
+            raise OperatorError("produce: --as-live rewrites events of JSON; send CSV as it is")
+        self._what = what
+        self._pace = what.as_live
+        self._path = what.time_field
+        self._wall_s = wall_s
+        self._sleep = sleep
+        self._behind = behind
+        self._newest_s = -math.inf
+        self._first: tuple[int, float] | None = None
+
+    def move(self, record: bytes) -> bytes:
+        """Wait for the event's moved time, then return the event with that time."""
+        event = _parsed(record)
+        found = _holder(event, self._path)
+        then_us = None if found is None else self._read(found[0][found[1]])
+        if found is None or then_us is None:
+            return record  # sent unchanged; the service refuses it as it would refuse the original
+        now_s = self._wall_s()
+        self._first = self._first or (then_us, now_s)
+        first_us, began_s = self._first
+        at_s = began_s + (then_us - first_us) / 1e6 / self._pace
+        if at_s >= self._newest_s:  # an earlier event is late by itself, not because of the pace
+            self._newest_s = at_s
+            if self._behind is not None:
+                pace = format_duration(round(self._pace * 1e6))
+                self._behind.by(now_s - at_s, f"--as-live {pace}/s")
+        if at_s - now_s > LATE_ENOUGH_S:
+            self._sleep(at_s - now_s)
+        within, name = found
+        written = self._written(at_s)
+        within[name] = str(written) if isinstance(within[name], str) else written
+        return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def has_time(self, record: bytes) -> bool:
+        """Return whether an event has a time that can be moved."""
+        found = _holder(_parsed(record), self._path)
+        return found is not None and self._read(found[0][found[1]]) is not None
+
+    def _read(self, value: Any) -> int | None:
+        times, good = times_us([value], self._what.time_format)
+        return int(times[0]) if good[0] else None
+
+    def _written(self, at_s: float) -> str | int:
+        if self._what.time_format == "iso8601":
+            return format_instant(round(at_s * 1000) * 1000)
+        return int(at_s * _TICKS_A_SECOND[self._what.time_format])
+
+
+def _parsed(record: bytes) -> Any:
+    try:
+        return json.loads(record)
+    except (ValueError, RecursionError):  # nested too deeply
+        return None
+
+
+def _holder(event: Any, path: str) -> tuple[dict[str, Any], str] | None:
+    """Return the object that holds the value at a path, and the value's name there; None without one."""
+    for name, rest in names_of(path) if isinstance(event, dict) else ():
+        if name in event:
+            return _holder(event[name], rest) if rest else (event, name)
+    return None
+
+
+def key_reader(what: Production) -> Callable[[bytes], bytes | None]:
+    """Return a function that reads a record's key; None for a record without one."""
+    if what.key is None:
+        return lambda _record: None
+    if what.is_csv:
+        header = _header(what)
+        if what.key not in header:
+            raise OperatorError(f"produce: --key {what.key}: {what.file} has no such column")
+        column = header.index(what.key)
+        return lambda record: _csv_field(record, column)
+    path = what.key
+    return lambda record: _json_field(record, path)
+
+
+def _csv_field(record: bytes, column: int) -> bytes | None:
+    try:
+        fields = next(csv.reader([record.decode(errors="replace")]), [])
+    except csv.Error:  # a field longer than the reader takes
+        return None
+    return fields[column].encode() if column < len(fields) else None
+
+
+def _json_field(record: bytes, path: str) -> bytes | None:
+    found = _holder(_parsed(record), path)
+    value = None if found is None else found[0][found[1]]
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+
+
+def lines_of(what: Production, content: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines that hold events, without the header of a CSV file."""
+    first = next((line for line in content if line.strip()), b"")
+    if not what.is_csv:
+        yield first.removeprefix(BOM_UTF8)  # the mark is the file's, not the event's
+    yield from content
