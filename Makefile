@@ -26,7 +26,7 @@ SOAK_FOLDER ?= state/soak
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units compiled-tests simulate chaos mirror upgrade soak audit demo-page docs docs-serve first-minutes pictures clean
+.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units chosen-tests test-all simulate chaos mirror upgrade soak audit demo-page docs docs-serve first-minutes pictures clean
 .PHONY: bench bench-visible bench-long bench-ingest bench-scale bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
 
 help: ## list the commands
@@ -100,14 +100,19 @@ check-style: $(STAMP)
 check-units: $(STAMP)
 	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile quick -m "not redis and not kafka and not browser and not slow" $(ROOM_TESTS)
 
-test: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## every test, with real services; one of them checks the types
+test: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## all short tests, with real services, and the long ones of what changed; ten minutes; CI runs it
 	$(BIN)/python tests/services.py install
-	@$(MAKE) --no-print-directory -j 2 check-style compiled-tests
-	$(BIN)/pytest -n 4 --dist worksteal --durations 15
+	@$(MAKE) --no-print-directory -j 2 check-types chosen-tests
 
-# Otherwise each of pytest's processes compiles all test modules, at the same time. The run reports what fails.
-compiled-tests: $(STAMP)
-	@$(BIN)/pytest --collect-only >/dev/null 2>&1 || true
+# Types are checked beside the tests and are done long before them, so that the last line is pytest's.
+chosen-tests: $(STAMP)
+	$(BIN)/pytest -p tests.which -n 3 --dist worksteal --durations 15
+
+test-all: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## every test, all schedules and faults: for nights and releases; four hours
+	$(BIN)/python tests/services.py install
+	@$(MAKE) --no-print-directory check-types
+	$(BIN)/pytest -n 4 --dist worksteal --durations 15
+	@$(MAKE) --no-print-directory simulate chaos smoke upgrade mirror
 
 release: $(TOOLS_STAMP) ## wheel, sdist, the image's context, SBOM and checksums of the last commit, in dist/
 	$(BIN)/python deploy/release.py

@@ -314,10 +314,10 @@ def draw_schedule(seed: int) -> Schedule:
 def seeds(quick: int, all: int, always: bool = False) -> list[Any]:
     """Return seeds as test parameters.
 
-    The first few run in every check, two fifths of all in ``make test``, and all in ``make simulate``.
+    The first few run in ``make check`` and ``make test``, and all in ``make simulate``.
     Args: always, to run all in ``make test`` as well.
     """
-    most = all if always or os.environ.get("EVERY_SEED") else max(quick, 2 * all // 5)
+    most = all if always or os.environ.get("EVERY_SEED") else quick
     return [pytest.param(seed, marks=() if seed < quick else pytest.mark.slow) for seed in range(most)]
 
 

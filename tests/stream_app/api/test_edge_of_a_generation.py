@@ -57,9 +57,8 @@ def test_a_generation_keeps_its_beginning_when_its_first_epoch_leaves(browser: B
 
 
 @pytest.mark.browser
-def test_a_coming_generation_is_announced(browser: Browser) -> None:
-    behind = Backstage()
-    try:
+def test_a_coming_generation_is_announced(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    with announcing_at_once(monkeypatch) as behind:
         behind.stream([40] * 5)  # half of the bins before the edge
         following(behind)
         address = behind.start()
@@ -70,5 +69,3 @@ def test_a_coming_generation_is_announced(browser: Browser) -> None:
             expect(page.locator("#succession")).to_contain_text(f"are counted by departures@2. {SENTENCE}")
             page.goto(f"{address}/streams/departures@2")
             expect(page.locator("#succession")).to_contain_text(SENTENCE)
-    finally:
-        behind.close()
