@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units chosen-tests test-all simulate chaos mirror upgrade soak audit demo-page docs docs-serve first-minutes pictures clean
-.PHONY: bench bench-visible bench-long bench-ingest bench-scale bench-api bench-page bench-alerts bench-accuracy bench-mechanisms
+.PHONY: bench bench-visible bench-long bench-ingest bench-scale bench-api bench-page bench-alerts bench-accuracy bench-mechanisms bench-sqlp
 
 help: ## list the commands
 	@echo "Private live counts over event streams. Needs Python 3.11+; everything else is set up on first use."
@@ -182,6 +182,11 @@ bench-accuracy: $(STAMP) ## error of the running count predicted and measured, a
 
 bench-mechanisms: $(STAMP) ## error and time of every mechanism (DPHIST_DATA: the papers' histograms)
 	$(BIN)/python -m benchmarks mechanisms generated
+
+bench-sqlp: $(STAMP) ## the one published benchmark of private streaming: ten million users, a million keys that nobody listed; 40 minutes
+	$(BIN)/python -m benchmarks.sqlp
+	$(BIN)/python -m benchmarks.sqlp --pure
+	$(BIN)/python -m benchmarks.sqlp --instants 1000 --seeds 3
 
 # MkDocs prints advice about its own future before each build; it is not about these pages.
 export NO_MKDOCS_2_WARNING := 1
