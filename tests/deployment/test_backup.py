@@ -174,7 +174,7 @@ def the_containers_check_it(folder: Path, told: str) -> None:
     [in_pod] = re.findall(
         r"^kubectl exec \S+ -- (stream-app check-backup .*)$", PAGE.read_text(), re.MULTILINE
     )
-    pod = yaml.safe_load((DEPLOY / "kubernetes" / "check-backup.yaml").read_text())
+    pod, _policy = yaml.safe_load_all((DEPLOY / "kubernetes" / "check-backup.yaml").read_text())
     [container] = pod["spec"]["containers"]
     mounted = {volume.split(":")[1] for volume in service["volumes"]} | {"/backup"}
     for words, places in (

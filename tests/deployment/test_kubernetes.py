@@ -22,6 +22,14 @@ CHECK = KUBERNETES / "check-backup.yaml"
 HTTP = yaml.safe_load((REPOSITORY / "deploy" / "stream-app-http.yaml").read_text())
 EVERYTHING: dict[str, Any] = {
     "configuration": {"alerts": {"topic": "clicks.alerts"}},
+    "pods": {
+        "nodeSelector": {"kubernetes.io/arch": "amd64"},
+        "tolerations": [{"key": "counts", "operator": "Exists", "effect": "NoSchedule"}],
+        "priorityClassName": "high",
+        "serviceAccountName": "counts",
+        "podAnnotations": {"team": "a"},
+        "extraEnv": [{"name": "TZ", "value": "UTC"}],
+    },
     "image": {"digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "registry"}]},
     "secrets": {"apiKeys": "readers"},
     "worker": {
@@ -150,10 +158,20 @@ def test_kubernetes_accepts_every_resource_and_no_wrong_property(
 
 
 def test_the_pod_that_checks_a_backup_has_what_a_worker_has_and_no_more(rendered: dict[str, Path]) -> None:
-    pod = yaml.safe_load(CHECK.read_text())
-    worker = resources(rendered["shipped"])["StatefulSet/private-counts-worker"]["spec"]["template"]
-    spec, of_worker = pod["spec"], worker["spec"]
-    assert pod["metadata"]["labels"] == worker["metadata"]["labels"]
+    pod, policy = resources(CHECK).values()
+    shipped = resources(rendered["shipped"])
+    worker = shipped["StatefulSet/private-counts-worker"]["spec"]["template"]
+    spec, of_worker, labels = pod["spec"], worker["spec"], pod["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"] == labels
+    reached = shipped["NetworkPolicy/private-counts-worker"]["spec"]["egress"]
+    kafka = [rule for rule in reached if {"port": 9092} in rule["ports"]]
+    assert policy["spec"]["egress"][1:] == kafka  # the witness; not Redis, which it loads itself
+    assert policy["spec"]["ingress"] == []
+    # Nothing else selects it: no Service sends it requests, no budget and no scrape counts it as a worker.
+    for one in shipped.values():
+        selector = one.get("spec", {}).get("selector") or one.get("spec", {}).get("podSelector") or {}
+        wanted = selector.get("matchLabels", selector)
+        assert not wanted or wanted.items() - labels.items(), one["metadata"]["name"]
     assert spec["securityContext"] == of_worker["securityContext"]
     assert spec["automountServiceAccountToken"] is False
     (check,), (first,) = spec["containers"], spec["initContainers"]
@@ -164,6 +182,64 @@ def test_the_pod_that_checks_a_backup_has_what_a_worker_has_and_no_more(rendered
     assert mounts[0] == mounts[1] | {"program": "/program", "backup": "/backup"}
     volumes = {one["name"]: one for one in spec["volumes"]}
     assert [volumes[one["name"]] for one in of_worker["volumes"]] == of_worker["volumes"]
+
+
+PLACED = {
+    "nodeSelector": {"kubernetes.io/arch": "amd64"},
+    "tolerations": [{"key": "counts", "operator": "Exists", "effect": "NoSchedule"}],
+    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "priorityClassName": "high",
+    "serviceAccountName": "counts",
+}
+
+
+def test_pods_run_where_and_as_the_values_say(tmp_path: Path) -> None:
+    """What holds for all Pods is said once; a role replaces it, and a map is merged."""
+    (tmp_path / "values.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "pods": {
+                    **PLACED,
+                    "podAnnotations": {"team": "a"},
+                    "extraEnv": [{"name": "A", "value": "1"}],
+                },
+                "api": {
+                    "priorityClassName": "low",
+                    "nodeSelector": {"disk": "ssd"},
+                    "tolerations": [],
+                    "podAnnotations": {"linkerd.io/inject": "enabled"},
+                    "extraEnv": [{"name": "B", "value": "2"}],
+                },
+                "ingest": {"enabled": True, "configuration": HTTP},
+            }
+        )
+    )
+    example = KUBERNETES / "example-values.yaml"
+    text = helm(
+        "template", "private-counts", KUBERNETES / "chart", "-f", example, "-f", tmp_path / "values.yaml"
+    )
+    (tmp_path / "rendered.yaml").write_text(text)
+    found = dict(pods(tmp_path / "rendered.yaml"))
+    own = {
+        "priorityClassName": "low",
+        "nodeSelector": {**PLACED["nodeSelector"], "disk": "ssd"},
+        "tolerations": None,
+    }
+    for role, pod in found.items():
+        wanted = PLACED | own if role == "api" else PLACED
+        assert {name: pod.get(name) for name in PLACED} == wanted
+        assert pod["automountServiceAccountToken"] is False
+        for container in pod["containers"]:
+            names = [one["name"] for one in container["env"]]
+            token = ["STREAM_APP_OPERATOR_TOKEN"] if container["name"] == "ingest" else []
+            assert names == [*token, "B" if role == "api" else "A"]
+    assert set(found) == {"worker", "api", "alerts", "ingest"}
+    for one in resources(tmp_path / "rendered.yaml").values():
+        if one["kind"] in ("StatefulSet", "Deployment"):
+            noted = one["spec"]["template"]["metadata"]["annotations"]
+            assert len(noted.pop("checksum/configuration")) == 64
+            injected = {"linkerd.io/inject": "enabled"} if one["metadata"]["name"].endswith("api") else {}
+            assert noted == {"team": "a"} | injected
 
 
 def test_no_pod_has_rights_that_it_does_not_need(rendered: dict[str, Path]) -> None:
@@ -202,9 +278,8 @@ def test_each_process_gets_its_own_secrets_only(rendered: dict[str, Path]) -> No
     }
     (listener,) = (pod["containers"][0] for role, pod in pods(rendered["everything"]) if role == "ingest")
     assert "envFrom" not in listener
-    assert [one["valueFrom"]["secretKeyRef"]["key"] for one in listener["env"]] == [
-        "STREAM_APP_OPERATOR_TOKEN"
-    ]
+    token, _added = listener["env"]
+    assert token["valueFrom"]["secretKeyRef"]["key"] == "STREAM_APP_OPERATOR_TOKEN"
 
 
 def test_who_reaches_whom(rendered: dict[str, Path]) -> None:

@@ -18,8 +18,20 @@ app.kubernetes.io/component: {{ .role }}
 {{- end -}}
 {{- end }}
 
-{{- /* what holds for every Pod: no root, no token of the cluster */}}
+{{- /* (dict "root" $ "role" "worker"): what an operator wrote for all Pods, and for those of a role */}}
+{{- define "own" -}}
+{{- mergeOverwrite (deepCopy .root.Values.pods) (deepCopy (get .root.Values .role)) | toJson }}
+{{- end }}
+
+{{- /* (dict "root" $ "role" "worker" "configuration" ...): the Pods of a role start anew with a new configuration */}}
+{{- define "annotations" -}}
+{{- $own := (include "own" . | fromJson).podAnnotations }}
+{{- merge (dict "checksum/configuration" (toYaml .configuration | sha256sum)) $own | toJson }}
+{{- end }}
+
+{{- /* (dict "root" $ "role" "worker"): what holds for every Pod: no root, no token of the cluster; and where it runs */}}
 {{- define "pod" -}}
+{{- $own := include "own" . | fromJson -}}
 automountServiceAccountToken: false
 securityContext:
   runAsNonRoot: true
@@ -27,12 +39,17 @@ securityContext:
   runAsGroup: 10001
   fsGroup: 10001
   seccompProfile: {type: RuntimeDefault}
-{{- with .Values.image.pullSecrets }}
+{{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{ toJson . }}
+{{- end }}
+{{- range $name := list "nodeSelector" "tolerations" "affinity" "priorityClassName" "serviceAccountName" }}
+{{- with get $own $name }}
+{{ $name }}: {{ toJson . }}
+{{- end }}
 {{- end }}
 {{- end }}
 
-{{- /* (dict "root" $ "role" ... "command" ...): what holds for every container */}}
+{{- /* (dict "root" $ "role" ... "command" ... "resources" ... "env" ...): what holds for every container */}}
 {{- define "container" -}}
 image: {{ include "image" .root | quote }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
@@ -42,6 +59,9 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
 resources: {{ toJson .resources }}
+{{- with concat (.env | default list) (include "own" . | fromJson).extraEnv }}
+env: {{ toJson . }}
+{{- end }}
 {{- end }}
 
 {{- /* a role's values: its own volumes, as an operator adds them */}}
