@@ -24,7 +24,7 @@ from stream_app.api.metering import Meter, Metered
 from stream_app.api.overview import Glances
 from stream_app.api.panels import routes as panel_routes
 from stream_app.api.prometheus import routes as prometheus
-from stream_app.api.replica import Replicas
+from stream_app.api.replicas import Replicas
 from stream_app.api.rule_readings import RuleReadings
 from stream_app.certificates import following
 from stream_app.core.answers.labels import NO_LABELS, AllLabels

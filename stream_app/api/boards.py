@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from stream_app.api import errors
 from stream_app.api.admission.access import may_read, may_read_board
 from stream_app.api.answers.streams import as_told
-from stream_app.api.replica import Replicas
+from stream_app.api.replicas import Replicas
 from stream_app.api.routes import Nothing, all_replicas, followed
 from stream_app.api.schemas import AnnotationAnswer, NoQuery
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS

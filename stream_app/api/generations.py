@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING
 
+from stream_app.api.replica import StreamReplica
 from stream_app.core.answers.succession import edge_in_words, is_complete
 from stream_app.core.generations import address_of, base_of, generation, number_of
-
-if TYPE_CHECKING:
-    from stream_app.api.replica import StreamReplica
 
 
 class Generations:

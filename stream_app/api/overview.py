@@ -15,7 +15,8 @@ from stream_app.api.answers.formats import as_json
 from stream_app.api.answers.ranges import edges_s
 from stream_app.api.answers.streams import ends, next_release, so_far, summary
 from stream_app.api.panels.schemas import Overview, OverviewStream, OverviewSum, PreparingStream, Sparkline
-from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api.replica import StreamReplica
+from stream_app.api.replicas import Replicas
 from stream_app.api.schemas import DEFAULT_CONFIDENCE, CountQuery
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
 from stream_app.api.succession import Succession

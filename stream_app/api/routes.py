@@ -24,7 +24,8 @@ from stream_app.api.answers import (
     values,
     windows,
 )
-from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api.replica import StreamReplica
+from stream_app.api.replicas import Replicas
 from stream_app.api.replies import answered, apart_of, making_turn, rendered
 from stream_app.api.succession import Succession
 from stream_app.core.alerts.readings import Shown

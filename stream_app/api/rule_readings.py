@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from stream_app.api.admission.apart import Apart, ProcessEndedError
-from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api.replica import StreamReplica
+from stream_app.api.replicas import Replicas
 from stream_app.core.alerts.readings import Shown, shown_now
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.answers.query import StreamView

@@ -11,16 +11,14 @@ import builtins
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from hiredis import pack_command
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError, TimeoutError
 
-if TYPE_CHECKING:
-    from stream_app.state.greeting import Greeting
-    from stream_app.state.sentinels import Sentinels
+from stream_app.state.greeting import Greeting
 
 _RENEW_S = 0.1
 # Tasks whose commands are sent in one round trip; those of further tasks are sent on other connections. Redis
@@ -34,7 +32,18 @@ _Shapes = Mapping[Any, Callable[..., Any]]
 _NOT_THE_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN")
 
 
-class RoundTrips(Protocol):
+class Server(Protocol):
+    """A server, or what names one: an address, and connections that end."""
+
+    @property
+    def place(self) -> str:
+        """The server's address, without its password."""
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+
+
+class RoundTrips(Server, Protocol):
     """A Redis client for many tasks: commands given in one turn of the event loop are sent together.
 
     Each task gets the replies and errors of its own commands only. A task's commands run in order; the order
@@ -43,15 +52,8 @@ class RoundTrips(Protocol):
     """
 
     @property
-    def place(self) -> str:
-        """The server's address, without its password."""
-
-    @property
     def connections(self) -> int:
         """How many connections were made so far. Behind each new one may be another server, or older data."""
-
-    async def aclose(self) -> None:
-        """Close all connections."""
 
     async def ask(self, commands: Sequence[Command], atomic: bool = False) -> list[Any]:
         """Run commands and return their replies, in redis-py's usual shapes.
@@ -101,7 +103,7 @@ class ServerRoundTrips(RoundTrips):
         self,
         pool: BlockingConnectionPool,
         greeting: Greeting | None = None,
-        sentinels: Sentinels | None = None,
+        sentinels: Server | None = None,
     ) -> None:
         self._pool = pool
         self._greeting = greeting

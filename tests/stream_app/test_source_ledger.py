@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.api.replica import Replicas
+from stream_app.api.replicas import Replicas
 from stream_app.core.ledger import ACCEPTED, statement
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.ports import OperatorError

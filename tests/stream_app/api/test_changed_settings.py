@@ -12,7 +12,7 @@ from stream_app.api.answers.counts import nodes
 from stream_app.api.answers.streams import detail
 from stream_app.api.panels.preview import preview
 from stream_app.api.panels.schemas import PreviewQuery
-from stream_app.api.replica import Replicas
+from stream_app.api.replicas import Replicas
 from stream_app.api.schemas.questions import NodesQuery
 from tests.models.memory import MemoryStore
 from tests.stream_app.published import FIRST_BIN, Published

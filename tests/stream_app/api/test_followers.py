@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from stream_app.api import replica as replica_module
-from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api import replicas as replicas_module
+from stream_app.api.replica import StreamReplica
+from stream_app.api.replicas import Replicas
 from stream_app.api.sse import follow, frames
 from stream_app.core.measured import KnownEpochs
 from stream_app.core.records import EpochRecord, PublicState
@@ -208,7 +210,7 @@ class FaultyReader:
 def test_answers_stay_complete_while_the_store_fails(
     failing: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_module, "POLL_S", 0.001)
+    monkeypatch.setattr(replicas_module, "POLL_S", 0.001)
 
     async def run() -> None:
         store = MemoryStore()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stream_app.api.replica import Replicas
+from stream_app.api.replicas import Replicas
 from stream_app.api.sse import follow
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import State

@@ -19,7 +19,8 @@ from dphist.epochs.levels import EpochLevels
 from dphist.toeplitz import plan_toeplitz
 from dphist.tree.design import Release
 from dphist.windows.design import WindowDesign
-from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api.replica import StreamReplica
+from stream_app.api.replicas import Replicas
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import Span

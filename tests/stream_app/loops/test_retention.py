@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from stream_app.api.answers.streams import summary
-from stream_app.api.replica import Replicas, StreamReplica
+from stream_app.api.replica import StreamReplica
+from stream_app.api.replicas import Replicas
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.tables import Span

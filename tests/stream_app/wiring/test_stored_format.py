@@ -237,7 +237,7 @@ streams:
 def test_readers_keep_what_they_have_when_a_newer_build_uses_a_stream(
     config: Path, server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from stream_app.api.replica import Replicas
+    from stream_app.api.replicas import Replicas
     from stream_app.state.reader import RedisReader
 
     config.write_text(config.read_text().split("  posted:")[0].replace("ingest:", "#"))
