@@ -36,7 +36,8 @@ def file_sample(stream: StreamSettings, time_format: TimeFormat | None = None) -
         return None
     time = time_field(stream)
     time = TimeField(time.path, time_format or time.format, time.zone)
-    with open_sample(file, file_format(stream), time, others) as lines:
+    replayed = stream.declared.source.replay is not None
+    with open_sample(file, file_format(stream), time, others, replayed) as lines:
         start = lines.first_position
         return lines.read(start, lines.after_last_line(start))
 

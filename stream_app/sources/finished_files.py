@@ -7,6 +7,7 @@ import errno
 import gzip
 import io
 import logging
+import mmap
 import os
 import shutil
 import zlib
@@ -17,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
+from stream_app.core.json_objects import bare
 from stream_app.ports import OperatorError
 from stream_app.sources.copies import GZIP, check_copies
 from stream_app.sources.decode import TimeField, csv_names, csv_values
@@ -30,6 +32,7 @@ from stream_app.sources.lines import (
     csv_decoder,
     open_lines,
 )
+from stream_app.sources.rows import one_line_each
 
 _COPIED_AT_ONCE = 1 << 20
 _MOST_UNPACKED = 1 << 28  # of compressed bytes that a check reads
@@ -97,15 +100,47 @@ def _unpacked(path: Path) -> Iterator[bytes]:
                 yield part
 
 
-def open_sample(path: Path, format: FileFormat, time: TimeField, others: Sequence[str] = ()) -> LineFile:
+def open_sample(
+    path: Path, format: FileFormat, time: TimeField, others: Sequence[str] = (), in_rows: bool = False
+) -> LineFile:
     """Return the first records of a file, or of the first file of a list.
 
+    Args: in_rows, whether rows of CSV may have several lines, as in a replay.
     Raises: OperatorError if it cannot be read.
     """
     first = next(iter(files_of(path).values())) if is_list(path) else path
     if first.suffix != GZIP:
-        return open_lines(first, format, time, others)
-    return LineFile(first, decompressed(first, most=MOST_BYTES), format, time, others)
+        lines = open_lines(first, format, time, others)
+    else:
+        lines = LineFile(first, decompressed(first, most=MOST_BYTES), format, time, others)
+    if in_rows and format == "csv" and (rows := rows_as_lines(lines, most=MOST_BYTES)) is not None:
+        lines.close()
+        return LineFile(first, rows, format, time, others)
+    return lines
+
+
+def rows_as_lines(
+    lines: LineFile, directory: Path | None = None, most: int | None = None
+) -> IO[bytes] | None:
+    """Return a CSV file's rows with one line each, as a file without a name; None if they have one already.
+
+    Args: directory, with space for them; most, bytes from the beginning, or somewhat more.
+    """
+    with mmap.mmap(lines.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        data.seek(lines.first_position)
+        if data.find(b'"') < 0 or not any(line.count(b'"') % 2 for line in iter(data.readline, b"")):
+            return None
+        data.seek(lines.first_position)
+        header = data[: lines.first_position]
+        rows = TemporaryFile(dir=directory)  # noqa: SIM115 - it is returned
+        rows.write(header)
+        for row in one_line_each(iter(data.readline, b""), len(csv_names(header.rstrip(b"\r\n")))):
+            rows.write(row)
+            if most is not None and rows.tell() > most:
+                break
+    rows.flush()
+    rows.seek(0)
+    return rows
 
 
 def open_whole(
@@ -198,8 +233,8 @@ def _in_order(lines: Iterable[bytes], names: Sequence[str], wanted: Sequence[str
     A line that is not valid stays invalid: it gets more values than there are names.
     """
     places = [names.index(name) if name in names else None for name in wanted]
-    for line in lines:
-        record = line.rstrip(b"\r\n")
+    for line in one_line_each(lines, len(names)):
+        record = bare(line)
         values = csv_values(record)
         if not record.strip():
             yield LINE_END
@@ -207,8 +242,8 @@ def _in_order(lines: Iterable[bytes], names: Sequence[str], wanted: Sequence[str
             yield record + b"," * len(wanted) + LINE_END
         else:
             text = io.StringIO()
-            csv.writer(text, lineterminator="").writerow(["" if at is None else values[at] for at in places])
-            yield text.getvalue().encode() + LINE_END
+            csv.writer(text).writerow(["" if at is None else values[at] for at in places])
+            yield text.getvalue().encode()
 
 
 def _end_line(whole: IO[bytes]) -> None:

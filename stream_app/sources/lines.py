@@ -94,7 +94,9 @@ def csv_decoder(path: Path, header: bytes, time: TimeField, others: Sequence[str
     try:
         return CsvDecoder(csv_names(header.rstrip(b"\r\n")), time, others)
     except OperatorError as failure:
-        raise OperatorError(f"{path}: {why_no_lines(header + LINE_END) or failure}") from None
+        broken = "its header has a line break in quotes; write it in one line"
+        why = why_no_lines(header + LINE_END) or (broken if header.count(b'"') % 2 else failure)
+        raise OperatorError(f"{path}: {why}") from None
 
 
 class LineFile:

@@ -17,7 +17,7 @@ from stream_app.core.incoming import RecordBatch
 from stream_app.durable import secret_directory, write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField
-from stream_app.sources.finished_files import open_whole
+from stream_app.sources.finished_files import open_whole, rows_as_lines
 from stream_app.sources.lines import FileFormat, LineFile
 
 _RECORDS_PER_PIECE = 10_000
@@ -37,7 +37,8 @@ def in_order_of_time(
 ) -> Ordered:
     """Return the records of a file or list in order of event time; records with equal times keep their order.
 
-    A record that does not decode stays behind the record before it. The index, and the sorted copy if one is
+    A row of CSV may have several lines (``rows``). A record that does not decode stays behind the record
+    before it. The index, and the sorted copy if one is
     needed, are files without a name: the system frees them when this process closes them or ends. Every start
     makes them again with the same content.
     Args: directory, of this file only, with space for both, and for a note about the file at the first start;
@@ -56,6 +57,9 @@ def in_order_of_time(
             "time_format": field.format,
         }
         _check_note(path, directory, content)
+        if format == "csv" and (rows := rows_as_lines(lines, directory)) is not None:
+            lines.close()
+            lines = LineFile(path, rows, format, field, others)
         times_us, positions, ends_whole = _scan(lines, field)
         by_time = np.argsort(times_us, kind="stable")
         copied = not ends_whole or bool((np.diff(times_us) < 0).any())
@@ -80,7 +84,13 @@ def _check_note(path: Path, directory: Path, content: Mapping[str, str]) -> None
     """
     note = directory / "replay.json"
     noted = json.loads(note.read_bytes()) if note.exists() else {}
-    if any(noted.get(key, value) != value for key, value in content.items()):
+    differing = [key for key, value in content.items() if noted.get(key, value) != value]
+    if differing == ["order"]:
+        raise OperatorError(
+            f"{path}: it is unchanged, but this version reads more of its records than the one that began "
+            "its replay; end the replay with that version, or give its streams new names to count it anew"
+        )
+    if differing:
         raise OperatorError(f"{path}: it is not the file whose replay began; put that back, or start again")
     if "order" in content and noted != content:
         write_durably(note, [json.dumps(content).encode()])

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dphist.privacy import is_plain
 
 _NUMBERS = {int, float}
-_LONGEST_NUMBER = 40
-_LARGEST_EXACT = 2**53  # up to here a double says which whole number was written
+_LONGEST_NUMBER = 4_300  # digits of the longest whole number of JSON
+_LARGEST_EXACT = 2**53  # below it a double says which whole number was written
 
 
 def numbers(column: Sequence[Any]) -> NDArray[np.float64]:
@@ -96,7 +96,7 @@ def _listed_number(text: str) -> int | float | None:
 
 
 def _as_user(value: object) -> str:
-    if type(value) is float and value.is_integer() and abs(value) <= _LARGEST_EXACT:
+    if type(value) is float and value.is_integer() and abs(value) < _LARGEST_EXACT:
         value = int(value)
     return str(value) if type(value) is int else ""
 

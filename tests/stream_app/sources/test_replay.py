@@ -160,7 +160,7 @@ def test_another_order_of_the_same_file_is_refused(tmp_path: Path, monkeypatch: 
     path = write_events(tmp_path / "events.ndjson", [5, 1, 3])
     in_order_of_time(path, "ndjson", AT, tmp_path / "order").lines.close()
     monkeypatch.setattr(sort, "_filled", lambda times_us: times_us[::-1])
-    with pytest.raises(OperatorError, match="not the file whose replay began"):
+    with pytest.raises(OperatorError, match="it is unchanged, but this version reads more of its records"):
         in_order_of_time(path, "ndjson", AT, tmp_path / "order")
 
 
