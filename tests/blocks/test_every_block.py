@@ -361,9 +361,10 @@ FIRST = "README.md: $ make demo"
 
 @runs(FIRST)
 def test_commands_of_the_first_page_count_a_file(tmp_path: Path) -> None:
-    demo, init, run = (command.partition(" #")[0].rstrip() for command in block(FIRST).commands)
+    demo, init, run, test = (command.partition(" #")[0].rstrip() for command in block(FIRST).commands)
     # tests/e2e/test_demo.py runs what make demo starts.
     assert (demo, "stream-app demo" in done("make -n demo", REPOSITORY)) == ("make demo", True)
+    assert test == "make test"  # the run that this test belongs to
     (tmp_path / ".venv").symlink_to(Path(sys.executable).parents[1])
     at = f"{datetime.now(UTC):%Y-%m}-01T00:30:00Z"
     (tmp_path / "visits.ndjson").write_text(f"{json.dumps({'at': at})}\n" * 200)
