@@ -13,9 +13,10 @@ from rich.table import Column, Table
 
 from stream_app.config import StreamSettings
 from stream_app.core.counting.remedies import refused_because
-from stream_app.core.incoming import Refusal
+from stream_app.core.incoming import Reason, Refusal
 from stream_app.shell.capped import cap_warning, shares_in_words
 from stream_app.shell.filling import filling_warning
+from stream_app.sources.shapes import why_undecodable
 
 State = Literal["ok", "note", "warn", "fail"]
 
@@ -44,15 +45,18 @@ class Finding:
     exact: bool = False
 
 
-def sampled(
-    what: str, time_field: str, time_format: str, kept: int, refused: Sequence[Refusal | tuple[int, str]]
-) -> Finding:
+def sampled(what: str, time_field: str, time_format: str, kept: int, refused: Sequence[Refusal]) -> Finding:
     """Return a finding about a sample of events, in words only, because numbers would count people's events.
 
     Args: kept, the number of events that could be decoded; refused, the other events, with their reasons.
     """
-    reasons = Counter(one.reason if isinstance(one, Refusal) else one[1] for one in refused)
-    why = "; ".join(refused_because(reason) for reason, _ in reasons.most_common())
+    reasons = Counter(one.reason for one in refused)
+    undecodable = [one.record for one in refused if one.reason == Reason.UNDECODABLE]
+    cause = next(filter(None, map(why_undecodable, undecodable)), None)
+    why = "; ".join(
+        f"{reason}: {cause}" if cause and reason == Reason.UNDECODABLE else refused_because(reason)
+        for reason, _ in reasons.most_common()
+    )
     if refused and not kept:
         return Finding(
             what, "fail", f"no event of a sample has a time in {time_field} ({time_format}): {why}"
@@ -60,7 +64,7 @@ def sampled(
     if refused:
         few = len(refused) <= _FEW * kept
         said = "cannot be decoded and become dead letters when the service runs"
-        if few and set(reasons) == {"undecodable"}:
+        if few and not cause and set(reasons) == {Reason.UNDECODABLE}:
             why = "their lines are damaged; the format is right"
         return Finding(
             what,
