@@ -8,7 +8,6 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 _ARCHIVE = b"PK\x03\x04"
 _ARRAY = re.compile(rb"\[\s*[]{[\"]")
-_NO_NUMBER = re.compile(rb"[:,[]\s*-?(?:NaN|Infinity)\b")
 
 
 def why_no_lines(start: bytes) -> str | None:
@@ -36,11 +35,9 @@ def why_no_lines(start: bytes) -> str | None:
 def why_undecodable(record: bytes) -> str | None:
     """Return what is wrong with a record that is undecodable, with the remedy; None if its bytes do not say.
 
-    >>> why_undecodable(b'{"at": 1, "v": NaN}')
-    'they hold NaN or Infinity, which are no JSON; write null'
+    >>> why_undecodable(b'[{"at": 1}]')
+    "it is one JSON array; write one object per line, for example with: jq -c '.[]'"
     """
-    if _NO_NUMBER.search(record):
-        return "they hold NaN or Infinity, which are no JSON; write null"
     if record.lstrip().startswith((b"{", b"[")):
         return why_no_lines(record)
     if record.count(b'"') % 2:

@@ -189,11 +189,6 @@ AT = "2026-03-01T00:10:00Z"
         ("c.csv", "at,k\nnoon,a\n", "bad_time: their time cannot be read; correct time.field or time.format"),
         ("c.csv", f"at,k,k\n{AT},a,b\n", "the header line has the column k 2 times; rename all but one"),
         ("c.csv", f"at,l\n{AT},a\n", "the header line has no column k; correct keys.field"),
-        (
-            "c.ndjson",
-            f'{{"at": "{AT}", "k": NaN}}\n',
-            "they hold NaN or Infinity, which are no JSON; write null",
-        ),
         ("c.ndjson", f'[{{"at": "{AT}", "k": "a"}}]\n', "it is one JSON array; write one object per line"),
         ("c.ndjson", f'{{"at": "{AT}"}}{{"at": "{AT}"}}\n', "write each event as one JSON object or one row"),
         ("c.ndjson", '{"at": "2026-03-01T00:10:00"}\n', "name its zone in time.zone"),
