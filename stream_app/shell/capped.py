@@ -38,8 +38,7 @@ def file_sample(stream: StreamSettings, time_format: TimeFormat | None = None) -
     time = TimeField(time.path, time_format or time.format, time.zone)
     replayed = stream.declared.source.replay is not None
     with open_sample(file, file_format(stream), time, others, replayed) as lines:
-        start = lines.first_position
-        return lines.read(start, lines.after_last_line(start))
+        return lines.first_records()
 
 
 def matching(declared: Declaration, columns: Mapping[str, Any]) -> BoolArray:
