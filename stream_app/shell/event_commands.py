@@ -136,8 +136,8 @@ def produce(
     """Send the lines of FILE to a Kafka topic.
 
     FILE is NDJSON or CSV, by its name; .gz files are decompressed. The lines are sent in order and as they
-    are, without their line ends, blank lines, the byte order mark and the header of CSV. A file of which
-    nothing could be counted is refused.
+    are, without their line ends, blank lines, the byte order mark and the header of CSV. A row of CSV with
+    line breaks in quotes is one record. A file of which nothing could be counted is refused.
 
     --as-live rewrites each event's time so that the past happens now, at PACE: a service that counts live
     then has something to count. The command keeps no position: another start sends the whole file again.

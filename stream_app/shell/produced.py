@@ -23,6 +23,7 @@ from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import csv_names, csv_values
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.json_fields import names_of
+from stream_app.sources.rows import one_line_each
 from stream_app.sources.shapes import why_no_lines
 from stream_app.sources.starts import has_objects, lines_in, start_of, why_no_header
 from stream_app.sources.times import TimeFormat, times_us
@@ -240,8 +241,10 @@ def _json_field(record: bytes, path: str) -> bytes | None:
 
 
 def lines_of(what: Production, content: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines that hold events, without the header of a CSV file."""
+    """Yield the lines that hold events, without the header of a CSV file; each of its rows is one line."""
     first = next((line for line in content if line.strip()), b"")
-    if not what.is_csv:
-        yield first.removeprefix(BOM_UTF8)  # the mark is the file's, not the event's
+    if what.is_csv:
+        yield from one_line_each(content, len(csv_names(first)))
+        return
+    yield first.removeprefix(BOM_UTF8)  # the mark is the file's, not the event's
     yield from content

@@ -253,6 +253,7 @@ class TestOverABroker:
         [
             ("e.ndjson.gz", gzip.compress(EVENTS), "at", [(b"1", b'{"at":1}'), (b"2", b'{"at":2}')]),
             ("e.csv.gz", gzip.compress(b"at,who\r\n1,a\r\n2,b"), "who", [(b"a", b"1,a"), (b"b", b"2,b")]),
+            ("e.csv", b'who,text\na,"one\r\nline"\nb,x\n', "who", [(b"a", b'a,"one\rline"'), (b"b", b"b,x")]),
             ("e.csv", b"\xef\xbb\xbfwho,2fa,,who\na,,,\n", "who", [(b"a", b"a,,,")]),
             (
                 "e.json",
@@ -282,7 +283,7 @@ class TestOverABroker:
         said = io.StringIO()
         for name, content in (
             ("e.ndjson", b'{"at":1}\nlost\n'),
-            ("e.csv", b'at,text\n1,"one\nline"\n2,a\n'),  # a text over two lines is two broken records
+            ("e.csv", b'at,text\n1,"open\nline\n2,a\n'),
         ):
             (tmp_path / name).write_bytes(content)
             topic = f"clicks-{uuid4().hex}"
