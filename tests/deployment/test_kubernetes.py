@@ -184,7 +184,7 @@ def test_the_pod_that_checks_a_backup_has_what_a_worker_has_and_no_more(rendered
     assert [volumes[one["name"]] for one in of_worker["volumes"]] == of_worker["volumes"]
 
 
-PLACED = {
+PLACED: dict[str, Any] = {
     "nodeSelector": {"kubernetes.io/arch": "amd64"},
     "tolerations": [{"key": "counts", "operator": "Exists", "effect": "NoSchedule"}],
     "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
@@ -220,7 +220,7 @@ def test_pods_run_where_and_as_the_values_say(tmp_path: Path) -> None:
     )
     (tmp_path / "rendered.yaml").write_text(text)
     found = dict(pods(tmp_path / "rendered.yaml"))
-    own = {
+    own: dict[str, Any] = {
         "priorityClassName": "low",
         "nodeSelector": {**PLACED["nodeSelector"], "disk": "ssd"},
         "tolerations": None,
