@@ -254,10 +254,14 @@ class LogSource:
             start = positions.get(name)
             if start is None or name not in self.assigned:
                 continue
-            end = min(self.log.watermark(name, now_us), start + self._rng.randint(1, self._largest_batch))
+            end = min(self.log.watermark(name, now_us), self._batch_end(name, start))
             if start < end:
                 runs.append((name, start, end))
         return runs
+
+    def _batch_end(self, partition: str, start: int) -> int:
+        """Return where the next batch ends at the latest."""
+        return start + self._rng.randint(1, self._largest_batch)
 
     def _batch(self, partition: str, start: int, end: int) -> RecordBatch:
         entries = self.log.partitions[partition]
