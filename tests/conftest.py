@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.brokers import bootstrap_servers  # noqa: F401  (a fixture for whoever asks)
 from tests.browsers import browser, shared_browser  # noqa: F401
+from tests.ending import end_all_with_this_run, pass_hang_ups_on
 from tests.examples import QUICK, QUICK_MOST
 
 # A test that talks to one of these depends on a machine that others use: it runs once more before it fails,
@@ -41,7 +42,10 @@ class _OnlyFilesWithDoctests:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the hook for files outside this folder, too."""
+    """Let no server outlive the run; register the hook for files outside this folder, too."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # those are children of the first process
+        end_all_with_this_run()
+    pass_hang_ups_on()
     config.pluginmanager.register(_OnlyFilesWithDoctests())
 
 

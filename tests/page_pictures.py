@@ -17,6 +17,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
+from tests.ending import end_all_with_this_run
 from tests.services import REPOSITORY
 from tests.stream_app.api.accessibility import faults
 from tests.stream_app.api.browsing import ARTIFACTS, Backstage, launched
@@ -103,4 +104,5 @@ def main(wanted: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     sys.exit(main(sys.argv[1:]))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser
 
+from tests.ending import end_all_with_this_run
 from tests.services import REPOSITORY
 from tests.stream_app.api.browsing import ARTIFACTS, launched
 
@@ -86,4 +87,5 @@ def main(site: Path) -> int:
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     sys.exit(main(SITE))

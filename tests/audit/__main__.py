@@ -27,6 +27,7 @@ from stream_app.config import load_text
 from stream_app.wiring.storage import new_ledger
 from stream_app.wiring.workers import run_worker
 from tests.audit.others import other_programs
+from tests.ending import end_all_with_this_run
 
 COMMAND = "make audit"
 DEPTH = Depth(bins=30, seed=1)
@@ -94,4 +95,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     sys.exit(main())

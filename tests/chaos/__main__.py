@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.chaos.schedule import draw_freezes, draw_steps
 from tests.chaos.world import RECOVERY_S, World
+from tests.ending import end_all_with_this_run
 from tests.simulator.checks import Broken
 
 LOAD = 5  # the more records wait when a worker goes on, the more a wrong cut loses
@@ -58,4 +59,5 @@ def main(faults: int, freezes: int, seed: int | None, recovery: float, keep: boo
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     main()

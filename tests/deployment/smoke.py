@@ -25,6 +25,7 @@ import httpx
 from stream_app.state.embedded import find_server
 from tests.deployment.shipped import LOOPBACK, Shipped
 from tests.deployment.test_redis import deployed
+from tests.ending import end_all_with_this_run
 
 PATIENCE_S = 900.0
 SEND_EVERY_S, EVENTS = 15.0, 2_000
@@ -191,4 +192,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     sys.exit(main())

@@ -27,6 +27,7 @@ import httpx
 
 from deploy.ports import free_port
 from tests.e2e.service import Service, command_line, descendants, get
+from tests.ending import end_all_with_this_run
 from tests.patience import PATIENCE_S
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
@@ -224,4 +225,5 @@ def main(faults: int, seconds: int, seed: int | None) -> None:
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     main()

@@ -35,6 +35,7 @@ from tests.e2e.same_records import (
 )
 from tests.e2e.service import Follower, Service, get
 from tests.e2e.topic_workers import REPOSITORY
+from tests.ending import end_all_with_this_run
 from tests.simulator.conditions import LEFT_OUT
 from tests.simulator.hostile import HOSTILE, UNSEEN, WAITS, Form, Hostile
 from tests.simulator.schedule import KEYS
@@ -294,4 +295,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     sys.exit(main())

@@ -31,6 +31,7 @@ import httpx
 from deploy.ports import free_port
 from stream_app.spool import segments
 from tests.e2e.service import Service, command_line, descendants, get
+from tests.ending import end_all_with_this_run
 from tests.patience import PATIENCE_S
 
 CONFIGURATION = """
@@ -250,4 +251,5 @@ def main(faults: int, seed: int | None) -> None:
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     main()

@@ -25,6 +25,7 @@ from stream_app.core.ledger import statement
 from stream_app.state.embedded import EmbeddedRedis
 from tests.brokers import Topic
 from tests.e2e.test_move import ledger, rows, until, worker
+from tests.ending import end_all_with_this_run
 from tests.patience import eventually
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "move.md"
@@ -146,4 +147,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     sys.exit(main())

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 
+from tests.ending import end_all_with_this_run
 from tests.tutorial.lesson import LESSONS
 from tests.tutorial.terminals import REPOSITORY, Failed, learn
 
@@ -45,4 +46,5 @@ def main(lessons: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     sys.exit(main(sys.argv[1:]))

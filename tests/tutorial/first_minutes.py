@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from deploy.ports import free_port
+from tests.ending import end_all_with_this_run
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 900.0
@@ -133,4 +134,5 @@ def main(write: bool, words: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     main("--write" in sys.argv[1:], [word for word in sys.argv[1:] if word != "--write"])

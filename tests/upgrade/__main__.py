@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.ending import end_all_with_this_run
 from tests.upgrade.builds import REPOSITORY, Build, checked_out, current, with_environment
 from tests.upgrade.deployment import EXACT, STREAMS, USERS, Broken, Deployment
 
@@ -160,4 +161,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    end_all_with_this_run()
     sys.exit(main())
