@@ -48,6 +48,7 @@ from stream_app.sources.decode import TimeField
 from stream_app.sources.file_list import files_of, is_list
 
 _FILES = (".csv", ".ndjson", ".jsonl", ".csv.gz", ".ndjson.gz", ".jsonl.gz")
+_OF_A_FILE = ("grows", "first", "to")  # options
 _MOST_NAMED = 12  # fields, at a question
 
 
@@ -137,6 +138,8 @@ def _asked(questions: Questions, reach: Reach) -> Answers:
     questions.head("1. What are the events? A file of CSV or JSON lines, or topic:NAME")
     questions.say("clicks-*.csv is all files with such names; .gz files are read, too")
     events, of_file = questions.ask("events", "events", _only_file(), _read_sampled)
+    if not isinstance(events, Path) and (of_a_file := next(filter(questions.has, _OF_A_FILE), None)):
+        raise OperatorError(f"--{of_a_file}: belongs to a file, and a topic is followed; leave it out")
     sample = of_file if isinstance(events, Path) else _of_topic(questions, events, reach)
     _say_sample(questions, sample)
     field = _asked_time(questions, events, sample)

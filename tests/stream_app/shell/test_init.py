@@ -551,6 +551,8 @@ def test_a_file_that_no_longer_grows_is_replayed(
         ({"grows": "yes", "to": "2026-02-01"}, "--to: a file that grows has no end; leave it out"),
         ({"to": "2026-01-01"}, "must be later than 2026-01-01T00:00:00Z"),
         ({"first": "2025-01-01", "to": "2025-02-01"}, "all events of the sample are later, so none would"),
+        ({"events": "topic:clicks"}, "--first: belongs to a file, and a topic is followed"),
+        ({"events": "topic:clicks", "first": None, "grows": "no"}, "--grows: belongs to a file"),
         ({"to": "now"}, "must be an instant such as 2026-01-01T00:00:00Z"),
         ({"to": "2026-02-01T00:30:00Z"}, "no bin of 1h begins at 2026-02-01T00:30:00Z"),
     ],
