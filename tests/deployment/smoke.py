@@ -118,7 +118,7 @@ class Smoke:
             shipped.configure(name, {**addresses, **own})
         empty = shipped.folder / "empty.ndjson"
         empty.touch()
-        shipped.produce(empty, "clicks", "--partitions", "4")
+        shipped.produce(empty, "clicks", "--partitions", "4", "--limit", "0")
         for name in (*workers, "api", "alerts"):
             shipped.start(name)
         streams = f"{shipped.url('api')}/v1/streams"

@@ -125,7 +125,7 @@ def test_events_are_sent_counted_and_released(
     environment = {"STREAM_APP_KAFKA_OAUTH_CLIENT_SECRET": SECRET} if how == "client" else {}
     create = ["produce", "e.ndjson", "--topic", topic, "--config", "app.yaml", "--partitions", "2"]
     (tmp_path / "e.ndjson").write_text("")
-    with Service(create, tmp_path, environment) as sent:
+    with Service([*create, "--limit", "0"], tmp_path, environment) as sent:
         assert sent.wait() == 0, sent.output
     with Service(["worker", "--config", "app.yaml"], tmp_path, environment) as worker:
         deadline = time.monotonic() + 240

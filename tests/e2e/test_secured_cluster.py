@@ -120,7 +120,7 @@ def test_events_are_sent_counted_and_released(
     topic = configure(tmp_path, cluster, protocol, redis.worker_url)
     create = ["produce", "e.ndjson", "--topic", topic, "--config", "app.yaml", "--partitions", "2"]
     (tmp_path / "e.ndjson").write_text("")
-    with Service(create, tmp_path, environment(PASSWORD)) as sent:
+    with Service([*create, "--limit", "0"], tmp_path, environment(PASSWORD)) as sent:
         assert sent.wait() == 0, sent.output
     with Service(["worker", "--config", "app.yaml"], tmp_path, environment(PASSWORD)) as worker:
         deadline, sent_events = time.monotonic() + PATIENCE_S, 0
