@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 PATIENCE_S = 240.0
 PAUSE_S = 0.02
@@ -54,3 +54,9 @@ async def eventually_async(
 
 def _waited(what: str | Callable[[], str]) -> str:
     return f"waited {PATIENCE_S:.0f} s until {what if isinstance(what, str) else what()}"
+
+
+async def ended(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, and wait until it has ended: its threads have then written what the test looks at."""
+    task.cancel()
+    await asyncio.wait([task])

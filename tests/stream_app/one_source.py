@@ -24,7 +24,7 @@ from stream_app.sources.file import FileSource
 from stream_app.vault.key_files import KeyFiles
 from stream_app.wiring.pipeline import Counting
 from tests.models.memory import MemoryStore
-from tests.patience import eventually_async
+from tests.patience import ended, eventually_async
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
 from tests.stream_app.files import AT, USER, event_line
@@ -84,7 +84,7 @@ class ByHand:
         try:
             return await self.counting.ingest.step()
         finally:
-            cutting.cancel()
+            await ended(cutting)
             await self.counting.ingest._letters.written()
 
     async def cut(self) -> None:

@@ -30,7 +30,7 @@ from stream_app.state.embedded import EmbeddedRedis
 from stream_app.stored_format import mark_directory
 from stream_app.vault.key_files import KeyFiles
 from tests.full_disk import Disk, small_disk
-from tests.patience import eventually
+from tests.patience import ended, eventually
 
 CONFIGURATION = """
 ledger: {{file: {ledger}}}
@@ -193,7 +193,7 @@ def test_a_spool(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
         try:
             await commits.store("", Incoming(data))
         finally:
-            running.cancel()
+            await ended(running)
 
     asyncio.run(stored(b"{}\n"))
     disk.fill()

@@ -27,6 +27,7 @@ from stream_app.sources.replay import ReplaySource
 from stream_app.vault.key_files import KeyFiles
 from stream_app.wiring.pipeline import Pipeline
 from tests.models.memory import MemoryStore
+from tests.patience import ended
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.files import AT, write_events
 from tests.stream_app.one_source import DeadLetterList, OneSource
@@ -145,7 +146,7 @@ def test_a_publisher_without_rows_that_wait_asks_for_no_time(one: OneSource) -> 
         running = asyncio.create_task(one.closer(wall=wall).publisher.run(outage, lambda: False))
         for _ in range(100):
             await asyncio.sleep(0)
-        running.cancel()
+        await ended(running)
         return wall.asked
 
     assert asyncio.run(idle()) == 0

@@ -17,6 +17,7 @@ from stream_app.core.incoming import Reason
 from stream_app.core.records import Apply, Reply
 from stream_app.ports import OperatorError, Store
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
+from tests.patience import ended
 from tests.stream_app.declared import BIN_US, STREAM, changed, strategy_of
 from tests.stream_app.files import event_line
 from tests.stream_app.one_source import OneSource, eventually
@@ -131,7 +132,7 @@ def test_a_refused_record_has_one_letter_per_stream_however_often_it_is_read(one
             await ingest.step()
         running = asyncio.create_task(ingest.run())  # reads all records again
         await eventually(all_counted)
-        running.cancel()
+        await ended(running)
 
     async def lost() -> None:
         raise ConnectionError("the reply was lost")
@@ -309,7 +310,7 @@ def test_a_read_that_takes_long_moves_no_cut(one: OneSource) -> None:
             return sum((await one.cells(99)).values()) == 3
 
         await eventually(counted)
-        running.cancel()
+        await ended(running)
         assert await one.cells(99) == {100: 1, 101: 2}
 
     asyncio.run(count())
@@ -359,7 +360,7 @@ def test_a_lost_reply_neither_loses_nor_doubles(one: OneSource, effect: bool) ->
             return sum((await one.cells(99)).values()) == 3
 
         await eventually(all_counted)
-        running.cancel()
+        await ended(running)
         assert await one.cells(99) == {100: 1, 101: 2}
 
     asyncio.run(count())
@@ -436,7 +437,7 @@ def test_neither_errors_nor_logs_hold_a_position(one: OneSource, caplog: pytest.
             return bool(caplog.records)
 
         await eventually(logged)
-        running.cancel()
+        await ended(running)
 
     asyncio.run(count())
     assert caplog.messages == ["ingest: gone; trying again"]

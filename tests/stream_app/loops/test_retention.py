@@ -27,7 +27,7 @@ from stream_app.loops import recovery
 from stream_app.loops.opening import agrees
 from stream_app.outage import Outage
 from tests.models.memory import MemoryStore
-from tests.patience import eventually_async
+from tests.patience import ended, eventually_async
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
 from tests.stream_app.loops.test_lost_store import KINDS, Departures, release_until, view_of
 from tests.stream_app.one_source import OneSource
@@ -163,7 +163,7 @@ def test_old_epochs_of_a_stream_that_has_ended_leave_while_a_worker_runs(
             one.clock.set_bin(FIRST_BIN + later)
             await closer.close_due()
             assert closer.publisher.wakes_us is None
-        publishing.cancel()
+        await ended(publishing)
 
     with closing(OneSource(tmp_path, KINDS[PLAIN])) as one:
         asyncio.run(run(one))

@@ -22,7 +22,7 @@ from stream_app.together import until_one_ends
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, ended
 from tests.simulator.loop import simulate
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
@@ -225,7 +225,7 @@ def test_a_closing_that_takes_long_does_not_lose_the_lease(one: SharedSource) ->
             one.clock.now_us += 50_000
             await asyncio.sleep(0.05)
             assert not await other.held()
-        running.cancel()
+        await ended(running)
 
     asyncio.run(run())
 

@@ -23,6 +23,7 @@ from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.source_ledger import SourceLedger, TotalSpent
 from tests.models.memory import MemoryStore
+from tests.patience import ended
 from tests.stream_app.declared import BIN_US, NO_NOISE, SOURCE, design_of, strategy_of
 from tests.stream_app.one_source import OneSource
 
@@ -324,7 +325,7 @@ def test_noise_of_an_epoch_that_may_not_open_is_not_drawn(one: OneSource) -> Non
             await asyncio.sleep(0.05)
             if bin == 105:
                 assert len({nonce for nonce, _ in held["visits"]}) <= 2
-        drawing.cancel()
+        await ended(drawing)
         assert max(await one.released()) == 111
         assert closer._ahead._ready is None
         assert not held["visits"]

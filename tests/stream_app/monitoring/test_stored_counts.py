@@ -15,6 +15,7 @@ from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.stored_counts import StoredCounts, follow
 from tests.contracts.examples import apply
 from tests.models.memory import MemoryStore
+from tests.patience import ended
 
 
 class Wall:
@@ -90,7 +91,7 @@ def test_counters_are_read_again_after_the_store_was_down() -> None:
         for _ in range(4):
             following = asyncio.create_task(follow(Down(), ["clicks"], counts))
             await asyncio.sleep(0.01)
-            following.cancel()
+            await ended(following)
             found.append(shown(counts)["stream_app_refused_records_total", "late"])
         return found
 

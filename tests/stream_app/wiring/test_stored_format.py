@@ -25,7 +25,7 @@ from stream_app.stored_format import FIRST, NEWEST, check_directory_format, chec
 from stream_app.wiring.public import run_alerts, run_api
 from stream_app.wiring.storage import new_ledger
 from stream_app.wiring.workers import run_worker
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, ended
 
 pytestmark = pytest.mark.redis
 
@@ -250,7 +250,7 @@ def test_readers_keep_what_they_have_when_a_newer_build_uses_a_stream(
         admin(server).hset(StreamKeys("clicks").epochs, "format", NEWER)
         following = asyncio.create_task(replicas.keep_fresh())
         await replicas.looked.wait()
-        following.cancel()
+        await ended(following)
         await reader.close()
         return replicas.by_name["clicks"].seq
 
