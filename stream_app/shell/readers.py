@@ -287,7 +287,12 @@ def _print_csv(
     more = words or {}
     writer = csv.writer(sys.stdout)
     writer.writerow([*names, *more])
-    writer.writerows([*cells, *more.values()] for cells in rows)
+    writer.writerows([*map(_safe, cells), *more.values()] for cells in rows)
+
+
+def _safe(cell: object) -> object:
+    """Return a cell that no spreadsheet computes: a key such as =1+1 gets an apostrophe before it."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def _print_table(names: Iterable[str], rows: Iterable[Iterable[str]], note: str, private: bool) -> None:

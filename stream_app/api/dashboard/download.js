@@ -1,4 +1,4 @@
-// Saves a panel's numbers as a CSV or JSON file, and its charts as a PNG file. Nothing is sent over the network.
+// Saves a panel's numbers as a CSV or JSON file, and its charts as a PNG file. Nothing leaves the browser.
 
 import { make } from "./elements.js";
 import { colour } from "./frame.js";
@@ -9,10 +9,14 @@ export function save(name, blob) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
+// Save rows as a file for spreadsheets. A text that a spreadsheet would compute gets an apostrophe before it. Letters
+// beyond ASCII need a mark at the start of the file, or Excel shows others.
 export function saveCsv(name, heads, rows) {
-  const cell = (value) => (/[",\n]/.test(String(value ?? "")) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
+  const safe = (value) => (typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value ?? ""));
+  const cell = (value) => (/[",\r\n]/.test(safe(value)) ? `"${safe(value).replaceAll('"', '""')}"` : safe(value));
   const text = [heads, ...rows].map((row) => row.map(cell).join(",")).join("\r\n");
-  save(`${name}.csv`, new Blob([`${text}\r\n`], { type: "text/csv" }));
+  const mark = /[^\0-\x7f]/.test(text) ? "\ufeff" : "";
+  save(`${name}.csv`, new Blob([`${mark}${text}\r\n`], { type: "text/csv" }));
 }
 
 export function saveJson(name, answer) {

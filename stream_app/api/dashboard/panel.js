@@ -24,7 +24,7 @@ export class Panel {
     this.details = make("details", { className: "numbers" }, make("summary", {}, "Numbers"), this.numbers);
     this.details.addEventListener("toggle", () => this.fillTable());
     this.saving = make("div", { className: "saving", role: "group", "aria-label": `Save: ${title}` },
-      this.#saver("CSV", () => saveCsv(this.file(), ...this.csv())),
+      this.#saver("CSV", async () => saveCsv(this.file(), ...await this.csv()), "All numbers of this panel, with times in UTC"),
       this.#saver("JSON", () => saveJson(this.file(), this.answer)),
       this.#saver("PNG", () => savePng(this.file(), this.caption(), this.canvases(), this.labels())));
     const { warning } = page.detail;
@@ -161,9 +161,16 @@ export class Panel {
     for (const button of this.saving.children) button.setAttribute("aria-label", `Save ${this.heading.textContent} as ${button.textContent}`);
   }
 
-  #saver(name, act) {
-    const button = make("button", { type: "button", "aria-label": `Save ${this.heading.textContent} as ${name}` }, name);
-    button.addEventListener("click", () => { if (this.answer) act(); });
+  #saver(name, act, title = "") {
+    const button = make("button", { type: "button", title, "aria-label": `Save ${this.heading.textContent} as ${name}` }, name);
+    button.addEventListener("click", async () => {
+      try {
+        if (this.answer) await act();
+      } catch (error) {
+        if (error.name !== "ApiError") throw error;
+        say(this.note, `No file: ${error.message}.`);
+      }
+    });
     return button;
   }
 }

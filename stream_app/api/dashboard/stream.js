@@ -200,16 +200,18 @@ function addPanels() {
 
 function listen() {
   unfollow();
+  let interrupted = false;
   unfollow = follow(page.stream, `${page.detail.generation ?? 1}:${page.seq}`, {
     onRelease,
     onGeneration: () => { refresh(); },
     onPrivacy: (known) => { page.detail.private = known; showWhetherPrivate(); },
     onState: (state) => {
       setConnection(state === "closed" ? "lost" : state);
-      if (state === "live") { // releases may have been missed while the connection was down
+      if (state === "live" && interrupted) { // releases may have been missed while the connection was down
         behind = true;
         shown.mark();
       }
+      interrupted = state !== "live";
       if (state === "closed") setTimeout(start, 5000);
     },
   });

@@ -148,6 +148,16 @@ def _least_step(span: Span, aligned: bool, least: int = 1) -> int:
     return -(-(span.stop - span.start) // (schemas.MOST_SLICES - int(aligned or least > 1)) // least) * least
 
 
+def check_numbers(keys: int, slices: int) -> None:
+    """Check that an answer has not too many counts. Raises: QueryError."""
+    if keys * slices > schemas.MOST_OF_KEYS:
+        raise QueryError(
+            f"limit: {keys:,} keys in {slices:,} slices; at most {schemas.MOST_OF_KEYS:,} counts are given "
+            f"at once, write {schemas.MOST_OF_KEYS // slices:,} or less, or a longer step",
+            "limit",
+        )
+
+
 def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     """Return the keys with the largest estimates, with counts over the whole range and in every slice."""
     declared = declared_keys(view.strategy, "configure keys")
@@ -155,6 +165,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     totals, listed = rows.over(span), rows.listed
     largest_first = listed[np.argsort(-np.asarray(totals.value)[listed], kind="stable")]
     order = largest_first[: query.limit].tolist()
+    check_numbers(len(order), len(slices.spans))
     # Slice by slice, keeping only the keys shown: all slices at once may not fit in memory.
     counts = [at_places(whole_estimate(rows.of(view.cells(one))), order) for one in slices.spans]
     values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)

@@ -22,7 +22,8 @@ from stream_app.api.schemas import (
 from stream_app.api.schemas.released import absent
 
 MOST_SLICES = 120
-MOST_KEYS = 48
+MOST_KEYS = 20_000
+MOST_OF_KEYS = 100_000  # counts of keys in slices, in one answer
 LEAST_PREVIEW_EPSILON = 0.01  # as the slider of the page
 
 

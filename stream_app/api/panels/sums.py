@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from dphist.tree.estimate import Estimate
+from stream_app.api.admission.work import check_work
 from stream_app.api.answers.ranges import OWN_POINT, estimated, measured_of, reach, released, span_of
 from stream_app.api.answers.sums import described
-from stream_app.api.panels.answers import at_places, slices_of
+from stream_app.api.panels.answers import at_places, check_numbers, slices_of
 from stream_app.api.panels.schemas import KeyCounts, KeyMean, KeysQuery, MeanKeysAnswer, Over, SumKeysAnswer
 from stream_app.core.answers.answered import QueryError, declared_keys
 from stream_app.core.answers.query import StreamView
@@ -17,6 +18,7 @@ from stream_app.core.answers.sums import mean_over, sums_of_keys
 from stream_app.core.meaning import OfAmounts, meaning_of_amounts
 
 _REMEDY = "configure keys"
+_MEAN_US = 10_000  # at most, for the mean of a key
 
 
 def sums_by_key(view: StreamView, query: KeysQuery) -> SumKeysAnswer:
@@ -26,6 +28,7 @@ def sums_by_key(view: StreamView, query: KeysQuery) -> SumKeysAnswer:
     span = span_of(view, query)
     totals = sums_of_keys(view, span)
     order = _largest(view, totals, query)
+    check_numbers(len(order), len(slices.spans))
     found = [at_places(sums_of_keys(view, one), order) for one in slices.spans]
     values, halves = np.array([one.value for one in found]), reach(found, query.confidence)
     return SumKeysAnswer(
@@ -54,6 +57,7 @@ def means_by_key(view: StreamView, query: KeysQuery) -> MeanKeysAnswer:
     """
     common = _common(view, query, "mean")
     labels, span = declared_keys(view.strategy, _REMEDY).labels, span_of(view, query)
+    check_work(_MEAN_US * min(query.limit, len(labels)), "limit", "write 400 or less")
     order = _largest(view, view.counts_of_keys(span), query)
     means = [mean_over(view, span, labels[place], query.confidence) for place in order]
     return MeanKeysAnswer(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.laws.interval import DITHER, _Search, half_width, half_widths
+from dphist.laws.interval import DITHER, _kept, _Search, half_width, half_widths
 from dphist.laws.inversion import tail_bounds
 from dphist.laws.law import LawTable, WeightedNoise
 from tests.examples import examples
@@ -189,6 +189,19 @@ def test_repeated_laws_of_a_table_are_inverted_once() -> None:
     assert half_widths(table, 0.9)[0].tolist() == [half_widths(LawTable.of([law]), 0.9)[0][0] for law in laws]
     # Laws that differ in copies, or in the place of a group, are distinct.
     assert len(table.repeated(np.arange(1.0, 7.0)).distinct()[0]) == 6
+
+
+def test_equal_tables_are_inverted_once_and_shared_by_nobody() -> None:
+    table = LawTable.of([WeightedNoise.of([(1.0, n, 3.0), (0.371, 2, 4.0)]) for n in (1, 2, 5)])
+    before = _kept.cache_info().misses
+    first = half_widths(table, 0.9)
+    first[0][:] = 0.0  # a caller may change its own arrays
+    again, other = half_widths(table.repeated(1), 0.9), half_widths(table, 0.91)
+    assert _kept.cache_info().misses == before + 2
+    assert (again[0] > 0).all()
+    assert (other[0] >= again[0]).all()
+    [alone] = half_widths(table.take(np.array([2])), 0.9)[0]
+    assert again[0][2] == pytest.approx(alone, abs=DITHER)
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, math.nan])

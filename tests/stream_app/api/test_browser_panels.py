@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,27 @@ def address() -> Iterator[str]:
 def asked(page: Page, path: str) -> Any:
     """Return the service's answer to a request from within the page."""
     return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/delays/{path}")
+
+
+def test_every_panel_asks_once_when_the_page_loads(browser: Browser, address: str) -> None:
+    asked = Counter[str]()
+
+    def count(page: Page) -> None:
+        page.clock.install()
+        page.on(
+            "request", lambda one: asked.update([one.url.removeprefix(address.rpartition("/streams")[0])])
+        )
+
+    with opened(browser, address, before=count) as page:
+        first = PANELS[:3]
+        for name in (*first, *first):
+            panel(page, name)
+            page.clock.run_for(1_100)  # the page looks for releases every second
+            page.evaluate("fetch('/v1/streams').then((answer) => answer.text())")
+        of_panels = {path: times for path, times in asked.items() if re.search(r"/delays/\w+\?", path)}
+        assert len(of_panels) >= len(first)
+        assert not {path: times for path, times in of_panels.items() if times > 1 and "/events" not in path}
+        assert asked["/v1/streams/delays"] == 1
 
 
 def test_every_panel_draws_a_chart_and_a_table(browser: Browser, address: str) -> None:

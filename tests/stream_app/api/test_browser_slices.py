@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +47,16 @@ def test_totals_of_keys_are_of_the_whole_range(browser: Browser, address: str) -
         expect(page.locator("#keys .note")).to_contain_text(
             "The first and the last slice are each shorter than the others."
         )
+        expect(page.locator("#keys .note")).to_contain_text(
+            "Small charts leave out slices that are only partial."
+        )
+        with page.expect_download() as download:
+            panel(page, "keys").get_by_role("button", name="as CSV").click()
+        rows = list(csv.DictReader(download.value.path().read_text().splitlines()))
+        partial = {row["start"] for row in rows if row["partial"] == "true"}
+        assert partial == {min(row["start"] for row in rows), max(row["start"] for row in rows)}
+        for key, total in shown.items():
+            assert round(sum(float(row["value"]) for row in rows if row["key"] == key)) == total
 
 
 @pytest.mark.parametrize("name", ["keys", "quantiles", "heat", "preview"])

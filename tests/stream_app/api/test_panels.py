@@ -17,7 +17,7 @@ import pytest
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
 from stream_app.api.overview import Glances
-from stream_app.api.panels.answers import origin_of, slices_between
+from stream_app.api.panels.answers import check_numbers, origin_of, slices_between
 from stream_app.api.panels.preview import replanned
 from stream_app.api.panels.schemas import MOST_SLICES, SlicesQuery
 from stream_app.core.alerts.rules import Rule, parse_condition
@@ -412,6 +412,14 @@ def test_slices_add_up_to_the_value_and_say_which_are_partial() -> None:
                 assert all(sum(one["counts"]) == one["value"] for one in found["keys"])
 
     asyncio.run(run())
+
+
+def test_number_of_counts_of_keys_is_limited() -> None:
+    check_numbers(1_666, 60)
+    with pytest.raises(
+        QueryError, match=r"limit: 1,667 keys in 60 slices; .* write 1,666 or less, or a longer"
+    ):
+        check_numbers(1_667, 60)
 
 
 def _rfc(hour: int) -> str:

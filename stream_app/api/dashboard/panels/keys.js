@@ -9,6 +9,7 @@ import { grid } from "../tables.js";
 import { around, error } from "../words.js";
 
 const MOST = 12, SLICES = 60;
+const MOST_IN_FILE = 20_000, MOST_NUMBERS = 100_000, MOST_MEANS = 400; // that the service gives at once
 
 export class Keys extends Panel {
   constructor(page) {
@@ -33,7 +34,11 @@ export class Keys extends Panel {
     this.grouping.hidden = !groups(page);
     this.by.value = by ?? "*";
     const answer = await page.ask(page.measure.keys, { ...page.slices(SLICES), limit: MOST, key: null, by });
-    return { ...answer, by };
+    const inFile = this.#inFile(answer, page.measure);
+    const held = inFile === answer.keys_available ? `all ${inFile.toLocaleString("en")}` : `the first ${inFile.toLocaleString("en")}`;
+    const more = answer.keys.length < inFile ? `The CSV file holds ${held} of them.` : "";
+    const drawn = answer.partial?.some(Boolean) && !answer.partial.every(Boolean) ? "Small charts leave out slices that are only partial." : "";
+    return { ...answer, by, note: [answer.note, drawn, more].filter(Boolean).join(" ") };
   }
 
   // Return the key field by which to group: the reader's choice, at first the first field; null: show each key.
@@ -63,7 +68,7 @@ export class Keys extends Panel {
     const { key, value, interval } = one;
     let card = this.cards.get(key);
     if (!card) {
-      const choose = make("button", { type: "button" }, this.#name(one));
+      const choose = make("button", { type: "button", title: this.#name(one) }, this.#name(one));
       choose.addEventListener("click", (event) => page.choose({ keys: chosenBy(event, page.keys, key) }));
       const canvas = make("canvas", { role: "img", "aria-describedby": this.describedBy });
       const words = make("p", { className: "muted" });
@@ -78,7 +83,8 @@ export class Keys extends Panel {
     card.words.replaceChildren(bold(said), one.counts ? ` ${around(value, ...interval)}` : ` ${low} to ${high}`);
     const what = measure.name === "count" ? page.detail.noun : measure.title;
     const of = (count) => measure.numbers.value(count, interval);
-    const time = one.counts ? `; by time from ${of(Math.min(...one.counts))} to ${of(Math.max(...one.counts))}` : "";
+    const drawn = one.counts && this.#whole(one.counts);
+    const time = drawn ? `; by time from ${of(Math.min(...drawn))} to ${of(Math.max(...drawn))}` : "";
     card.canvas.setAttribute("aria-label", `${this.#name(one)}: ${said} ${what}, between ${low} and ${high}${time}`);
   }
 
@@ -91,14 +97,26 @@ export class Keys extends Panel {
     const keys = this.answer?.keys ?? [];
     if (!keys.length) return;
     if (!keys[0].counts) return this.#drawMeans(keys);
-    const breaks = breaksAfter(this.answer.end, gapsOf(this.page.detail));
-    const low = Math.min(0, ...keys.flatMap((one) => one.lower));
-    const high = Math.max(1, ...keys.flatMap((one) => one.upper));
+    const breaks = breaksAfter(this.#whole(this.answer.end), gapsOf(this.page.detail));
+    const low = Math.min(0, ...keys.flatMap((one) => this.#whole(one.lower)));
+    const high = Math.max(1, ...keys.flatMap((one) => this.#whole(one.upper)));
     for (const one of keys) {
       const canvas = this.cards.get(one.key)?.canvas;
-      if (canvas) drawSparkline(canvas, { value: one.counts, lower: one.lower, upper: one.upper }, breaks, { low, high });
+      const [value, lower, upper] = [one.counts, one.lower, one.upper].map((column) => this.#whole(column));
+      if (canvas) drawSparkline(canvas, { value, lower, upper }, breaks, { low, high });
     }
     return undefined;
+  }
+
+  // Return a column without the partial slices, whose counts would look like a fall; all of it if every slice is partial.
+  #whole(column) {
+    const { partial } = this.answer;
+    return partial.every(Boolean) ? column : column.filter((_, i) => !partial[i]);
+  }
+
+  // Return how many keys a file holds.
+  #inFile({ keys_available: available }, measure) {
+    return Math.min(available, measure.enough ? MOST_MEANS : MOST_IN_FILE);
   }
 
   // Draw the mean of each key and its interval along one horizontal axis.
@@ -124,15 +142,20 @@ export class Keys extends Panel {
     return grid(`${rows.length} of ${this.answer.keys_available} ${this.answer.by ? "values" : "keys"}, over the whole range`, heads, rows);
   }
 
-  csv() {
-    const { keys, start, end } = this.answer;
-    if (this.measure.enough) {
-      return this.words(["key", "start", "end", "value", "lower", "upper", "private"],
-        keys.map(({ key, value, interval }) => [key, start, end, value, ...interval, this.answer.private]));
-    }
+  // Return the rows of a file, of all keys: each key in each slice. Of many keys there are fewer slices.
+  async csv() {
+    const { page, measure, answer: { by, keys_available: available } } = this;
+    const limit = this.#inFile(this.answer, measure);
+    const slices = page.slices(Math.min(SLICES, Math.floor(MOST_NUMBERS / limit) - 2)); // two may be partial
+    const answer = limit > this.answer.keys.length ? await page.ask(measure.keys, { ...slices, limit, key: null, by }) : this.answer;
+    const { keys, start, end, partial, private: known } = answer;
+    const heads = ["key", "start", "end", "value", "lower", "upper", ...(measure.enough ? [] : ["partial"]), "private"];
     const time = (seconds) => new Date(seconds * 1000).toISOString();
-    const rows = keys.flatMap((one) => start.map((from, i) => [one.key, time(from), time(end[i]), one.counts[i], one.lower[i], one.upper[i], this.answer.private]));
-    return this.words(["key", "start", "end", "value", "lower", "upper", "private"], rows);
+    const rows = keys.flatMap(({ key, value, interval, counts, lower, upper }) => (measure.enough
+      ? [[key, start, end, value, ...interval, known]]
+      : start.map((from, i) => [key, time(from), time(end[i]), counts[i], lower[i], upper[i], partial[i], known])));
+    if (keys.length === available) return this.words(heads, rows);
+    return this.words([...heads, "keys_left_out"], rows.map((row) => [...row, available - keys.length]));
   }
 
   canvases() {
