@@ -177,7 +177,7 @@ def ends_left_out(
     if len(starts):
         ends = [(span.start, int(starts[0])), (int(stops[-1]), span.stop)]
     calendar = query.calendar(view.binning.timezone)
-    partial = "its bins fill no group" if calendar is None else f"it is only a part of a {calendar.text}"
+    partial = "its bins fill no group" if calendar is None else f"it is only a part of {calendar.text}"
     return [
         f"{edge(view, start)} to {edge(view, stop)} is left out: {partial}."
         for start, stop in ends

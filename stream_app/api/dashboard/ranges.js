@@ -15,6 +15,9 @@ export const PRESETS = [
   { name: "15 minutes", seconds: 900 },
 ];
 
+// What a bar can count besides bins: calendar units, as the service's steps.
+export const CALENDAR = { day: { days: 1 }, week: { days: 7 }, month: { months: 1 }, quarter: { months: 3 }, year: { months: 12 } };
+
 // Return the ranges to offer: the whole stream and at most three shorter ranges of at least 12 bins.
 export function presets(whole, binSeconds) {
   const fitting = PRESETS.filter(

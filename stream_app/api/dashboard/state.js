@@ -6,7 +6,7 @@ import { get, streamPath } from "./api.js";
 import { commonBin, edgesAround, hasOtherBins } from "./earlier_bins.js";
 import { isPattern, nameOf } from "./key_choice.js";
 import { measuresOf } from "./measures.js";
-import { chooseStep, presets, snapRange } from "./ranges.js";
+import { CALENDAR, chooseStep, presets, snapRange } from "./ranges.js";
 import { seconds, timesOf } from "./times.js";
 import { chosenZone, rememberZone } from "./zone.js";
 
@@ -35,6 +35,7 @@ export class StreamPage {
     this.by = asked.get("by"); // the key field by which the panel of keys groups; "*": each combination
     this.show = asked.get("show"); // what the charts show, if the stream has a sum
     this.compare = asked.get("compare") === "1";
+    this.bars = asked.get("bars"); // the calendar unit of each bar, of CALENDAR; others: a length that fits the range
     this.window = number("window");
     this.ending = asked.get("ending"); // end of the chosen tumbling window; null: the last window in the range
     this.histogram = asked.get("of"); // name of the chosen histogram of that window
@@ -152,6 +153,18 @@ export class StreamPage {
     if (bin === null) return { ...range, days: step, timezone: zone };
     const bins = step * bin / this.binSeconds;
     return this.#inDays(range, bins) ?? { ...range, step: bins, aligned: true };
+  }
+
+  // Return the time zone of the calendar units that bars can count; null if its days begin inside bins.
+  get calendarZone() {
+    if (this.binSeconds === null || this.hasWholeDays(this.range())) return this.times.zone;
+    return DAY % this.binSeconds ? null : "UTC";
+  }
+
+  // Return the range in the calendar units that the reader chose; null for a length that fits the range.
+  calendar() {
+    const step = Object.hasOwn(CALENDAR, this.bars ?? "") ? CALENDAR[this.bars] : null;
+    return step && this.calendarZone ? { ...this.range(), ...step, timezone: this.calendarZone } : null;
   }
 
   // Return a range and a step, in bins, that divide it into equal groups, which start at round times. The range may be
@@ -293,6 +306,7 @@ export class StreamPage {
     put("by", this.by);
     put("show", this.measure === this.measures[0] ? null : this.measure.name);
     put("compare", this.compare ? "1" : null);
+    put("bars", Object.hasOwn(CALENDAR, this.bars ?? "") ? this.bars : null);
     put("window", this.window);
     put("ending", this.ending);
     put("of", this.histogram);

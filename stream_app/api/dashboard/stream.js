@@ -30,7 +30,7 @@ import { promise, sentence, soFar } from "./words.js";
 
 const KINDS = [Alerts, Bins, Running, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
 // Choices that change one panel only. All other choices change all panels.
-const OWN = [["epsilon", Preview], ["by", Keys], ["window", Rate], ["compare", Bins], ["ending", Windows], ["histogram", Windows], ["cumulative", Windows]];
+const OWN = [["epsilon", Preview], ["by", Keys], ["window", Rate], ["bars", Bins], ["compare", Bins], ["ending", Windows], ["histogram", Windows], ["cumulative", Windows]];
 const PRIVACY_MS = 15000;
 const ALERTS_MS = 3000;
 

@@ -105,7 +105,7 @@ class CalendarStep:
     @property
     def text(self) -> str:
         """What a step is, in words."""
-        return f"{self.count} {self.unit}" if self.count > 1 else self.unit.removesuffix("s")
+        return f"{self.count} {self.unit}" if self.count > 1 else f"a {self.unit.removesuffix('s')}"
 
     def is_whole(self, binning: Binning, group: Span) -> bool:
         """Return whether a group of bins begins and ends where groups of the calendar do."""

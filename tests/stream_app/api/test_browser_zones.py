@@ -10,6 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from stream_app.core.answers.labels import AllLabels
 from tests.stream_app.api.browsing import Backstage, eventually, in_address, opened, panel, table, whole
+from tests.stream_app.api.client import EXACT
+from tests.stream_app.api.test_local_days import OF_2026, YEAR_END
 from tests.stream_app.published import FIRST_BIN
 
 pytestmark = pytest.mark.browser
@@ -128,3 +130,23 @@ def test_weeks_of_bins_begin_on_mondays_on_pages_and_boards(browser: Browser, ad
         mondays, bins = page.evaluate(WEEKS)
         assert {(at - 4 * 86400) % (7 * 86400) for at in mondays} == {0}
         assert {at % (7 * 86400) for at in bins} == {0}  # bins of a week are what they are
+
+
+def test_bars_of_calendar_months_are_whole_months_of_the_zone(browser: Browser) -> None:
+    behind = Backstage()
+    behind.stream(OF_2026, name="visits", epoch_bins=4_096, first_bin=YEAR_END, epsilon=EXACT)
+    site = behind.start() + "/streams/visits"
+    with opened(browser, f"{site}?tz=Europe/Paris&bars=month") as page:
+        assert [whole(row[1]) for row in table(page, "bins")] == [120, 93, 56, 31]
+        expect(page.locator("#bins h2")).to_have_text("Events per month")
+        expect(page.locator("#bins .note")).not_to_contain_text("left out")
+        page.locator("#bars").select_option("quarter")
+        expect(page.locator("#bins h2")).to_have_text("Events per quarter")
+        assert [whole(row[1]) for row in table(page, "bins")] == [180]
+        expect(page.locator("#bins .note")).to_contain_text("it is only a part of 3 months")
+        page.locator("#bars").select_option("year")
+        expect(page.locator("#bins .note")).to_contain_text("it is only a part of 12 months")
+        in_address(page, "bars=year")
+        page.locator("#bars").select_option("week")
+        assert [whole(row[1]) for row in table(page, "bins")][-2:] == [7, 7]
+    behind.close()

@@ -2,7 +2,7 @@
 
 import { bold, make } from "../elements.js";
 import { Panel, pictureOf } from "../panel.js";
-import { roomFor } from "../ranges.js";
+import { CALENDAR, roomFor } from "../ranges.js";
 import { length } from "../words.js";
 
 // Each interval has 97.5 %, so both together hold with at least 95 %, even if their errors are correlated.
@@ -14,23 +14,29 @@ export class Bins extends Panel {
     this.band = this.chart({ stepped: true, fromZero: true });
     this.compare = make("input", { type: "checkbox", id: page.place("compare"), checked: page.compare });
     this.compare.addEventListener("change", () => page.choose({ compare: this.compare.checked }));
-    this.tools.append(make("label", { className: "check" }, this.compare, "Compare with the week before"));
+    this.bars = make("select", { id: page.place("bars") }, new Option("automatic", ""), ...Object.keys(CALENDAR).map((unit) => new Option(unit)));
+    this.bars.addEventListener("change", () => page.choose({ bars: this.bars.value || null }));
+    this.barring = make("label", { className: "picker" }, make("span", {}, "Bar"), this.bars);
+    this.tools.append(this.barring, make("label", { className: "check" }, this.compare, "Compare with the week before"));
     this.difference = make("p", { className: "difference", id: page.place("difference"), hidden: true });
     this.readout.after(this.difference);
   }
 
   async ask(page) {
-    const slices = page.groups(Math.min(roomFor(this.body.clientWidth), page.measure.most ?? Infinity));
+    const units = page.calendar();
+    this.barring.hidden = !page.calendarZone;
+    this.bars.value = units ? page.bars : "";
+    const slices = units ?? page.groups(Math.min(roomFor(this.body.clientWidth), page.measure.most ?? Infinity));
     const asked = { kind: "bin", ...slices };
     const calendar = slices.days ? page.times.days : page.bins; // of both, weeks are whole numbers
-    const possible = calendar.week !== null && hasWeekBefore(calendar, slices.start, page);
+    const possible = !units && calendar.week !== null && hasWeekBefore(calendar, slices.start, page);
     this.compare.disabled = !possible;
     this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
     const [answer, earlier] = await Promise.all([
       page.points(asked),
       possible && page.compare ? this.#earlier(page, asked, calendar) : null,
     ]);
-    return { ...answer, earlier, note: [this.#leftOut(answer, page), answer.note].filter(Boolean).join(" ") };
+    return { ...answer, unit: units && page.bars, earlier, note: [units ? "" : this.#leftOut(answer, page), answer.note].filter(Boolean).join(" ") };
   }
 
   // Return which parts of the range are not shown, because groups of bins are whole and start at round times.
@@ -56,12 +62,13 @@ export class Bins extends Panel {
 
   show(answer, page) {
     const { binSeconds } = page;
+    const { unit } = answer;
     const step = answer.days ? answer.days * 86400 / binSeconds : answer.step;
-    this.heading.textContent = `${page.measure.title} per ${length(step * page.bins.length)}`;
+    this.heading.textContent = `${page.measure.title} per ${unit ?? length(step * page.bins.length)}`;
     const picture = pictureOf(answer, page, answer.earlier ? "now" : "");
     picture.levels = page.levels(({ measure, window_bins: bins }) => measure === "sum" && bins === step);
     if (answer.earlier) picture.lines.push(this.#line(answer));
-    const shown = step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
+    const shown = unit ? 86400 : step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
     this.band.show(picture, shown, page.domain());
     this.difference.hidden = !answer.earlier;
     if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier, page.measure));
