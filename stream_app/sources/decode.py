@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,7 +30,7 @@ from stream_app.core.json_objects import (
     mended,
 )
 from stream_app.ports import OperatorError
-from stream_app.sources.json_fields import record_type
+from stream_app.sources.json_fields import readers
 from stream_app.sources.times import Bools, TimeFormat, times_us, why_no_time
 
 RECORDS_AT_ONCE = 2_000
@@ -119,22 +118,28 @@ class NdjsonDecoder(Decoder):
     def __init__(self, time: TimeField | None, others: Sequence[str] = ()) -> None:
         self._time = time
         timed = None if time is None else time.path
-        typed, self._columns = record_type(timed, others)
-        self._decode = msgspec.json.Decoder(typed).decode
-        self._alone = {path: _FieldAlone(path, path == timed) for path in self._columns}
+        self._readers = readers(timed, others)
+        self._alone = {path: _FieldAlone(path, path == timed) for path in self._readers[0][1]}
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         refused: list[tuple[int, Reason]] = []
-        try:
-            if max(map(len, records), default=0) > MOST_VALUES and any(map(has_too_many_values, records)):
-                raise msgspec.MsgspecError
-            found, kept = list(map(self._decode, records)), list(range(len(records)))
-            columns = {path: column(found) for path, column in self._columns.items()}
-        except UNDECODABLE:
+        kept: Sequence[int] = range(len(records))
+        columns = None
+        if max(map(len, records), default=0) <= MOST_VALUES or not any(map(has_too_many_values, records)):
+            columns = self._together(records)
+        if columns is None:
             kept, columns = self._decode_each(records, refused)
         if self._time is None:
             return untimed_columns(kept, columns, refused)
         return timed_columns(kept, self._time, columns.pop(self._time.path), columns, refused)
+
+    def _together(self, records: Sequence[bytes]) -> dict[str, list[Any]] | None:
+        """Return the values of each field; None if a record is unusual."""
+        for decode, columns in self._readers:
+            with suppress(*UNDECODABLE):
+                found = list(map(decode, records))
+                return {path: column(found) for path, column in columns.items()}
+        return None
 
     def _decode_each(
         self, records: Sequence[bytes], refused: list[tuple[int, Reason]]
@@ -147,14 +152,13 @@ class NdjsonDecoder(Decoder):
             else:
                 kept.append(index)
                 rows.append(row)
-        return kept, {path: [row[path] for row in rows] for path in self._columns}
+        return kept, {path: [row[path] for row in rows] for path in self._alone}
 
     def _row(self, record: bytes) -> dict[str, Any] | None:
         """Return the values of one record; None if it is no JSON object."""
         for one in (record, mended(record)):
-            with suppress(*UNDECODABLE):
-                found = [self._decode(one)]
-                return {path: column(found)[0] for path, column in self._columns.items()}
+            if (columns := self._together([one])) is not None:
+                return {path: value for path, [value] in columns.items()}
             with suppress(*UNDECODABLE):
                 decode_nothing(one)
                 return {path: alone.value(one) for path, alone in self._alone.items()}
@@ -168,9 +172,9 @@ class _FieldAlone:
     """
 
     def __init__(self, path: str, is_time: bool) -> None:
-        typed, columns = record_type(path if is_time else None, () if is_time else (path,))
         # By the hook a number beyond all doubles is infinite, as in CSV.
-        self._decode = msgspec.json.Decoder(typed, float_hook=float).decode
+        *_, reader = readers(path if is_time else None, () if is_time else (path,), float_hook=float)
+        self._decode, columns = reader
         self._column = columns[path]
         self._unreadable = Reason.BAD_TIME if is_time else None
 

@@ -25,6 +25,7 @@ _MISSING = Reason.MISSING_FIELD
 # the rest of the path there: the place in an inner struct, or the path in any value; "" if nothing is left.
 _Place = tuple[tuple[str, Any], ...]
 Column = Callable[[Sequence[Any]], list[Any]]
+Reader = tuple[Callable[[bytes], Any], dict[str, Column]]
 
 
 def nested_value(record: Any, path: str) -> Any:
@@ -51,19 +52,39 @@ def names_of(path: str) -> Iterator[tuple[str, str]]:
         yield path[:end], path[end + 1 :]
 
 
-def record_type(time: str | None, others: Sequence[str]) -> tuple[type[msgspec.Struct], dict[str, Column]]:
-    """Return a struct type that has only these paths, and for each a function from structs to their values.
+def readers(time: str | None, others: Sequence[str], float_hook: Any = None) -> list[Reader]:
+    """Return decoders of records, each with a function for each path from its results to their values.
 
-    A record without a value at ``time`` has the reason there, and None at another path.
+    Each decoder but the last one refuses some records that the last one decodes, and is faster. They agree
+    about the others. A record without a value at ``time`` has the reason there, and None at another path.
+    Args: float_hook, as of msgspec.
     """
     absent = dict.fromkeys(others) | ({} if time is None else {time: _MISSING})
-    struct, places = _struct(tuple(absent.items()))
-    return struct, {path: _column_getter(places[path], default) for path, default in absent.items()}
+    found: list[Reader] = []
+    for nested in (True, False) if any("." in path for path in absent) else (False,):
+        struct, places = _struct(tuple(absent.items()), nested)
+        decoder = msgspec.json.Decoder(struct, float_hook=float_hook, dec_hook=_refuse)
+        columns = {path: _column_getter(places[path], default) for path, default in absent.items()}
+        found.append((decoder.decode, columns))
+    return found
+
+
+class _Nowhere:
+    """The type of a field that no record may have."""
+
+
+def _refuse(_type: type, _value: Any) -> Any:
+    raise ValueError
 
 
 @cache
-def _struct(paths: tuple[tuple[str, Any], ...]) -> tuple[type[msgspec.Struct], dict[str, _Place]]:
-    """Return the struct of these paths, and their places. Args: paths, with the value of an absent field."""
+def _struct(
+    paths: tuple[tuple[str, Any], ...], nested: bool
+) -> tuple[type[msgspec.Struct], dict[str, _Place]]:
+    """Return the struct of these paths, and their places.
+
+    Args: paths, with the value of an absent field; nested, whether a record may have no flat name of a path.
+    """
     below: dict[str, dict[str, Any]] = {}
     for path, absent in paths:
         for name, rest in names_of(path):
@@ -73,19 +94,23 @@ def _struct(paths: tuple[tuple[str, Any], ...]) -> tuple[type[msgspec.Struct], d
     for number, (name, inside) in enumerate(below.items()):
         attribute = f"field_{number}"
         typed: Any = Any
-        if "" in inside:
-            places: dict[str, Any] = {rest: rest for rest in inside}
+        places: dict[str, Any] = {}
+        missing: dict[str, Any] = {}
+        if nested and "." in name:
+            typed = _Nowhere
+        elif "" in inside:
+            places = {rest: rest for rest in inside}
             missing = {"default": inside[""]}
         else:
-            inner, places = _struct(tuple(inside.items()))
+            inner, places = _struct(tuple(inside.items()), nested)
             typed = inner | _NO_OBJECT
             missing = {"default_factory": inner}
         if "." in name:  # its absence makes a shorter name count
             missing = {"default": UNSET}
         members.append((attribute, typed, msgspec.field(name=name, **missing)))
-        within |= {(name, rest): (attribute, places[rest]) for rest in inside}
+        within |= {(name, rest): (attribute, place) for rest, place in places.items()}
     struct = msgspec.defstruct("Record", members, gc=False, frozen=True, kw_only=True)
-    return struct, {path: tuple(within[name] for name in names_of(path)) for path, _ in paths}
+    return struct, {path: tuple(within[at] for at in names_of(path) if at in within) for path, _ in paths}
 
 
 def _column_getter(place: _Place, absent: Any) -> Column:
@@ -96,25 +121,21 @@ def _column_getter(place: _Place, absent: Any) -> Column:
         return absent if found is _MISSING else found
 
     longer, chain = _attributes(place)
-    plain = attrgetter(chain) if chain else value
-    if not longer:
-        return lambda records: list(map(plain, records))
-    first, *others = map(attrgetter, longer)
+    plain, before = attrgetter(chain) if chain else value, list(map(attrgetter, longer))
 
     def column(records: Sequence[Any]) -> list[Any]:
-        flat = list(map(first, records))
-        if not (nested := flat.count(UNSET)):
-            return flat
         with suppress(AttributeError):  # another JSON value is where the path needs an object
-            if nested == len(records) and all(_all_unset(records, other) for other in others):
-                return list(map(plain, records))
+            for get in before:
+                found = list(map(get, records))
+                unset = found.count(UNSET)
+                if not unset and get is before[0]:
+                    return found
+                if unset < len(records):
+                    return list(map(value, records))
+            return list(map(plain, records))
         return list(map(value, records))
 
     return column
-
-
-def _all_unset(records: Sequence[Any], attribute: Callable[[Any], Any]) -> bool:
-    return list(map(attribute, records)).count(UNSET) == len(records)
 
 
 def _attributes(place: _Place) -> tuple[list[str], str]:

@@ -53,7 +53,10 @@ def times_us(values: Sequence[Any], format: TimeFormat, zone: str | None = None)
     [1772323200000000, 1000000, 0]
     """
     if format == "iso8601":
-        times = _from_texts(values, zone)
+        try:
+            times = _from_texts(values, zone)
+        except (TypeError, AttributeError):  # some are no texts
+            times = _from_texts([value if type(value) is str else "" for value in values], zone)
     else:
         times = _from_numbers(values, *_TICKS_PER_US[format])
     good = (times >= _FIRST_US) & (times <= _LAST_US)
@@ -111,8 +114,7 @@ def _from_integers(values: Sequence[int], divide: int, multiply: int) -> Int64Ar
     return np.where(inside, np.where(inside, whole, 0) // divide * multiply, _NONE)
 
 
-def _from_texts(values: Sequence[Any], zone: str | None) -> Int64Array:
-    texts = values if set(map(type, values)) <= {str} else [v if type(v) is str else "" for v in values]
+def _from_texts(texts: Sequence[str], zone: str | None) -> Int64Array:
     plain = [t if len(t) <= _LONGEST_TEXT and t.isascii() and t.isprintable() else "" for t in texts]
     letters = np.array(plain, dtype=f"S{_LONGEST_TEXT}").view(np.uint8).reshape(len(plain), _LONGEST_TEXT)
     lengths = np.count_nonzero(letters, axis=1)

@@ -38,12 +38,19 @@ def number_in(text: str) -> int | float | None:
     >>> [number_in(text) for text in ("200", " -2.5 ", "2e2", "1_000", "0x10", "", "Paris")]
     [200, -2.5, 200.0, None, None, None, None]
     """
-    if len(text) > _LONGEST_NUMBER or "_" in text or not text.isascii():
+    if not _may_be_number(text):
         return None
-    for read in (int, float):
+    if "." not in text:
         with suppress(ValueError):
-            return read(text)
+            return int(text)
+    with suppress(ValueError):
+        return float(text)
     return None
+
+
+def _may_be_number(text: str) -> bool:
+    """Return whether Python reads a text as other programs do: no underscores, no digits of other scripts."""
+    return len(text) <= _LONGEST_NUMBER and text.isascii() and "_" not in text
 
 
 def comparable(value: object) -> str | int | float | None:
@@ -104,7 +111,10 @@ def _as_user(value: object) -> str:
 def _as_double(value: object) -> float:
     """Return the value as a number, NaN if it is not a number."""
     if isinstance(value, str):
-        value = number_in(value)
+        try:
+            return float(value) if _may_be_number(value) else np.nan
+        except ValueError:
+            return np.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
         return np.nan
     try:
