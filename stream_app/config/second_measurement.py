@@ -55,6 +55,16 @@ def check_measurements(
         raise ConfigError(why)
 
 
+def over(streams: Sequence[StreamSettings], now_us: int) -> set[str]:
+    """Return the streams whose end is past: if they began, the ledger alone knows when.
+
+    A stream's end is its own, or the beginning of its successor.
+    """
+    firsts = {one.declared.successor_of: one.declared.time.first_us for one in streams}
+    ends = {one.name: one.until_us or firsts.get(one.name) for one in streams}
+    return {name for name, end_us in ends.items() if end_us is not None and end_us <= now_us}
+
+
 def refusals(
     streams: Sequence[StreamSettings],
     now_us: int,

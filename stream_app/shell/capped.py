@@ -15,30 +15,38 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.incoming import RecordBatch
 from stream_app.core.records import EpochRecord
 from stream_app.sources.decode import TimeField
-from stream_app.sources.file_list import is_list
 from stream_app.sources.finished_files import open_sample
+from stream_app.sources.lines import LINE_END, MOST_BYTES
 from stream_app.sources.times import TimeFormat
 from stream_app.wiring.event_logs import file_format, other_fields, time_field
 
 MUCH = 0.05
 
 
-def file_sample(stream: StreamSettings, time_format: TimeFormat | None = None) -> RecordBatch | None:
-    """Return the first records of a stream's file or list of files; None for an empty file or another log.
+def file_sample(
+    stream: StreamSettings, time_format: TimeFormat | None = None, *, newest: bool = False
+) -> RecordBatch | None:
+    """Return the first records of a stream's file or list of files; None if there are none, or another log.
 
-    Args: time_format, of the time field; None for the stream's.
+    Args: time_format, of the time field; None for the stream's; newest, whether to read the last records.
     Raises: OperatorError if the file cannot be read.
     """
     if not isinstance(stream.source, SourceSettings):
         return None
     file, others = stream.source.file, other_fields([stream])
-    if not is_list(file) and not file.stat().st_size:
-        return None
     time = time_field(stream)
     time = TimeField(time.path, time_format or time.format, time.zone)
     replayed = stream.declared.source.replay is not None
-    with open_sample(file, file_format(stream), time, others, replayed) as lines:
-        return lines.first_records()
+    with open_sample(file, file_format(stream), time, others, replayed, newest=newest) as lines:
+        start, size = lines.first_position, lines.stat().st_size
+        end = lines.after_last_line(start)
+        if newest and end - start > MOST_BYTES:
+            start = end - MOST_BYTES
+            start += lines.bytes_at(start, MOST_BYTES).find(LINE_END) + 1
+        found = lines.read(start, end)
+        if found is None and replayed and size > start:
+            return lines.unfinished_line(start, size)  # the only one
+        return found
 
 
 def matching(declared: Declaration, columns: Mapping[str, Any]) -> BoolArray:

@@ -13,7 +13,7 @@ import click
 from stream_app.config import load
 from stream_app.ports import OperatorError
 from stream_app.shell.event_commands import demo, produce, replay
-from stream_app.shell.options import STREAM, Finite, config_option, load_to_begin
+from stream_app.shell.options import STREAM, Finite, config_option
 from stream_app.shell.processes import MEANINGS, STOP_S, exit_status, until_stopped
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -280,7 +280,7 @@ def ingest(config: Path, stdin: str | None) -> None:
 def check_config(config: Path) -> None:
     """Check a configuration; start nothing.
 
-    It checks plans, files on this machine, and the store.
+    It checks plans, files on this machine with a sample of their events, and the store.
 
     A stream that has begun is compared with the store, if that can be asked: what a start would refuse is
     refused here. Each thing that could not be checked is named.
@@ -289,23 +289,14 @@ def check_config(config: Path) -> None:
     Example:
       stream-app check-config --config examples/flights.yaml
     """
-    from stream_app.config.alerts import format_warnings
-    from stream_app.shell.doctor.on_this_machine import check_here
-    from stream_app.shell.doctor.stored import check_stored
-    from stream_app.shell.totals import total_warnings
+    from stream_app.shell.doctor.good import lines_if_good
     from stream_app.shell.working import working
 
-    settings = load_to_begin(config)
+    settings = load(config)
     with working("planning every stream") as step:
-        check_here(settings, step)
-        step("comparing the streams with the store")
-        compared = asyncio.run(check_stored(settings))
-    for line in compared.changes:
+        lines = asyncio.run(lines_if_good(settings, step))
+    for line in lines:
         click.echo(line)
-    for line in compared.not_compared:
-        click.echo(f"not checked: {line}")
-    for line in [*format_warnings(settings.alerts), *total_warnings(settings.streams)]:
-        click.echo(f"warning: {line}")
     if any(stream.declared.privacy.per_user for stream in settings.streams):
         click.echo(f"not checked: what caps leave out; stream-app doctor --config {config} reads a sample")
     names = ", ".join(stream.name for stream in settings.streams)

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from stream_app.config import Settings, load, values
 from stream_app.config.plain_yaml import Loader
-from stream_app.config.second_measurement import check_measurements
+from stream_app.config.second_measurement import check_measurements, over
 from stream_app.ports import OperatorError
 
 C = TypeVar("C", bound=Callable[..., int | None])
@@ -105,6 +105,6 @@ def live_pace(option: str, pace: str) -> float:
 
 def load_to_begin(config: Path) -> Settings:
     """Read a configuration, and refuse now what the first start of its streams would refuse."""
-    settings = load(config)
-    check_measurements(settings.streams, time.time_ns() // 1_000)
+    settings, now_us = load(config), time.time_ns() // 1_000
+    check_measurements(settings.streams, now_us, begun=over(settings.streams, now_us))
     return settings

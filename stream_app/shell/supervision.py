@@ -13,7 +13,6 @@ from typing import Any, Never
 
 from stream_app.addresses import once_free
 from stream_app.config import AlertSettings, ApiSettings, KafkaSettings, Settings
-from stream_app.config.access import check_operator
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 from stream_app.shell.behind import ReplayWatch
@@ -21,6 +20,7 @@ from stream_app.shell.first_lines import address, first_lines, listening_lines, 
 from stream_app.shell.processes import COMPLETE, NOTHING_COUNTED, REFUSED, run_child, until_stopped
 from stream_app.shell.progress import Report, StreamProgress
 from stream_app.shell.refused import refused_lines
+from stream_app.wiring.checks import checks_of_machine
 from stream_app.wiring.event_logs import check_files
 from stream_app.wiring.public import open_reader
 from stream_app.wiring.redis_server import redis_server
@@ -56,7 +56,8 @@ async def run_service(settings: Settings, report: Report, service: Service) -> i
     Raises: OperatorError if it cannot start.
     """
     check_files(settings.streams)
-    check_operator(settings.operator)
+    for check in checks_of_machine(settings):
+        await check.asked()
     if service.serves:
         await _check_port(settings.api, service.port_key)
     status = COMPLETE

@@ -101,22 +101,36 @@ def _unpacked(path: Path) -> Iterator[bytes]:
 
 
 def open_sample(
-    path: Path, format: FileFormat, time: TimeField, others: Sequence[str] = (), in_rows: bool = False
+    path: Path,
+    format: FileFormat,
+    time: TimeField,
+    others: Sequence[str] = (),
+    in_rows: bool = False,
+    *,
+    newest: bool = False,
 ) -> LineFile:
-    """Return the first records of a file, or of the first file of a list.
+    """Return the first records of a file, or of the first file of a list that is not empty.
 
-    Args: in_rows, whether rows of CSV may have several lines, as in a replay.
+    Args: in_rows, whether rows of CSV may have several lines, as in a replay; newest, whether to open the
+        last such file.
     Raises: OperatorError if it cannot be read.
     """
-    first = next(iter(files_of(path).values())) if is_list(path) else path
-    if first.suffix != GZIP:
-        lines = open_lines(first, format, time, others)
-    else:
-        lines = LineFile(first, decompressed(first, most=MOST_BYTES), format, time, others)
+    files = list(files_of(path).values()) if is_list(path) else [path]
+    if newest:
+        files.reverse()
+    first = next((file for file in files if file.stat().st_size), files[0])
+    lines = open_start(first, format, time, others)
     if in_rows and format == "csv" and (rows := rows_as_lines(lines, most=MOST_BYTES)) is not None:
         lines.close()
         return LineFile(first, rows, format, time, others)
     return lines
+
+
+def open_start(file: Path, format: FileFormat, time: TimeField, others: Sequence[str] = ()) -> LineFile:
+    """Return the first records of one file, which may be compressed. Raises: as ``open_sample``."""
+    if file.suffix != GZIP:
+        return open_lines(file, format, time, others)
+    return LineFile(file, decompressed(file, most=MOST_BYTES), format, time, others)
 
 
 def rows_as_lines(

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -23,7 +24,8 @@ from stream_app.ports import Clock, OperatorError, Source
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource
 from stream_app.sources.file_list import files_of, is_list
-from stream_app.sources.lines import FileFormat, OneFile
+from stream_app.sources.finished_files import check_whole, open_start
+from stream_app.sources.lines import EmptyFileError, FileFormat, OneFile, open_lines
 from stream_app.sources.replay import ReplaySource
 from stream_app.sources.segments import SegmentedSource
 from stream_app.sources.spool_log import SpoolSource
@@ -145,6 +147,30 @@ def check_files(streams: Sequence[StreamSettings]) -> None:
             continue  # a spool appears with its first event
         if why := why_unreadable(source.file):
             raise OperatorError(f"{key_of(stream.name, 'source.file')}: {why}")
+
+
+def check_log(stream: StreamSettings, source: SourceSettings, state_dir: Path) -> int:
+    """Check a file or a list as a start does when it opens it; change nothing.
+
+    Returns: how many bytes of compressed files were not read, because that would take long.
+    Raises: OperatorError, one line that begins with the key.
+    """
+    check_files([stream])
+    time, form, others = time_field(stream), file_format(stream), other_fields([stream])
+    try:
+        if stream.declared.source.replay is not None:
+            return check_whole(source.file, form, time, others)
+        if not is_list(source.file):
+            open_lines(source.file, form, time, others).close()
+            return 0
+        files = list(files_of(source.file).values())
+        has_begun = note_of(stream.name, state_dir).exists()
+        for file in files[-1:] if has_begun else files:  # the others were opened when they were counted
+            with suppress(EmptyFileError):  # it has no records, or its writer has only just begun it
+                open_start(file, form, time, others).close()
+    except OperatorError as refusal:
+        raise OperatorError(f"{key_of(stream.name, 'source.file')}: {refusal}") from None
+    return 0
 
 
 def why_unreadable(file: Path) -> str | None:

@@ -1,39 +1,43 @@
-"""``stream-app doctor``: check everything that a configuration needs, without changing anything."""
+"""All checks of a configuration: ``stream-app doctor`` asks all of them, and check-config most."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings
+from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.alerts import format_warnings
-from stream_app.config.second_measurement import check_measurements
-from stream_app.config.settings import IngestSettings, OutputSettings
+from stream_app.config.settings import IngestSettings
 from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.shell.capped import file_sample
 from stream_app.shell.doctor.fields import field_findings
-from stream_app.shell.doctor.findings import Finding, capped, filling, sampled
+from stream_app.shell.doctor.findings import capped, filling, sampled
 from stream_app.shell.doctor.grace import arrivals_in_file, grace_findings
 from stream_app.shell.doctor.ports import port_findings
-from stream_app.shell.doctor.redis import key_file_findings, redis_findings
+from stream_app.shell.doctor.redis import redis_findings
 from stream_app.shell.doctor.room import LEAST_FREE_BYTES, MIB, free_space
-from stream_app.shell.doctor.stored import check_stored
-from stream_app.shell.doctor.times import time_findings
+from stream_app.shell.doctor.stored import Compared, check_stored
+from stream_app.shell.doctor.times import first_findings, time_findings
 from stream_app.shell.planning.promises import cost_until_now
+from stream_app.shell.totals import total_findings
 from stream_app.shell.working import Step, silent
 from stream_app.sources.file_list import files_of, is_list, misplaced
+from stream_app.sources.shapes import why_no_lines
+from stream_app.sources.starts import start_of
 from stream_app.sources.times import TimeFormat
 from stream_app.spool import bytes_kept
-from stream_app.wiring.event_logs import time_field, why_unreadable
-from stream_app.wiring.storage import outside_ledger
+from stream_app.wiring.checks import Check, Finding, Reach, checks_of_logs, checks_of_machine
+from stream_app.wiring.event_logs import time_field
+
+_MOST_FILES = 100  # of a list, whose first bytes are read
 
 
 async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
@@ -42,52 +46,50 @@ async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
     Args: step, which is called with what is done next.
     """
     findings: list[Finding] = []
-    for stream in settings.streams:
-        if isinstance(stream.source, SourceSettings) and stream.source.keep_us is None:
-            step(f"reading a sample of {stream.source.file.name}")
-            findings += _file(stream, stream.source.file)
-    findings += _costs(settings)
-    findings += _directory("state.dir", settings.state_dir)
-    if settings.ingest is not None:
-        findings += _directory("ingest.dir", settings.ingest.directory)
-        findings.append(_room_for_spools(settings, settings.ingest))
-    if settings.redis.embedded is not None:
-        findings += _directory("redis.url", settings.redis.embedded)
-    findings += _measurements(settings)
-    findings += key_file_findings(settings)
-    findings += [Finding("alerts", "warn", line) for line in format_warnings(settings.alerts)]
-    step("asking the ledger")
-    findings += await _ledger(settings)
-    step("looking at ports, and asking Redis")
-    findings += port_findings(settings)
-    findings += await redis_findings(settings)
-    stored, outputs = await _stored(settings)
-    findings += stored
-    if settings.kafka is not None:
-        from stream_app.shell.doctor.kafka import kafka_findings  # its packages may not be installed
-
-        step("asking Kafka and reading a sample of each topic")
-        findings += await kafka_findings(replace(settings, outputs=outputs))
+    for check in all_checks(settings):
+        step(f"checking {check.key}")
+        findings += await check.found()
     return findings
 
 
-async def _stored(settings: Settings) -> tuple[list[Finding], tuple[OutputSettings, ...]]:
-    """Return what the store says of the streams, and the output topics of all their generations."""
-    try:
-        found = await check_stored(settings)
-        changes = [Finding("streams", "ok", change) for change in found.changes]
-        lacking = [Finding("streams", "warn", f"not checked: {one}") for one in found.not_compared]
-        return [*changes, *lacking], settings.outputs if found.outputs is None else found.outputs
-    except OperatorError as refusal:
-        return [Finding("streams", "fail", str(refusal))], settings.outputs
+def all_checks(settings: Settings) -> Iterator[Check]:
+    """Yield every check of a configuration, those first that reach the least."""
+    streams = {f"streams.{stream.name}.source.file": stream for stream in settings.streams}
+    for check in checks_of_logs(settings):
+        stream = streams.get(check.key)
+        # A replay whose sample has nothing to count ends so. What grows may have good events later.
+        ends = stream is None or stream.declared.source.replay is not None
+        ask = check.ask if stream is None else partial(_both, check, stream)
+        yield replace(check, ask=ask, ends=ends)
+    yield Check("time.first", Reach.FILE, partial(_costs, settings))
+    yield Check("privacy.total", Reach.FILE, partial(total_findings, settings.streams))
+    yield Check("alerts", Reach.FILE, partial(_formats, settings))
+    yield from checks_of_machine(settings)
+    yield Check("free space", Reach.MACHINE, partial(_room, settings), ends=False)
+    # The service that serves a port may be the one that this configuration is to follow.
+    yield Check("ports", Reach.MACHINE, partial(port_findings, settings), ends=False)
+    yield Check("redis.url", Reach.STORE, partial(redis_findings, settings), ends=False)
+    compared = list[Compared]()
+
+    async def stored() -> list[Finding]:
+        compared.append(await check_stored(settings))
+        return compared[0].findings()
+
+    yield Check("streams", Reach.STORE, stored)
+    if settings.kafka is not None:
+        from stream_app.shell.doctor.kafka import kafka_findings  # its packages may not be installed
+
+        [outputs] = [one.outputs for one in compared] or [None]
+        known = settings if outputs is None else replace(settings, outputs=outputs)
+        yield Check("kafka", Reach.CLUSTER, partial(kafka_findings, known), ends=False)
 
 
-def _measurements(settings: Settings) -> Iterator[Finding]:
-    """Yield a finding if streams would measure the same events without the operator's consent."""
-    try:
-        check_measurements(settings.streams, time.time_ns() // 1_000)
-    except ConfigError as refusal:
-        yield Finding("streams", "fail", str(refusal))
+def _both(check: Check, stream: StreamSettings) -> Iterator[Finding]:
+    """Yield what a start finds about a file; if it would not refuse it, also what a sample shows."""
+    asked = check.ask()
+    assert isinstance(asked, Iterable)
+    yield from asked
+    yield from _contents(stream)
 
 
 def _costs(settings: Settings) -> Iterator[Finding]:
@@ -97,27 +99,47 @@ def _costs(settings: Settings) -> Iterator[Finding]:
             yield Finding(f"streams.{stream.name}.time.first", "warn", said)
 
 
-async def _ledger(settings: Settings) -> list[Finding]:
-    """Return whether the ledger outside the store exists, if the configuration names one."""
-    outside = outside_ledger(settings)
-    if outside is None:
-        return []
-    try:
-        entries = await outside.entries()
-    except (OperatorError, OSError) as failure:
-        return [Finding("ledger", "fail", str(failure))]
-    return [Finding("ledger", "ok", f"{outside.name} holds {len(entries)} epoch(s)")]
+def _formats(settings: Settings) -> Iterator[Finding]:
+    """Yield a warning for each address that may expect other messages than it would get."""
+    for line in format_warnings(settings.alerts):
+        key, _, said = line.partition(": ")
+        yield Finding(key, "warn", said)
 
 
-def _file(stream: StreamSettings, file: Path) -> Iterator[Finding]:
-    """Yield whether a file can be read, and whether its first events can be decoded."""
-    what = f"streams.{stream.name}.source.file"
-    if why := why_unreadable(file):
-        yield Finding(what, "fail", why)
-        return
-    yield Finding(what, "ok", f"{file} can be read")
-    if is_list(file) and stream.declared.source.replay is None:
+def _room(settings: Settings) -> Iterator[Finding]:
+    """Yield whether the disks of all directories have room."""
+    ingest = settings.ingest
+    directories = {"state.dir": settings.state_dir, "redis.url": settings.redis.embedded}
+    directories["ingest.dir"] = None if ingest is None else ingest.directory
+    for what, directory in directories.items():
+        if directory is not None:
+            yield free_space(what, _nearest(directory))
+    if ingest is not None:
+        yield _room_for_spools(settings, ingest)
+
+
+def _nearest(directory: Path) -> Path:
+    return next(above for above in (directory, *directory.parents) if above.exists())
+
+
+def _contents(stream: StreamSettings) -> Iterator[Finding]:
+    """Yield whether the first events of a file can be decoded and counted."""
+    assert isinstance(stream.source, SourceSettings)
+    what, file = f"streams.{stream.name}.source.file", stream.source.file
+    listed = is_list(file)
+    files = list(files_of(file).values()) if listed else [file]
+    if listed and stream.declared.source.replay is None:
         yield from _order_of_names(what, file)
+    wrong = {path: why_no_lines(start_of(path)) for path in files[:_MOST_FILES]}
+    is_empty = all(path.stat().st_size == 0 for path in files)
+    for path, why in wrong.items():
+        if why is not None and path.stat().st_size:
+            yield Finding(what, "fail", f"{path}: {why}")
+            return
+    if is_empty:
+        if stream.declared.source.replay is not None:
+            yield Finding(what, "fail", f"{file}: it is empty, so a replay counts nothing; correct the path")
+        return
     at = time_field(stream)
     try:
         batch = file_sample(stream)
@@ -125,15 +147,17 @@ def _file(stream: StreamSettings, file: Path) -> Iterator[Finding]:
         yield Finding(f"streams.{stream.name}.source.format", "fail", str(refusal))
         return
     if batch is not None:
-        wrong = list(file_times(stream, batch))
-        if not any(finding.state == "fail" for finding in wrong):
+        misread = list(file_times(stream, batch))
+        if not any(finding.state == "fail" for finding in misread):
             yield sampled(what, at.path, at.format, len(batch.positions), batch.refused)
-        yield from wrong
+        yield from misread
         yield from capped(stream, batch.columns)
         yield from field_findings(stream, batch.columns, len(batch.positions))
         times_us = np.asarray(batch.columns[at.path])
         yield from grace_findings(stream, times_us, arrivals_in_file(times_us))
         yield from filling(stream, batch.columns)
+        last = file_sample(stream, newest=True)
+        yield from first_findings(stream, times_us if last is None else np.asarray(last.columns[at.path]))
 
 
 def _order_of_names(what: str, pattern: Path) -> Iterator[Finding]:
@@ -155,27 +179,11 @@ def file_times(stream: StreamSettings, batch: RecordBatch) -> Iterator[Finding]:
     yield from time_findings(stream, len(batch.positions) + len(batch.refused), read)
 
 
-def _directory(what: str, directory: Path) -> Iterator[Finding]:
-    """Yield whether a directory is writable, private to this user, and has free space."""
-    nearest = directory
-    while not nearest.exists():
-        nearest = nearest.parent
-    if not os.access(nearest, os.W_OK):
-        yield Finding(what, "fail", f"{nearest} cannot be written; choose another directory")
-        return
-    if nearest == directory and directory.stat().st_mode & 0o077:
-        yield Finding(what, "warn", f"{directory} holds secrets and others may enter it; chmod 700")
-    else:
-        yield Finding(what, "ok", f"{directory} can be written")
-    yield free_space(what, nearest)
-
-
 def _room_for_spools(settings: Settings, ingest: IngestSettings) -> Finding:
     """Return whether every spool can reach its largest size: a full disk stops more than a full spool."""
     present = [directory for directory in settings.spools.values() if directory.is_dir()]
     missing = ingest.most_bytes * len(settings.spools) - sum(map(bytes_kept, present))
-    nearest = next(above for above in (ingest.directory, *ingest.directory.parents) if above.exists())
-    free = shutil.disk_usage(nearest).free
+    free = shutil.disk_usage(_nearest(ingest.directory)).free
     said = f"its spools may take another {max(missing, 0) // MIB:,} MiB, and {free // MIB:,} MiB are free"
     if free - missing < LEAST_FREE_BYTES:
         return Finding("ingest.max_size", "warn", f"{said}; lower it, or make room")

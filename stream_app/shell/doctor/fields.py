@@ -11,7 +11,7 @@ from dphist.planning.report import in_decimals
 from stream_app.config import StreamSettings
 from stream_app.core.counting.cells import Amounts, Buckets, KeyField
 from stream_app.core.counting.read_values import numbers
-from stream_app.shell.doctor.findings import Finding, State
+from stream_app.wiring.checks import Finding, State
 
 _FEW = 0.95  # with less in the list or the range, the operator should look at the declaration again
 

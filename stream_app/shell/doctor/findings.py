@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,12 +12,10 @@ from rich.table import Column, Table
 
 from stream_app.config import StreamSettings
 from stream_app.core.counting.remedies import refused_because
-from stream_app.core.incoming import Reason, Refusal
+from stream_app.core.incoming import Refusal
 from stream_app.shell.capped import cap_warning, shares_in_words
 from stream_app.shell.filling import filling_warning
-from stream_app.sources.shapes import why_undecodable
-
-State = Literal["ok", "note", "warn", "fail"]
+from stream_app.wiring.checks import Finding
 
 EXACT = "What is said here about events is exact and private: for the operator only, publish none of it."
 
@@ -27,36 +24,15 @@ _FEW = 0.05  # of a sample
 _COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "bold red"}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check.
-
-    Args:
-        what: the configuration key, or the object that it names.
-        state: "ok"; "note", of what is off and may be opened; "warn", which may be intended; "fail", if the
-            service cannot start or keep its guarantee.
-        said: the result and, if it is not "ok", the remedy.
-        exact: whether it is computed from events, which makes it private.
-    """
-
-    what: str
-    state: State
-    said: str
-    exact: bool = False
-
-
-def sampled(what: str, time_field: str, time_format: str, kept: int, refused: Sequence[Refusal]) -> Finding:
+def sampled(
+    what: str, time_field: str, time_format: str, kept: int, refused: Sequence[Refusal | tuple[int, str]]
+) -> Finding:
     """Return a finding about a sample of events, in words only, because numbers would count people's events.
 
     Args: kept, the number of events that could be decoded; refused, the other events, with their reasons.
     """
-    reasons = Counter(one.reason for one in refused)
-    undecodable = [one.record for one in refused if one.reason == Reason.UNDECODABLE]
-    cause = next(filter(None, map(why_undecodable, undecodable)), None)
-    why = "; ".join(
-        f"{reason}: {cause}" if cause and reason == Reason.UNDECODABLE else refused_because(reason)
-        for reason, _ in reasons.most_common()
-    )
+    reasons = Counter(one.reason if isinstance(one, Refusal) else one[1] for one in refused)
+    why = "; ".join(refused_because(reason) for reason, _ in reasons.most_common())
     if refused and not kept:
         return Finding(
             what, "fail", f"no event of a sample has a time in {time_field} ({time_format}): {why}"
@@ -64,7 +40,7 @@ def sampled(what: str, time_field: str, time_format: str, kept: int, refused: Se
     if refused:
         few = len(refused) <= _FEW * kept
         said = "cannot be decoded and become dead letters when the service runs"
-        if few and not cause and set(reasons) == {Reason.UNDECODABLE}:
+        if few and set(reasons) == {"undecodable"}:
             why = "their lines are damaged; the format is right"
         return Finding(
             what,

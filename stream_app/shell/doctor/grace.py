@@ -10,7 +10,7 @@ from dphist.arrays import Int64Array
 from stream_app.config import StreamSettings
 from stream_app.config.settings import DAY_US
 from stream_app.config.values import format_duration
-from stream_app.shell.doctor.findings import Finding
+from stream_app.wiring.checks import Finding
 
 LOST = 0.001  # the share of late events that a good grace leaves
 LEAST_EVENTS = 100  # with fewer, a share of late events says nothing

@@ -13,7 +13,6 @@ from msgspec import structs
 
 from dphist.arrays import Int64Array
 from stream_app.config import Settings, StreamSettings, TopicSettings
-from stream_app.core.incoming import Refusal
 from stream_app.kafka_cluster import (
     Cluster,
     TopicFacts,
@@ -23,13 +22,14 @@ from stream_app.kafka_cluster import (
 )
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor.fields import field_findings
-from stream_app.shell.doctor.findings import Finding, capped, filling, sampled
+from stream_app.shell.doctor.findings import capped, filling, sampled
 from stream_app.shell.doctor.grace import grace_findings
-from stream_app.shell.doctor.times import time_findings
+from stream_app.shell.doctor.times import first_findings, time_findings
 from stream_app.shell.doctor.topic_sample import newest_records
 from stream_app.sinks.dead_letter_topic import check_topic
 from stream_app.sources.decode import Decoded, TimeField
 from stream_app.sources.times import TimeFormat
+from stream_app.wiring.checks import Finding
 from stream_app.wiring.event_logs import decoder_of, time_field
 from stream_app.wiring.topics import cluster_of
 
@@ -113,6 +113,7 @@ async def _topic(
     for finding in (
         *_sampled(what, field, source, records, decoded, misread=bool(wrong)),
         *wrong,
+        *first_findings(stream, np.asarray(decoded.columns[field.path], np.int64)),
         *capped(stream, decoded.columns),
         *field_findings(stream, decoded.columns, len(decoded.kept)),
         *_grace(stream, records, decoded),
@@ -201,8 +202,7 @@ def _sampled(
 ) -> Iterator[Finding]:
     """Yield findings about the newest records. Args: misread, whether other findings concern their times."""
     if not misread:
-        refused = [Refusal("", at, reason, records[at].value) for at, reason in decoded.refused]
-        yield sampled(what, field.path, field.format, len(decoded.kept), refused)
+        yield sampled(what, field.path, field.format, len(decoded.kept), decoded.refused)
     ahead_s = max(record.timestamp for record in records) / 1e3 - time.time()
     if ahead_s > AHEAD_S:
         said = f"records carry times {ahead_s:.0f} s ahead of this machine's clock; run an NTP client on all"

@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stream_app.config import Settings
-from stream_app.config.access import check_operator
-from stream_app.ports import OperatorError
-from stream_app.shell.doctor.findings import Finding
 from stream_app.shell.doctor.holder import Holder, holder_of
 from stream_app.shell.supervision import family
+from stream_app.wiring.checks import Finding
 
 _REMEDIES = {
     errno.EACCES: "ports below 1024 need rights; choose one from 1024 on",
@@ -41,10 +39,6 @@ def port_findings(settings: Settings) -> Iterator[Finding]:
         )
         return
     host, port, token = settings.operator.host, settings.operator.port, settings.operator.token
-    try:
-        check_operator(settings.operator)
-    except OperatorError as refusal:
-        yield Finding("operator.host", "fail", str(refusal).removeprefix("operator.host: "))
     yield _port(
         settings.file,
         "operator.port",

@@ -11,16 +11,14 @@ from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.ports import ACCEPT_MANAGED, ClockDoubt, NoiseKeys, OperatorError
-from stream_app.shell.doctor.findings import Finding
 from stream_app.shell.doctor.room import redis_room
-from stream_app.shell.doctor.users import users_findings
 from stream_app.state.connection import batch, connect, execute
 from stream_app.state.embedded import find_server
 from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREAM_NAMES, StreamKeys
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
-from stream_app.vault.key_ring import KeyRing
+from stream_app.wiring.checks import Finding
 from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.storage import noise_keys
 
@@ -144,40 +142,19 @@ async def _refusals(url: str) -> list[Finding]:
     ]
 
 
-def key_file_findings(settings: Settings) -> list[Finding]:
-    """Return whether the workers' shared secret is usable, if the configuration names one."""
-    if settings.noise_key_file is None:
-        return []
-    try:
-        ring = KeyRing.read(settings.noise_key_file)
-    except OperatorError as refusal:
-        return [Finding("secrets.key_file", "fail", str(refusal).removeprefix("secrets.key_file: "))]
-    if len(ring.keys) > 1:
-        said = f"{settings.noise_key_file} holds {len(ring.keys)} keys; run stream-app rotate-key finish"
-        return [Finding("secrets.key_file", "warn", said)]
-    if len(ring.users) > 1:
-        said = (
-            f"{settings.noise_key_file} holds {len(ring.users)} keys of users' hashes; when the cap windows "
-            "under the older ones are released, stream-app rotate-key finish takes them out"
-        )
-        return [Finding("secrets.key_file", "warn", said)]
-    return [Finding("secrets.key_file", "ok", f"{settings.noise_key_file} holds a secret")]
-
-
 async def _noise_findings(settings: Settings, url: str) -> list[Finding]:
-    """Return, for each stream, whether this worker has the keys of its noise and of its users.
+    """Return, for each stream, whether this worker has the keys of its noise.
 
     Args: url, of the external store. An embedded store needs no check: its keys are on this machine too.
     """
     try:
         keys = noise_keys(settings)
     except OperatorError:
-        return []  # ``key_file_findings`` reports it
+        return []  # the check of secrets.key_file reports it
     store = RedisStore(url)
     try:
         settings = await of_all_generations(settings, store)
-        running = [await _running_epoch(store, keys, url, stream) for stream in settings.streams]
-        return [*running, *await users_findings(settings, store, keys)]
+        return [await _running_epoch(store, keys, url, stream) for stream in settings.streams]
     except OSError as failure:
         said = f"the state of streams cannot be read ({failure}); grant this user all commands"
         return [Finding("redis.url", "fail", said)]

@@ -10,10 +10,10 @@ from redis.exceptions import RedisError
 
 from stream_app.config.access import is_loopback
 from stream_app.redis_address import redis_address
-from stream_app.shell.doctor.findings import Finding
 from stream_app.state.connection import connect, execute
 from stream_app.state.memory import ServerMemory, servers_memory
 from stream_app.state.round_trips import RoundTrips
+from stream_app.wiring.checks import Finding
 
 MIB = 1 << 20
 LEAST_FREE_BYTES = 256 * MIB  # with less, a release may fail to be written

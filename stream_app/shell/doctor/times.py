@@ -12,8 +12,8 @@ from dphist.arrays import Int64Array
 from stream_app.config import StreamSettings
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.ports import OperatorError
-from stream_app.shell.doctor.findings import Finding
 from stream_app.sources.times import TimeFormat
+from stream_app.wiring.checks import Finding
 
 # Returns the times of a sample if they are read in a format, in microseconds, without those that are none.
 Reading = Callable[[TimeFormat], Int64Array]
@@ -44,6 +44,17 @@ def time_findings(stream: StreamSettings, events: int, read: Reading) -> Iterato
                 yield Finding(what, "fail", f"{said}; did you mean {other}?", exact=True)
                 return
     yield from _outside_replay(stream, times_us)
+
+
+def first_findings(stream: StreamSettings, newest_us: Int64Array) -> Iterator[Finding]:
+    """Yield a warning if all of the newest events lie before the instant where a stream begins."""
+    first_us = stream.declared.time.first_us
+    if first_us is None or stream.declared.source.replay is not None or not len(newest_us):
+        return
+    if (newest_us < first_us).all():
+        said = f"every event of a sample is before {format_instant(first_us)} and would be refused"
+        remedy = "correct time.first, unless only later events are to count"
+        yield Finding(f"streams.{stream.name}.time.first", "warn", f"{said}; {remedy}")
 
 
 def _outside_replay(stream: StreamSettings, times_us: Int64Array) -> Iterator[Finding]:

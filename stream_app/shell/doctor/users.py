@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stream_app.config import Settings
 from stream_app.ports import NoiseKeys
-from stream_app.shell.doctor.findings import Finding
 from stream_app.state.redis_store import RedisStore
+from stream_app.wiring.checks import Finding
 from stream_app.wiring.storage import holds_users_keys
 
 

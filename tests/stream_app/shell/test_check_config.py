@@ -99,8 +99,7 @@ def test_a_stream_that_was_changed_since_it_began_is_refused_or_goes_on_changed(
         assert checked(outside)[0] == 2
         CliRunner().invoke(main, ["new-ledger", "--config", str(tmp_path / "app.yaml")])
         status, said = checked(outside)
-        lines = "what only the ledger outside the store knows was not checked; a start does"
-        assert (status, lines in said) == (0, True), said
+        assert (status, "not checked" in said) == (0, False), said
         status, said = checked(changed)
         assert (status, "on, as generation 2: time.epoch 30s instead of 1m; a start stores" in said) == (
             0,
@@ -190,14 +189,14 @@ streams:
 def test_stream_that_another_stream_s_total_does_not_hold_back_is_named(
     tmp_path: Path, file: str, total: str, warned: str
 ) -> None:
-    for name in ("events.ndjson", "others.ndjson"):
-        (tmp_path / name).write_text('{"at": 1704067200, "who": "ann"}\n')
+    for name, user in (("events.ndjson", "ann"), ("others.ndjson", "bob")):
+        (tmp_path / name).write_text(f'{{"at": 1704067200, "who": "{user}"}}\n')
     (tmp_path / "app.yaml").write_text(BESIDE.format(file=file, total=total))
     done = CliRunner().invoke(main, ["check-config", "--config", str(tmp_path / "app.yaml")])
     assert done.exit_code == 0
-    lines = [line for line in done.output.splitlines() if line.startswith("warning: ")]
+    lines = [line for line in done.output.splitlines() if "privacy.total: " in line]
     said = (
-        f"warning: streams.b.privacy.total {warned}: a keeps to the total of epsilon 9 for the source, and b "
-        "may take file:events.ndjson beyond it; give both the same total"
+        f"warning: streams.b.privacy.total: {warned}: a keeps to the total of epsilon 9 for the source, "
+        "and b may take file:events.ndjson beyond it; give both the same total"
     )
     assert lines == ([said] if warned else [])

@@ -15,8 +15,8 @@ from kafka import KafkaAdminClient
 from deploy.ports import free_port
 from stream_app.config import load
 from stream_app.shell.doctor import topic_sample
-from stream_app.shell.doctor.findings import Finding
 from stream_app.shell.doctor.kafka import kafka_findings
+from stream_app.wiring.checks import Finding
 from tests.brokers import Topic, settings_untold
 from tests.certificates import write_certificates
 from tests.registry import Registry, serving

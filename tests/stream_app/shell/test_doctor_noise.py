@@ -17,13 +17,14 @@ from stream_app.core.records import Reply
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.lease import Lease
 from stream_app.ports import NoiseKeys
-from stream_app.shell.doctor.findings import Finding
-from stream_app.shell.doctor.redis import key_file_findings, redis_findings
+from stream_app.shell.doctor.redis import redis_findings
+from stream_app.shell.doctor.users import users_findings
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
-from stream_app.wiring.storage import holds_users_keys
+from stream_app.wiring.checks import Finding, checks_of_machine
+from stream_app.wiring.storage import holds_users_keys, noise_keys
 from tests.contracts import test_store
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import BINS, FIRST_BIN, of_users
@@ -146,12 +147,13 @@ streams:
         (tmp_path / "app.yaml").write_text(text)
         keys = KeyFiles(tmp_path / "state" / "noise_keys")
 
-        async def found() -> list[str]:
-            findings = await redis_findings(load(tmp_path / "app.yaml", {}))
-            return [one.state for one in findings if one.what == "streams.departures users"]
-
         async def run() -> list[list[str]]:
             store = RedisStore(url)
+
+            async def found() -> list[str]:
+                settings = load(tmp_path / "app.yaml", {})
+                return [one.state for one in await users_findings(settings, store, noise_keys(settings))]
+
             stores = Stores(store, None, "departures")  # type: ignore[arg-type]
             try:
                 said = [await found()]  # nobody has counted
@@ -183,13 +185,21 @@ def test_unusable_shared_secret_is_found(tmp_path: Path) -> None:
     )
     (tmp_path / "app.yaml").write_text(text)
     settings = load(tmp_path / "app.yaml", {})
-    assert [(one.what, one.state) for one in key_file_findings(settings)] == [("secrets.key_file", "fail")]
-    assert key_file_findings(settings)[0].said.endswith(
-        "cannot be read: No such file or directory; write one first"
-    )
+
+    def found() -> list[Finding]:
+        return [
+            finding
+            for check in checks_of_machine(settings)
+            if check.key == "secrets.key_file"
+            for finding in asyncio.run(check.found())
+        ]
+
+    assert [(one.what, one.state) for one in found()] == [("secrets.key_file", "fail")]
+    assert found()[0].said.endswith("cannot be read: No such file or directory; write one first")
     (tmp_path / "noise.key").touch(mode=0o600)
     (tmp_path / "noise.key").write_bytes(SECRET)
-    assert [one.state for one in key_file_findings(settings)] == ["ok"]
-    assert key_file_findings(replace(settings, noise_key_file=None)) == []
+    assert [one.state for one in found()] == ["ok"]
     (tmp_path / "noise.key").chmod(0o644)
-    assert key_file_findings(settings)[0].said.endswith("others may read it; chmod 600 it")
+    assert found()[0].said.endswith("others may read it; chmod 600 it")
+    settings = replace(settings, noise_key_file=None)
+    assert found() == []

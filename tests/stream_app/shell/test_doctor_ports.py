@@ -12,9 +12,9 @@ import pytest
 
 from deploy.ports import free_port
 from stream_app.config import load
-from stream_app.shell.doctor.findings import Finding
 from stream_app.shell.doctor.holder import holder_of
 from stream_app.shell.doctor.ports import port_findings
+from stream_app.wiring.checks import Finding
 
 LISTENS = """
 import socket, sys

@@ -11,7 +11,7 @@ import pytest
 
 from stream_app.config import load
 from stream_app.shell.doctor.checks import examine
-from stream_app.shell.doctor.findings import Finding
+from stream_app.wiring.checks import Finding
 
 BEGIN_S = 1_712_345_678
 STREAM = """

@@ -77,8 +77,8 @@ def test_a_long_command_says_each_step_on_a_terminal_and_clears_it(tmp_path: Pat
         (["plan"], "planning"),
         (["plan", "--target-rmse", "50"], "searching for the smallest epsilon"),
         (["privacy"], "planning every stream"),
-        (["check-config"], "comparing the streams with the store"),
-        (["doctor"], "reading a sample of clicks.ndjson"),
+        (["check-config"], "checking streams"),
+        (["doctor"], "checking streams.clicks.source.file"),
         (["new-ledger"], "creating the ledger"),
     ],
 )
