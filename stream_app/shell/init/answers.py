@@ -76,6 +76,10 @@ def read_events(text: str) -> Path | Topic:
     if not text.startswith(TOPIC):
         if not text:
             raise ValueError("must name a file, or a topic as topic:NAME")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError("its name is not UTF-8, as names in a configuration are; rename it") from None
         return Path(text)
     cluster, _, name = text.removeprefix(TOPIC).rpartition("/")
     return Topic(topic_name(name), cluster and cluster_name(cluster))
@@ -108,7 +112,7 @@ def read_time(sample: Sample | None, *, of_topic: bool) -> Callable[[str], TimeF
 
     def read(text: str) -> TimeField:
         field, _, form = text.rpartition(" in ")
-        if form not in FORMATS:
+        if form not in FORMATS or (sample is not None and text in sample.columns):
             field, form = text, ""
         if field == RECORD_TIME and of_topic:
             return TimeField(field, "ms")
