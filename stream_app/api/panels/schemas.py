@@ -334,9 +334,6 @@ class AlertTransition(BaseModel):
     stderr: float | None
     unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
     meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
-    refused: list[str] = Field(
-        default=[], description="targets that refused its last notification, as in /v1/alerts"
-    )
 
 
 class AlertTransitions(Released):

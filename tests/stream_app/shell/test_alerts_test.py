@@ -61,7 +61,7 @@ class _Answer(BaseHTTPRequestHandler):
 def receivers() -> Iterator[Receivers]:
     """Yield receivers that listen."""
     with Receivers() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
         server.shutdown()
