@@ -110,7 +110,31 @@ def test_schemas_of_different_units_in_one_batch(registry: Registry) -> None:
     ]
 
 
-def test_texts_are_times_of_iso8601_only(registry: Registry) -> None:
+def test_the_longest_key_of_a_map_counts(registry: Registry) -> None:
+    """A map's keys may have dots, also those of a time with its own unit."""
+    times = {"type": "map", "values": {"type": "long", "logicalType": "timestamp-millis"}}
+    texts = {"type": "map", "values": "string"}
+    fields = [{"name": "times", "type": times}, {"name": "attributes", "type": texts}]
+    schema = {"type": "record", "name": "Span", "fields": fields}
+    registry.register(1, schema)
+    event = {"times": {"event.created": MOMENT}, "attributes": {"http.method": "GET", "http": "x"}}
+    decoder = topic_decoder(
+        "avro", TimeField("times.event.created", "s"), (), ["attributes.http.method"], registry.url
+    )
+    found = decoded(decoder, [record(1, schema, event)])
+    assert found.columns["times.event.created"].tolist() == [MOMENT_US]
+    assert found.columns["attributes.http.method"].tolist() == ["GET"]
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("1", 1), (" 1.5 ", 1.5), ("1e0", 1), (1, 1), (1.5, 1.5)])
+def test_texts_of_numbers_are_times(registry: Registry, value: Any, seconds: float) -> None:
+    schema = of_time(["string", "long", "double"])
+    registry.register(1, schema)
+    found = decoded(decoder_of(registry), [record(1, schema, {"at": value})])
+    assert found.columns["at"].tolist() == [int(seconds * 1_000_000)]
+
+
+def test_texts_of_times_are_read_as_iso8601_only(registry: Registry) -> None:
     schema = of_time(["string", "long", "boolean"])
     registry.register(1, schema)
     values = [record(1, schema, {"at": value}) for value in ("1970-01-01T00:00:01Z", "today", 1, True)]

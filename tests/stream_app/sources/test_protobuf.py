@@ -224,6 +224,45 @@ def test_bytes_that_are_no_message_are_undecodable_one_by_one(registry: Registry
     assert [index for index, _ in refusals(found)] == [1, 3]
 
 
+def test_no_field_that_others_read_changes_a_record(registry: Registry) -> None:
+    """A damaged field has no value, whoever reads it; every other field has its own."""
+    register(registry, 7, serialized(click_file()))
+    good = Click(at=moment(), price=1.5)
+    good.user.id = "ada"
+    whole = good.SerializeToString()
+    damaged = [
+        whole + bytes([18, 3, 10, 1, 0xFF]),  # user.id is not UTF-8
+        whole + bytes([18, 1, 0xFF]),  # user is no message
+        whole + bytes([10, 1, 0xFF]),  # at is no message
+        whole + bytes([98]),  # the record ends within at_ms
+    ]
+    values = [framed(body) for body in (whole, *damaged)]
+    paths = ["user.id", "price", "user.age"]
+    together = decoded(decoder_of(registry, paths), values)
+    assert together.kept.tolist() == [0, 1, 2]
+    assert refusals(together) == [(3, "bad_time"), (4, "undecodable")]
+    assert together.columns["price"].tolist() == [1.5] * 3
+    assert together.columns["user.id"].tolist() == ["ada", None, None]
+    for path in paths:
+        alone = decoded(decoder_of(registry, [path]), values)
+        assert (alone.kept.tolist(), alone.refused) == (together.kept.tolist(), together.refused)
+        assert alone.columns[path].tolist() == together.columns[path].tolist()
+
+
+def test_the_longest_key_of_a_map_counts(registry: Registry) -> None:
+    register(registry, 7, serialized(click_file()))
+    flat, short = Click(at=moment()), Click(at=moment())
+    flat.labels["http.method"], flat.labels["http"] = "GET", "x"
+    short.people["boss.of.all"].age, short.people["boss"].age = 50, 7
+    found = decoded(
+        decoder_of(registry, ["labels.http.method", "people.boss.of.all.age", "people.boss.age"]),
+        [framed(flat), framed(short)],
+    )
+    assert found.columns["labels.http.method"].tolist() == ["GET", None]
+    assert found.columns["people.boss.of.all.age"].tolist() == [None, 50]
+    assert found.columns["people.boss.age"].tolist() == [None, 7]
+
+
 def test_what_a_path_does_not_read_is_not_decoded(registry: Registry) -> None:
     """A record of a megabyte delays no cut, whatever it holds; a larger one is refused."""
     register(registry, 7, serialized(click_file()))

@@ -14,6 +14,7 @@ from stream_app.core.incoming import Reason
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField
 from stream_app.sources.json_fields import nested_value
+from stream_app.sources.topic_records import TIMESTAMP, topic_decoder
 
 AT = TimeField("at", "us")
 FIELDS = ("k", "a.b", "a", "a.b.c")
@@ -198,3 +199,27 @@ def test_the_longest_name_counts(event: dict[str, Any], path: str, expected: Any
         else:
             assert as_key[place] == wanted
             assert as_time.columns[path][as_time.kept.tolist().index(place)] == wanted
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\r", b"\0", b"\0\n"])
+def test_records_of_topics_are_read_without_their_ends(end: bytes) -> None:
+    """Telegraf ends every record with LF, and strings of C with a zero."""
+    registered = b"\0\0\0\0\7"
+    for form, names, value in (
+        ("csv", ["at", "k"], b"1,a"),
+        ("csv", ["k", "at"], b"a,1"),
+        ("json", (), b'{"at": 1, "k": "a"}'),
+        ("json_schema", (), registered + b'{"at": 1, "k": "a"}'),
+    ):
+        found = topic_decoder(form, AT, names, ["k"]).decode([value + end], [0])  # type: ignore[arg-type]
+        assert (found.columns["at"].tolist(), found.columns["k"].tolist()) == ([1], ["a"])
+
+
+def test_by_the_record_s_own_time_a_field_is_what_its_bytes_say() -> None:
+    """A value that cannot be read takes no other field from its record, and no record from its topic."""
+    field = TimeField(TIMESTAMP, "ms")
+    values = [b'{"k": "a", "n": "\xe9"}', b'{"k": "a", "n": 1e400}', b'{"k": "a"', b'{"k": "a"}\0']
+    found = topic_decoder("json", field, (), ["k", "n"]).decode(values, [1, 2, 3, 4])
+    assert found.columns[TIMESTAMP].tolist() == [1_000, 2_000, 3_000, 4_000]
+    assert found.columns["k"].tolist() == ["a", "a", None, "a"]
+    assert found.columns["n"].tolist() == [None, float("inf"), None, None]
