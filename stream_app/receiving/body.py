@@ -10,13 +10,11 @@ import msgspec
 
 from stream_app.core.json_objects import UNDECODABLE, is_object
 
-MOST_OTHERS = (
-    10_000  # records of a body that may be no objects: finding one costs more than reading ten objects
-)
+MOST_OTHERS = 10_000  # records of a body that may be no objects: each costs as much as ten objects
 MOST_ARRAY_BYTES = 4 << 20  # an array is read at once, and nothing else runs meanwhile
 HINT = (
-    "send one JSON object per line, or one array of objects, uncompressed and in UTF-8 "
-    "(curl --data-binary @FILE keeps lines; -d joins them)"
+    f"send one JSON object per line, or one array of objects of at most {MOST_ARRAY_BYTES >> 20} MiB, "
+    "uncompressed and in UTF-8 (curl --data-binary @FILE keeps lines; -d joins them)"
 )
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -33,9 +31,7 @@ def lines_of(body: bytes) -> tuple[bytes, int]:
     """
     lines = lines_in(body)
     others = no_objects(lines, MOST_OTHERS)
-    if others and len(body) > MOST_ARRAY_BYTES and body.lstrip().startswith(b"["):
-        raise ValueError(f"an array may have {MOST_ARRAY_BYTES:,} bytes; send parts, or one object per line")
-    if others and (whole := _whole(body)) is not None:
+    if others and len(body) <= MOST_ARRAY_BYTES and (whole := _whole(body)) is not None:
         lines, body = whole, b"".join(line + b"\n" for line in whole)
         others = no_objects(lines, MOST_OTHERS)
     if others > MOST_OTHERS:

@@ -18,7 +18,7 @@ from stream_app.sources.lines import MOST_BYTES
 
 _FIRST_LINES = 20  # that tell JSON from other files; some may be damaged
 _PLACES, _PLACE_BYTES, _PLACE_LINES = 16, 1 << 16, 500
-_MOST_PACKED_BYTES, _MOST_UNPACKED_BYTES = 1 << 25, 1 << 28  # more are not unpacked to see their end
+_MOST_PACKED_BYTES, _MOST_UNPACKED_BYTES = 1 << 23, 1 << 26  # more are not unpacked to see their end
 _SEPARATORS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
 # A date or a number of seconds, or smaller units, since 1970: a value, and not the name of a column.
 _TIME = re.compile(
