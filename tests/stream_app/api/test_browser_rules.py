@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, expect
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.answers.labels import AllLabels
 from stream_app.shell.commands import main
+from tests.patience import eventually
 from tests.stream_app.api.browsing import Backstage, fits, opened, panel, photograph, table
 from tests.stream_app.api.client import EXACT
 
@@ -23,12 +24,15 @@ RULES = [Rule(name, text, parse_condition(text)) for name, text in TEXTS.items()
 def test_page_lists_rules_that_never_changed(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([40, 50], epsilon=EXACT)
     backstage.watch(RULES)
+    backstage.run(backstage.alerts.acknowledge("webhook 1", "1-0", "pace", "webhooks[0] (status 400)"))
     with opened(browser, backstage.start() + "/streams/departures") as page:
         lines = panel(page, "alerts").locator("li")
         expect(lines).to_have_count(2)
         expect(lines.first).to_contain_text("Never changed; it now reads 90")
         expect(lines.first).to_contain_text("Watched since 1 Jan 2013, 02:00")
         expect(lines.last).to_contain_text("now reads 0.75/m")
+        expect(lines.last).to_contain_text("Its last notification was refused by webhooks[0] (status 400).")
+        expect(lines.first).not_to_contain_text("refused")
         assert len(table(page, "alerts")) == 2
         photograph(page, "alerts-desktop")
         page.set_viewport_size({"width": 390, "height": 844})
@@ -56,5 +60,7 @@ def test_terminal_lists_rules_under_the_titles_of_their_streams(backstage: Backs
     assert "0.75/m" in words
     [calm, pace] = json.loads(said("rules", "--format", "json"))
     assert (calm["stream"], calm["changed"], calm["value_now"]) == ("departures", None, 90.0)
-    assert pace["unit"] == "/m"
+    assert (pace["unit"], pace["refused"]) == ("/m", [])
+    backstage.run(backstage.alerts.acknowledge("webhook 1", "1-0", "pace", "webhooks[0] (status 400)"))
+    eventually(lambda: "pace: refused by webhooks[0] (status 400)" in said("rules"), "the refusal is listed")
     assert said("query", "departures").startswith("Flights that left\n90.00")
