@@ -85,7 +85,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
     streams = read_streams(document.section("streams"), directory, ingest.directory)
     if not streams:
         raise document.error("streams", "names no stream; add one under it")
-    redis = read_redis(document.section("redis"), directory, environment)
+    redis = read_redis(document.section("redis"), directory, state_dir, environment)
     settings = Settings(
         file=path,
         redis=redis,

@@ -27,14 +27,19 @@ _SIZE = re.compile(r"(\d{1,6})(kB|MB|GB)", flags=re.ASCII)
 _BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
-def read_redis(section: Section, directory: Path, environment: Mapping[str, str]) -> RedisSettings:
-    """Read the store's addresses, one for each process; environment variables override the section."""
+def read_redis(
+    section: Section, directory: Path, state_dir: Path, environment: Mapping[str, str]
+) -> RedisSettings:
+    """Read the store's addresses, one for each process; environment variables override the section.
+
+    Args: directory, of the configuration; state_dir, where an embedded server is if no place is written.
+    """
 
     def address(key: str, name: str) -> str | None:
         written = section.take(key, _redis_url, None)
         return from_environment(environment, name, _redis_url) or written
 
-    url = address("url", REDIS_URL) or f"{_EMBEDDED}./state/redis"
+    url = address("url", REDIS_URL) or f"{_EMBEDDED}{_place_of_embedded(directory, state_dir)}"
     api_url, alerts_url = address("api_url", REDIS_API_URL), address("alerts_url", REDIS_ALERTS_URL)
     tls = section.section("tls")
     certified = _read_certificates(tls, directory)
@@ -54,6 +59,15 @@ def read_redis(section: Section, directory: Path, environment: Mapping[str, str]
         raise section.error("replicas", "has no use: an embedded server has none; leave it out")
     embedded = (directory / url.removeprefix(_EMBEDDED)).absolute()
     return RedisSettings(None, None, embedded, accept, largest_clock_skew_us=skew_us)
+
+
+def _place_of_embedded(directory: Path, state_dir: Path) -> Path:
+    """Return where an embedded server is if the configuration does not say: in ``state.dir``.
+
+    Earlier builds had it in ./state for every ``state.dir``. A service that began there goes on there.
+    """
+    before, now = directory / "state" / "redis", state_dir / "redis"
+    return before if before.exists() and state_dir.exists() and not now.exists() else now
 
 
 def _read_certificates(section: Section, directory: Path) -> Callable[[str], str]:

@@ -625,3 +625,24 @@ def test_zone_of_times_is_declared_and_without_it_the_stored_text_is_as_before(t
     assert Declaration.of(declared.plain()) == declared != plain
     with pytest.raises(ConfigError, match="is for times that are texts"):
         read(tmp_path, f"{text}zone: Europe/Paris, {ends}".replace("iso8601", "ms"))
+
+
+@pytest.mark.parametrize(
+    ("made", "state", "place"),
+    [
+        ([], "", "state/redis"),
+        (["state/redis"], "", "state/redis"),
+        ([], "state: {dir: ./kept}", "kept/redis"),
+        ([], "state: {dir: /kept}", "/kept/redis"),
+        (["state/redis", "kept"], "state: {dir: ./kept}", "state/redis"),  # it began with an earlier build
+        (["state/redis"], "state: {dir: ./kept}", "kept/redis"),  # another service began there
+        (["state/redis", "kept/redis"], "state: {dir: ./kept}", "kept/redis"),
+    ],
+)
+def test_an_embedded_server_is_in_the_state_directory(
+    tmp_path: Path, made: list[str], state: str, place: str
+) -> None:
+    for directory in made:
+        (tmp_path / directory).mkdir(parents=True)
+    (tmp_path / "app.yaml").write_text(f"{state}\n{REPLAY}".replace('redis: {url: "embedded:./state"}', ""))
+    assert load(tmp_path / "app.yaml", {}).redis.embedded == tmp_path / place
