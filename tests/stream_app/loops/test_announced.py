@@ -258,11 +258,14 @@ def test_a_worker_that_dies_at_any_call_changes_no_count(one: OneSource, after_e
         first = {} if at == ANNOUNCED else {ANNOUNCED: after}
         await Workers(one, before).run(at / 4, events, first)
         begun_us, size = one.clock.now_us, one.path.stat().st_size
+        [note] = (one.directory / "notes").iterdir()
+        noted = note.read_bytes()
         expected: dict[int, int] | None = None
         for calls in range(1, 200, 2):
             one.clock.now_us = begun_us
             with one.path.open("r+b") as file:
                 file.truncate(size)
+            note.write_bytes(noted)
             store, witness = one.store.copy(), deepcopy(one.witness)
             dying = Dying(store, calls, after_effect)
             with suppress(asyncio.CancelledError):
