@@ -28,6 +28,8 @@ _ASK_TIMEOUT_MS = 15_000
 _FETCH_TIMEOUT_MS = 1_000
 # A transaction may not take longer than this at Kafka either, by its default.
 LONGEST_ANSWER_S = 60.0
+COMPACTED = {"cleanup.policy": "compact"}
+_LOOKS, _LOOK_AGAIN_S = 6, 0.2
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _REFUSED = (
@@ -190,9 +192,20 @@ def check_keeps_records(topic: str, facts: TopicFacts) -> None:
         )
 
 
-async def create_compacted(cluster: Cluster, topic: str) -> None:
-    """Create a compacted topic with one partition; an existing topic stays as it is."""
-    await create_topic(cluster, topic, {"cleanup.policy": "compact"})
+async def facts_soon(
+    cluster: Cluster, topic: str, settings: Mapping[str, str] | None = None
+) -> TopicFacts | None:
+    """Return a topic's facts. Brokers may learn of a new topic at different times, so it looks several times.
+
+    Args: settings, with which a missing topic is created; None: it is not.
+    """
+    for _ in range(_LOOKS):
+        if (facts := await topic_facts(cluster, topic)) is not None:
+            return facts
+        if settings is not None:
+            await create_topic(cluster, topic, settings)
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    return None
 
 
 async def create_topic(cluster: Cluster, topic: str, settings: Mapping[str, str]) -> None:

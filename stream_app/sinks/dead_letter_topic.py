@@ -16,7 +16,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer, errors
 
 from stream_app.core.incoming import Refusal
-from stream_app.kafka_cluster import Cluster, TopicFacts, create_topic, topic_facts, translating_errors
+from stream_app.kafka_cluster import Cluster, TopicFacts, facts_soon, translating_errors
 from stream_app.outage import Outage
 from stream_app.ports import DeadLetters, OperatorError
 from stream_app.sinks.dead_letter_file import DeadLetterFiles
@@ -28,7 +28,6 @@ _RECORD_BYTES = 100  # of a batch of one record, at most, beside key and value
 _LARGEST_RECORD, _BATCH_BYTES = 1 << 20, 16 << 10  # what a producer sends unless told otherwise
 _ANSWER_MS = 10_000  # for the cluster to acknowledge letters
 _STOP_S = 1.0
-_LOOKS, _LOOK_AGAIN_S = 6, 0.2
 _SEGMENTS = 8  # parts in which letters are deleted, as files of letters are
 
 log = logging.getLogger(__name__)
@@ -186,14 +185,8 @@ class DeadLetterTopic:
         """Return the largest batch that the topic takes, in bytes, once the topic is made and checked."""
         if self._largest is not None:
             return self._largest
-        facts = await topic_facts(self._cluster, self._topic)
-        for _ in range(_LOOKS):  # brokers may learn of a new topic at different times
-            if facts is not None:
-                break
-            settings = topic_settings(self._keep_us, self._most_bytes)
-            await create_topic(self._cluster, self._topic, settings)
-            await asyncio.sleep(_LOOK_AGAIN_S)
-            facts = await topic_facts(self._cluster, self._topic)
+        settings = topic_settings(self._keep_us, self._most_bytes)
+        facts = await facts_soon(self._cluster, self._topic, settings)
         if facts is None:
             raise ConnectionError(f"topic {self._topic}: it was created and is not there yet")
         check_topic(self._topic, facts, self._keep_us)

@@ -6,22 +6,20 @@ both write an entry. Its key and bytes are the same, so the second record change
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
-from stream_app.kafka_cluster import Cluster, create_compacted, records_of, topic_facts, translating_errors
+from stream_app.kafka_cluster import COMPACTED, Cluster, facts_soon, records_of, translating_errors
 from stream_app.ports import OperatorError, OutsideLedger
 from stream_app.sinks.ledger_file import HEADER, is_ledger, missing
 from stream_app.sinks.own_records import NotOwn, Record, own_records
 
 _HEADER_KEY = b"private_counts_ledger"
 _KEY = re.compile(rb".+/.+/\d+/\w+/-?\d+", re.DOTALL)  # of an entry
-_LOOKS, _LOOK_AGAIN_S = 6, 0.2
 
 
 class LedgerTopic(OutsideLedger):
@@ -40,10 +38,8 @@ class LedgerTopic(OutsideLedger):
     @classmethod
     async def create(cls, cluster: Cluster, topic: str) -> LedgerTopic:
         """Create and return a new ledger. Raises: OperatorError if the topic has records already."""
-        if await topic_facts(cluster, topic) is None:
-            await create_compacted(cluster, topic)
         ledger = cls(cluster, topic)
-        await ledger._check()
+        await ledger._check(COMPACTED)
         if await ledger._records():
             raise OperatorError(
                 f"ledger.topic: {topic} holds records already; a ledger is begun once: keep it"
@@ -85,12 +81,9 @@ class LedgerTopic(OutsideLedger):
         await self._send([(key, text) for text, key in new.items() if text not in known])
         known.update(new)
 
-    async def _check(self) -> None:
-        for _ in range(_LOOKS):  # brokers may learn of a new topic at different times
-            if (facts := await topic_facts(self._cluster, self._place.topic)) is not None:
-                break
-            await asyncio.sleep(_LOOK_AGAIN_S)
-        else:
+    async def _check(self, settings: Mapping[str, str] | None = None) -> None:
+        facts = await facts_soon(self._cluster, self._place.topic, settings)
+        if facts is None:
             raise OperatorError(missing(self.name))
         if facts.cleanup_policy != "compact" or facts.partitions != 1:
             policy = facts.cleanup_policy or "unknown to this user"

@@ -22,9 +22,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from stream_app.core.changes import is_change
 from stream_app.core.records import WitnessRow
 from stream_app.kafka_cluster import (
+    COMPACTED,
     Cluster,
     answered,
-    create_compacted,
+    facts_soon,
     ignore_failure,
     records_of,
     topic_facts,
@@ -67,10 +68,7 @@ class WitnessTopic(Witness):
 
         Raises: OperatorError for a topic that is not compacted, or has several partitions.
         """
-        facts = await topic_facts(cluster, topic)
-        if facts is None:
-            await create_compacted(cluster, topic)
-            facts = await topic_facts(cluster, topic)
+        facts = await facts_soon(cluster, topic, COMPACTED)
         if facts is None:
             raise ConnectionError(f"topic {topic}: it was created and is not there yet")
         if facts.cleanup_policy != "compact":
