@@ -73,6 +73,16 @@ function fixed(places) {
 export const COUNTS = { value: count, between };
 export const AMOUNTS = { value: amount, between: spread };
 
+// Return what a range between two edges of a value holds. The first and the last range hold what is beyond them, too.
+export function valueRange(edges, i) {
+  if (edges.length === 2) return "any value";
+  if (i === 0) return `below ${amount(edges[1])}`;
+  return i === edges.length - 2 ? `${amount(edges[i])} or more` : `${amount(edges[i])} to ${amount(edges[i + 1])}`;
+}
+
+// Return a sentence about values beyond the declared range.
+export const beyond = (edges) => `A value below ${amount(edges[0])} counts as ${amount(edges[0])}, and one above ${amount(edges.at(-1))} as ${amount(edges.at(-1))}.`;
+
 export function length(seconds) {
   for (const [size, name] of [[7 * DAY, "week"], [DAY, "day"], [HOUR, "hour"], [MINUTE, "minute"], [1, "second"]]) {
     if (seconds % size === 0) return seconds === size ? name : `${seconds / size} ${name}s`;

@@ -286,6 +286,16 @@ def _save(page: Page, name: str, tmp_path: Path) -> None:
         assert saved[0]["start"] == "2013-01-01T00:00:00.000Z"
 
 
+def test_ends_of_a_value_say_that_they_hold_what_is_beyond(browser: Browser, address: str) -> None:
+    with opened(browser, address + WEEK) as page:
+        rows = [row[0] for row in table(page, "heat")]
+        assert (rows[0], rows[1], rows[-1]) == ("below -25", "-25 to -20", "115 or more")
+        for name in ("quantiles", "heat", "cdf"):
+            expect(panel(page, name).locator(".note")).to_contain_text(
+                "A value below -30 counts as -30, and one above 120 as 120."
+            )
+
+
 def test_arrow_keys_move_along_the_heat_map(browser: Browser, address: str) -> None:
     with opened(browser, address + WEEK) as page:
         panel(page, "heat")

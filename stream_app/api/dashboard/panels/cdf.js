@@ -2,7 +2,7 @@
 
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";
-import { amount, count } from "../words.js";
+import { amount, beyond, count } from "../words.js";
 
 export class Cdf extends Panel {
   constructor(page) {
@@ -17,7 +17,7 @@ export class Cdf extends Panel {
   }
 
   async ask(page) {
-    return page.ask("cdf", page.range());
+    return { ...await page.ask("cdf", page.range()), note: beyond(page.detail.axes.edges) };
   }
 
   show(answer, page) {

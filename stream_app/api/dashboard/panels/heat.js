@@ -4,7 +4,7 @@ import { bold, make } from "../elements.js";
 import { colour } from "../frame.js";
 import { Panel } from "../panel.js";
 import { grid } from "../tables.js";
-import { amount, count, error } from "../words.js";
+import { amount, beyond, count, error, valueRange } from "../words.js";
 
 const SLICES = 72, ROWS = 30;
 const CLEAR = 2; // standard errors from which a cell is coloured: fainter ones would be specks of noise
@@ -29,7 +29,8 @@ export class Heat extends Panel {
   }
 
   async ask(page) {
-    return page.ask("heat", { ...page.slices(SLICES), rows: ROWS });
+    const answer = await page.ask("heat", { ...page.slices(SLICES), rows: ROWS });
+    return { ...answer, note: `${answer.note} ${beyond(page.detail.axes.edges)}` };
   }
 
   show(answer, page) {
@@ -106,7 +107,7 @@ export class Heat extends Panel {
 
   #words([i, j]) {
     const { start, end, edges, counts, stderr } = this.answer;
-    return { when: this.page.times.period(start[i], end[i]), range: `${amount(edges[j])} to ${amount(edges[j + 1])}`, value: count(counts[i][j]), error: error(stderr[i][j]) };
+    return { when: this.page.times.period(start[i], end[i]), range: valueRange(edges, j), value: count(counts[i][j]), error: error(stderr[i][j]) };
   }
 
   #point(at) {
@@ -140,7 +141,7 @@ export class Heat extends Panel {
     const last = counts.length - 1;
     const slices = Array.from({ length: Math.min(12, counts.length) }, (_, back) => last - back);
     const heads = ["Value", ...slices.map((i) => this.page.times.period(start[i], end[i]))];
-    const rows = edges.slice(0, -1).map((edge, j) => [`${amount(edge)} to ${amount(edges[j + 1])}`, ...slices.map((i) => `${count(counts[i][j])} (${error(stderr[i][j])})`)]);
+    const rows = edges.slice(0, -1).map((_, j) => [valueRange(edges, j), ...slices.map((i) => `${count(counts[i][j])} (${error(stderr[i][j])})`)]);
     return grid(`The newest ${slices.length} of ${counts.length} slices (${this.page.times.scale}), each count with its standard error in brackets`, heads, rows);
   }
 

@@ -4,7 +4,7 @@
 import { Panel } from "../panel.js";
 import { longest } from "../ranges.js";
 import { level } from "../state.js";
-import { AMOUNTS } from "../words.js";
+import { AMOUNTS, beyond } from "../words.js";
 
 const SLICES = 32, WANTED = [0.5, 0.9];
 const NUMBERS = { ...AMOUNTS, none: "too few events" };
@@ -23,7 +23,7 @@ export class Quantiles extends Panel {
   async ask(page) {
     const answer = await page.ask("quantiles", { ...page.slices(SLICES), q: WANTED });
     const isPartly = answer.quantiles.some((one) => one.value.some((_, i) => !tells(one, i, page)));
-    return { ...answer, note: [answer.note, isPartly ? "A line has gaps where a slice has too few events to tell." : ""].filter(Boolean).join(" ") };
+    return { ...answer, note: [answer.note, isPartly ? "A line has gaps where a slice has too few events to tell." : "", beyond(page.detail.axes.edges)].filter(Boolean).join(" ") };
   }
 
   show(answer, page) {

@@ -5,7 +5,7 @@ import { bold, make } from "../elements.js";
 import { Panel } from "../panel.js";
 import { grid } from "../tables.js";
 import { seconds } from "../times.js";
-import { amount, count, error, between, length, spread } from "../words.js";
+import { amount, count, error, between, length, spread, valueRange } from "../words.js";
 
 const MOST_LISTED = 1000; // keys to choose from; an address names any other one
 const WANTED = [0.5, 0.9];
@@ -118,7 +118,7 @@ export class Windows extends Panel {
   #rows() {
     const { low, upto, count: counts, count_lower: below, count_upper: above, stderr, cumulative, consistent, lower, upper } = this.answer;
     const from = upto ? [low, ...upto] : null;
-    const place = (i) => (from ? `${amount(from[i])} to ${amount(from[i + 1])}` : this.#place(i + 1));
+    const place = (i) => (from ? valueRange(from, i) : this.#place(i + 1));
     const at = (column, i) => (column ? column[i] : null);
     return {
       heads: [from ? "Value" : "Place", "Count", "At least", "At most", "Standard error", "Cumulative", "At least", "At most"],
