@@ -11,6 +11,12 @@ import msgspec
 MOST_VALUES = 1 << 16  # of a text record with more bytes than this, estimated from its punctuation
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
+# Up to a number that is no JSON but that Python writes, or to the end: whole texts, and all other bytes.
+_NO_JSON = re.compile(
+    rb'((?:[^"NI]++|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|N(?!aN\b)|I(?!nfinity\b))*+)(NaN|Infinity|\Z)',
+    flags=re.DOTALL,
+)
+_AS_JSON = {b"NaN": b"null", b"Infinity": b"1e999", b"": b""}
 # The escapes of a text; those of half a character, which JSON cannot hold but JavaScript writes, in a group.
 _ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", flags=re.DOTALL)
 
@@ -63,10 +69,15 @@ def has_too_many_values(record: bytes) -> bool:
 
 
 def mended(record: bytes) -> bytes:
-    """Return a record with halves of characters replaced, as they arise where a program cuts a text.
+    """Return a record with what other programs write beside JSON replaced by JSON.
 
-    A long record stays as it is, because this could delay a cut.
+    NaN becomes null, and Infinity a number beyond all doubles. Halves of characters, as they arise where a
+    program cuts a text, become U+FFFD. A long record stays as it is, because this could delay a cut.
+
+    >>> mended(b'{"NaN": [NaN, -Infinity]}')
+    b'{"NaN": [null, -1e999]}'
     """
     if len(record) > MOST_VALUES:
         return record
+    record = _NO_JSON.sub(lambda found: found[1] + _AS_JSON[found[2]], record)
     return _ESCAPES.sub(lambda found: b"\\ufffd" if found[1] else found[0], record)

@@ -43,7 +43,7 @@ def file_sample(
         if newest and end - start > MOST_BYTES:
             start = end - MOST_BYTES
             start += lines.bytes_at(start, MOST_BYTES).find(LINE_END) + 1
-        found = lines.read(start, end)
+        found = lines.read(start, end) if newest else lines.first_records()
         if found is None and replayed and size > start:
             return lines.unfinished_line(start, size)  # the only one
         return found

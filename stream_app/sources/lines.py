@@ -34,6 +34,7 @@ ENOUGH_RECORDS = 16_000  # a batch with so many records ends, whatever its bytes
 LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
 _COMPARED_BYTES = 1 << 10  # at both ends of the lines that were seen
+_MOST_SAMPLED = 8  # batches without a record that can be decoded
 LINE_END = b"\n"
 _NO_HEADER = "no header line; a CSV file begins with the names of its columns"
 
@@ -198,6 +199,21 @@ class LineFile:
         A continued replay may start beyond its limit, if more was counted than its clock had released.
         """
         return _joined(list(self._parts(start, limit)))
+
+    def first_records(self) -> RecordBatch | None:
+        """Return the first records, one that can be decoded among them if it comes soon; None for none.
+
+        A file may begin with what is no record, such as the hole that ``copytruncate`` leaves.
+        """
+        found: list[RecordBatch] = []
+        start = self.first_position
+        limit = self.after_last_line(start)
+        while len(found) < _MOST_SAMPLED and (batch := self.read(start, limit)) is not None:
+            found.append(batch)
+            start = batch.end
+            if len(batch.positions):
+                break
+        return _joined(found)
 
     async def read_in_turns(self, start: int, limit: int) -> RecordBatch | None:
         """Return what ``read`` returns, decoded in parts, so that cuts and other tasks run in between."""

@@ -1,4 +1,4 @@
-"""Why a file is not one of lines of text, as its first bytes say."""
+"""Why a file is not one of lines of text, as its first bytes say, and why a record cannot be decoded."""
 
 from __future__ import annotations
 
@@ -29,4 +29,20 @@ def why_no_lines(start: bytes) -> str | None:
         return r"its lines end with CR alone; write LF, for example with: tr '\r' '\n'"
     if _ARRAY.match(text):
         return "it is one JSON array; write one object per line, for example with: jq -c '.[]'"
+    return None
+
+
+def why_undecodable(record: bytes) -> str | None:
+    """Return what is wrong with a record that is undecodable, with the remedy; None if its bytes do not say.
+
+    >>> why_undecodable(b'[{"at": 1}]')
+    "it is one JSON array; write one object per line, for example with: jq -c '.[]'"
+    """
+    if record.lstrip().startswith((b"{", b"[")):
+        return why_no_lines(record)
+    if record.count(b'"') % 2:
+        return (
+            "their quotes are not closed on their line, and only a replay reads rows of several lines; write "
+            "one row per line, or JSON lines"
+        )
     return None

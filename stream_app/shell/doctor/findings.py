@@ -12,9 +12,10 @@ from rich.table import Column, Table
 
 from stream_app.config import StreamSettings
 from stream_app.core.counting.remedies import refused_because
-from stream_app.core.incoming import Refusal
+from stream_app.core.incoming import Reason, Refusal
 from stream_app.shell.capped import cap_warning, shares_in_words
 from stream_app.shell.filling import filling_warning
+from stream_app.sources.shapes import why_undecodable
 from stream_app.wiring.checks import Finding
 
 EXACT = "What is said here about events is exact and private: for the operator only, publish none of it."
@@ -24,15 +25,18 @@ _FEW = 0.05  # of a sample
 _COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "bold red"}
 
 
-def sampled(
-    what: str, time_field: str, time_format: str, kept: int, refused: Sequence[Refusal | tuple[int, str]]
-) -> Finding:
+def sampled(what: str, time_field: str, time_format: str, kept: int, refused: Sequence[Refusal]) -> Finding:
     """Return a finding about a sample of events, in words only, because numbers would count people's events.
 
     Args: kept, the number of events that could be decoded; refused, the other events, with their reasons.
     """
-    reasons = Counter(one.reason if isinstance(one, Refusal) else one[1] for one in refused)
-    why = "; ".join(refused_because(reason) for reason, _ in reasons.most_common())
+    reasons = Counter(one.reason for one in refused)
+    undecodable = [one.record for one in refused if one.reason == Reason.UNDECODABLE]
+    cause = next(filter(None, map(why_undecodable, undecodable)), None)
+    why = "; ".join(
+        f"{reason}: {cause}" if cause and reason == Reason.UNDECODABLE else refused_because(reason)
+        for reason, _ in reasons.most_common()
+    )
     if refused and not kept:
         return Finding(
             what, "fail", f"no event of a sample has a time in {time_field} ({time_format}): {why}"
@@ -40,7 +44,7 @@ def sampled(
     if refused:
         few = len(refused) <= _FEW * kept
         said = "cannot be decoded and become dead letters when the service runs"
-        if few and set(reasons) == {"undecodable"}:
+        if few and not cause and set(reasons) == {Reason.UNDECODABLE}:
             why = "their lines are damaged; the format is right"
         return Finding(
             what,

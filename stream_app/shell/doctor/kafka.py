@@ -13,6 +13,7 @@ from msgspec import structs
 
 from dphist.arrays import Int64Array
 from stream_app.config import Settings, StreamSettings, TopicSettings
+from stream_app.core.incoming import Refusal
 from stream_app.kafka_cluster import (
     Cluster,
     TopicFacts,
@@ -202,7 +203,8 @@ def _sampled(
 ) -> Iterator[Finding]:
     """Yield findings about the newest records. Args: misread, whether other findings concern their times."""
     if not misread:
-        yield sampled(what, field.path, field.format, len(decoded.kept), decoded.refused)
+        refused = [Refusal("", at, reason, records[at].value) for at, reason in decoded.refused]
+        yield sampled(what, field.path, field.format, len(decoded.kept), refused)
     ahead_s = max(record.timestamp for record in records) / 1e3 - time.time()
     if ahead_s > AHEAD_S:
         said = f"records carry times {ahead_s:.0f} s ahead of this machine's clock; run an NTP client on all"

@@ -23,6 +23,7 @@ from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField, csv_names, csv_values
 from stream_app.sources.file_list import files_of, is_list
 from stream_app.sources.lines import MOST_BYTES, FileFormat
+from stream_app.sources.rows import one_line_each
 from stream_app.sources.shapes import why_no_lines
 from stream_app.sources.starts import later_lines, lines_in, start_of, why_no_header
 from stream_app.wiring.event_logs import why_unreadable
@@ -102,7 +103,9 @@ def file_sample(file: Path) -> Sample:
         return sample_of(files[0].name, "ndjson", lines, later=later)
     if why := why_no_header(lines[0]):
         raise OperatorError(f"{named}{why}")
-    return sample_of(files[0].name, "csv", lines[1:], csv_names(lines[0]), later=later)
+    names = csv_names(lines[0])
+    rows = one_line_each((line + b"\n" for line in lines[1:]), len(names))
+    return sample_of(files[0].name, "csv", [row.rstrip(b"\n") for row in rows], names, later=later)
 
 
 def sample_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from stream_app.config import load
-from stream_app.shell.doctor.checks import examine
+from stream_app.shell.doctor.checks import all_checks, examine
 from stream_app.shell.doctor.findings import EXACT, show
 from stream_app.shell.doctor.grace import LOST, arrivals_in_file, enough_us
 from stream_app.wiring.checks import Finding
@@ -165,3 +166,44 @@ def test_each_of_several_key_fields_is_counted(tmp_path: Path) -> None:
         "3 of 4 events of a sample have country",
         "3 of 4 events of a sample have user",
     ]
+
+
+AT = "2026-03-01T00:10:00Z"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (
+            "c.csv",
+            f'at,k\n{AT},"a\nb"\n',
+            "their quotes are not closed on their line, and only a replay reads",
+        ),
+        ("c.csv", f'k,at\n"a\n0,{AT}\nb",{AT}\n', "their quotes are not closed on their line"),
+        (
+            "c.csv",
+            f"at,k\n{AT},a,b\n",
+            "they are not in the format of the source; correct source.format, or write",
+        ),
+        ("c.csv", "at,k\n2026-03-01 00:10:00,a\n", "name its zone in time.zone"),
+        ("c.csv", "at,k\n2026-03-01,a\n", "local_time: their time does not say its offset from UTC"),
+        ("c.csv", "at,k\nnoon,a\n", "bad_time: their time cannot be read; correct time.field or time.format"),
+        ("c.csv", f"at,k,k\n{AT},a,b\n", "the header line has the column k 2 times; rename all but one"),
+        ("c.csv", f"at,l\n{AT},a\n", "the header line has no column k; correct keys.field"),
+        ("c.ndjson", f'[{{"at": "{AT}", "k": "a"}}]\n', "it is one JSON array; write one object per line"),
+        ("c.ndjson", f'{{"at": "{AT}"}}{{"at": "{AT}"}}\n', "write each event as one JSON object or one row"),
+        ("c.ndjson", '{"at": "2026-03-01T00:10:00"}\n', "name its zone in time.zone"),
+        ("c.ndjson", '{"at": "1772323800000"}\n', "when read as ms; did you mean ms?"),
+    ],
+)
+def test_the_remedy_names_the_cause(tmp_path: Path, name: str, content: str, said: str) -> None:
+    (tmp_path / name).write_text(content)
+    (tmp_path / "app.yaml").write_text(
+        f"streams:\n  one:\n    source: {{file: {name}}}\n    privacy: {{epsilon: 1}}\n"
+        "    time: {field: at, format: iso8601, bin: 1h, grace: 5s, epoch: 1d}\n"
+        "    keys: {field: k, list: [a], other: true}\n"
+    )
+    checks = all_checks(load(tmp_path / "app.yaml", {}))
+    found = [asyncio.run(check.found()) for check in checks if check.key.endswith("source.file")]
+    wrong = [one.said for one in chain(*found) if one.state != "ok"]
+    assert any(said in one for one in wrong), wrong

@@ -472,13 +472,16 @@ def test_a_place_that_is_no_file_gets_one_line(tmp_path: Path, monkeypatch: pyte
 
 def test_a_large_file_with_a_hole_is_sampled_quickly(folder: Path) -> None:
     with (folder / "big.ndjson").open("wb") as file:
-        file.truncate(2 << 30)
+        file.truncate(1 << 30)
         file.seek(0, os.SEEK_END)
-        file.write(("\n" + "\n".join(LINES)).encode())
+        file.write("\n".join(["", *LINES, ""]).encode())
     began_s = time.monotonic()
     made = init(**ANSWERS | {"events": "big.ndjson", "time": "at", "first": "2026-03-01"})
     assert made.exit_code == 0, made.output
     assert time.monotonic() - began_s < 10
+    sample = file_sample(written(folder))
+    assert sample is not None
+    assert (len(sample.positions), len(sample.refused)) == (20, 1)  # the hole is a record of its own
 
 
 @pytest.mark.parametrize("how", ["no rights", "no longer there"])

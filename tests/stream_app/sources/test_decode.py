@@ -69,14 +69,10 @@ def outcomes(decoder: Decoder, records: list[bytes], path: str) -> list[int | Re
     return [found[index] for index in range(len(records))]
 
 
-def _no_json(name: str) -> None:
-    raise ValueError(f"{name} is no JSON, though the json module reads and writes it")
-
-
 def json_oracle(record: bytes, path: str) -> int | Reason:
     """Decode a record with the json module, and look up the path in it."""
     try:
-        whole = json.loads(record, parse_constant=_no_json)
+        whole = json.loads(record, parse_constant=lambda name: None if name == "NaN" else float(name))
     except (ValueError, RecursionError):
         return Reason.UNDECODABLE
     if not isinstance(whole, dict):
@@ -106,7 +102,7 @@ def test_ndjson_as_the_json_module_reads_it(lines: list[bytes]) -> None:
 
 
 @given(
-    st.lists(objects.filter(lambda record: "Infinity" not in json.dumps(record)), max_size=6),
+    st.lists(objects, max_size=6),
     st.sampled_from([["user.id", "user.x.at"], ["user", "user.id"], ["user.x", "user.x.at"]]),
 )
 def test_fields_of_objects_are_as_the_json_module_reads_them(written: list[Any], paths: list[str]) -> None:

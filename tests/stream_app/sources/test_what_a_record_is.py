@@ -87,6 +87,7 @@ def test_json_fields_that_cannot_be_read_have_no_value() -> None:
         BOM_UTF8 + b'{"at": 1, "k": "a"}\n',
         b'\t {"at": 1, "k": "a"} ',
         b'{"at": 1, "n": "\\ud83d", "k": "a"}',
+        b'{"at": 1, "n": [NaN, -Infinity], "NaN": "\\"NaN", "k": "a"}',
         b'{"at": 1, "\xe9": "\xe9", "k": "a"}',
         b'{"at": 1, "at": 1, "k": "x", "k": "a"}',
         b'{"\\u0061t": 1, "k": "\\u0061"}',
@@ -101,7 +102,7 @@ def test_bytes_around_a_json_record_are_no_part_of_it(record: bytes) -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [b"", b"\0", b"[]", b"{} {}", b"{}\n{}", b"{'at': 1}", b'{"at": 1},', b'{"at": NaN}', b"\xff\xfe{\0"],
+    [b"", b"\0", b"[]", b"{} {}", b"{}\n{}", b"{'at': 1}", b'{"at": 1},', b'{"at": nan}', b"\xff\xfe{\0"],
 )
 def test_bytes_that_are_no_json_object_are_undecodable(record: bytes) -> None:
     assert NdjsonDecoder(AT).decode([record]).refused == [(0, Reason.UNDECODABLE)]
