@@ -100,8 +100,13 @@ def may_announce(running: Strategy, state: StreamState, bin: int, now_us: int) -
 
 def source_of(text: bytes) -> str:
     """Return the name of a stream's source. Args: text, as the store keeps it, of a history, too."""
-    source: str = json.loads(read_strategies(read_strategy(text)[0])[-1])["source"]
+    source: str = json.loads(last_text(text))["source"]
     return source
+
+
+def last_text(text: bytes) -> bytes:
+    """Return the text of a stream's current strategy. Args: text, as for ``source_of``."""
+    return read_strategies(read_strategy(text)[0])[-1]
 
 
 def strategies_text(texts: Sequence[bytes]) -> bytes:

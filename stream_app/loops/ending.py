@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from stream_app.core.changes import last_text
 from stream_app.core.generations import key_of
 from stream_app.core.history import read_strategy
 from stream_app.core.instants import format_instant
@@ -102,8 +103,8 @@ def check_predecessor(strategy: Strategy, state: StreamState | None) -> None:
         raise OperatorError(
             f"{key}: this store has no stream {before}; correct the name, or take successor_of out"
         )
-    text, _ = read_strategy(state.strategy)
-    why = strategy.declared.cannot_succeed(before, Strategy.from_json(text).declared)
+    began = Strategy.from_json(last_text(state.strategy)).declared
+    why = strategy.declared.cannot_succeed(before, began)
     if why is not None:
         raise OperatorError(f"{key}: {why}")
     end_to_store(before, state, first_us, key_of(strategy.stream, "time.first"))
@@ -129,8 +130,8 @@ def end_to_store(name: str, state: StreamState, until_us: int, key: str) -> int 
 
     Args: key, that names the end, for messages. Raises: OperatorError, with an instant at which it could end.
     """
-    text, history = read_strategy(state.strategy)
-    binning = Strategy.from_json(text).declared.time.binning
+    _, history = read_strategy(state.strategy)
+    binning = Strategy.from_json(last_text(state.strategy)).declared.time.binning
     [until_bin] = binning.bin_of([until_us]).tolist()
     if binning.start_us(until_bin) != until_us:
         near = f"{format_instant(binning.start_us(until_bin))} or {format_instant(binning.end_us(until_bin))}"
@@ -146,8 +147,8 @@ def end_to_store(name: str, state: StreamState, until_us: int, key: str) -> int 
 
 
 def _counted_beyond(name: str, state: StreamState, until_us: int, key: str) -> OperatorError:
-    text, history = read_strategy(state.strategy)
-    binning = Strategy.from_json(text).declared.time.binning
+    _, history = read_strategy(state.strategy)
+    binning = Strategy.from_json(last_text(state.strategy)).declared.time.binning
     end = format_instant(binning.start_us(state.epoch.first_bin + state.epoch.bins))
     later = "" if history else f", for example {end}, where its running epoch ends"
     return OperatorError(

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from stream_app.config.plans import planned
 from stream_app.config.settings import StreamSettings
+from stream_app.core.changes import last_text
 from stream_app.core.declaration import Declaration
 from stream_app.core.generations import base_of, generation, number_of
 from stream_app.core.history import read_strategy
@@ -291,7 +292,7 @@ async def _look(
 ) -> _Known:
     state, note = await store.load(name), notes.get(name)
     if state is not None:
-        strategy = stored_strategy(name, read_strategy(state.strategy)[0])
+        strategy = stored_strategy(name, last_text(state.strategy))
         if state.change is not None:
             declared = strategy.declared.with_arrival(state.change.after)
             strategy = replace(strategy, declared=declared)

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
+from stream_app.core.changes import last_text
 from stream_app.core.counting.closing import Closing
-from stream_app.core.history import read_strategy
 from stream_app.core.incoming import RecordBatch, Refusal
 from stream_app.core.records import Apply, Release, Reply, StreamState
 from stream_app.core.strategy import Strategy
@@ -97,7 +97,7 @@ class _WatchedStore(_Watched[Store]):
             state = await self._inner.load(stream)
         if state is not None and stream in self._live:
             try:
-                time = Strategy.from_json(read_strategy(state.strategy)[0]).declared.time
+                time = Strategy.from_json(last_text(state.strategy)).declared.time
             except ValueError:  # of another version: the caller says so
                 return state
             closing = self._closings[stream] = time.closing_over(state.change)

@@ -19,8 +19,7 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.access import check_operator, is_loopback
 from stream_app.config.key_file import follow_keys, read_keys
 from stream_app.config.settings import IngestSettings
-from stream_app.core.changes import most_ahead_bins
-from stream_app.core.history import read_strategy
+from stream_app.core.changes import last_text, most_ahead_bins
 from stream_app.core.records import StreamState
 from stream_app.core.releases.release import RowLink
 from stream_app.core.strategy import Strategy
@@ -220,6 +219,6 @@ async def delete_once(
         # Whatever arrived before this instant can count in witnessed bins only: it is dated no further ahead.
         open_bin, ahead = RowLink.of(head[1]).bin + 1, times.max_ahead_bins
         if state is not None:  # it may still run with other settings than the configured ones
-            ahead = max(ahead, most_ahead_bins(Strategy.from_json(read_strategy(state.strategy)[0]), state))
+            ahead = max(ahead, most_ahead_bins(Strategy.from_json(last_text(state.strategy)), state))
         before_us = min(before_us, times.binning.start_us(open_bin - ahead - 1) - skew_us)
     return await asyncio.to_thread(delete_segments, source.file, before_us)

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
+from stream_app.core.history import read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.strategy import Strategy
@@ -150,7 +151,7 @@ class UsersOfStreams:
     async def _found(self, name: str) -> tuple[StreamState, UserKeys, Mapping[int, bytes]] | None:
         """Return a stream's state, its keys, the marks of its open windows; None if it counts no users."""
         state = await self.store.load(name)
-        if state is None or state.has_ended:
+        if state is None or state.has_ended or read_strategy(state.strategy)[1] is not None:
             return None
         if Strategy.from_json(state.strategy).declared.privacy.per_user is None:
             return None

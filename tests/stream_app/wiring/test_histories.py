@@ -7,17 +7,21 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 from redis import Redis
 
 from deploy.ports import free_port
 from stream_app.api.app import create_app
 from stream_app.config import load
+from stream_app.core.changes import last_text, source_of, strategies_text
+from stream_app.core.declaration import Declaration
 from stream_app.core.exports import lines_of, read_export
 from stream_app.core.history import HISTORY_HASH, history_text, read_strategy
 from stream_app.core.records import History
@@ -33,6 +37,7 @@ from stream_app.wiring.storage import new_ledger, no_worker
 from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import SHARED
+from tests.stream_app.declared import strategy_of
 
 pytestmark = pytest.mark.redis
 
@@ -520,3 +525,18 @@ def test_older_builds_refuse_a_history() -> None:
     """Builds before the stored format had a number read a strategy's version at every load."""
     with pytest.raises(ValueError, match=r"^strategy version 2 is not known here; use the release"):
         Strategy.from_json(history_text(b"{}", History(retired_us=0)))
+
+
+@pytest.mark.parametrize("changes", [0, 1, 2])
+def test_a_history_tells_its_last_strategy_whatever_it_changed_before(changes: int) -> None:
+    """A stream whose grace changed keeps several strategies, and they may be history."""
+    texts = [replace(strategy_of(), declared=_with_grace(grace)).to_json() for grace in range(changes + 1)]
+    stored = history_text(strategies_text(texts), History(retired_us=0))
+    for text in (stored, strategies_text(texts)):
+        assert Strategy.from_json(last_text(text)).declared.time.grace_us == changes * 1_000_000
+        assert source_of(text) == strategy_of().source
+
+
+def _with_grace(seconds: int) -> Declaration:
+    declared = strategy_of().declared
+    return structs.replace(declared, time=structs.replace(declared.time, grace_us=seconds * 1_000_000))

@@ -129,6 +129,12 @@ def test_commands_that_look_store_nothing(
     assert (status, "redis clock: the clock of redis is 3,600 s ahead" in said) == (2, True), said
     assert (store_of(server), tree_of(config.parent / "state")) == (before, files)
 
+    # Once it is right again they do their work, with a stream that is history, too.
+    monkeypatch.setattr("stream_app.loops.clocks.time", time)
+    for words in (["retire", "clicks"], ["rotate-key", "finish"]):
+        status, said = said_by(config, *words)
+        assert status == 0, said
+
 
 def test_an_embedded_store_that_does_not_run_is_read_from_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
