@@ -547,6 +547,16 @@ function fixed(places) {
 const COUNTS = { value: count, between };
 const AMOUNTS = { value: amount, between: spread };
 
+// Return what a range between two edges of a value holds. The first and the last range hold what is beyond them, too.
+function valueRange(edges, i) {
+  if (edges.length === 2) return "any value";
+  if (i === 0) return `below ${amount(edges[1])}`;
+  return i === edges.length - 2 ? `${amount(edges[i])} or more` : `${amount(edges[i])} to ${amount(edges[i + 1])}`;
+}
+
+// Return a sentence about values beyond the declared range.
+const beyond = (edges) => `A value below ${amount(edges[0])} counts as ${amount(edges[0])}, and one above ${amount(edges.at(-1))} as ${amount(edges.at(-1))}.`;
+
 function length(seconds) {
   for (const [size, name] of [[7 * DAY, "week"], [DAY, "day"], [HOUR, "hour"], [MINUTE, "minute"], [1, "second"]]) {
     if (seconds % size === 0) return seconds === size ? name : `${seconds / size} ${name}s`;
@@ -564,7 +574,7 @@ function wait(seconds) {
 }
 
 const percent = (share) => `${+(share * 100).toFixed(4)} %`;
-return { count, error, promise, soFar, costs, between, around, sentence, failure, amount, spread, places, decimals, COUNTS, AMOUNTS, length, wait, percent };
+return { count, error, promise, soFar, costs, between, around, sentence, failure, amount, spread, places, decimals, COUNTS, AMOUNTS, valueRange, beyond, length, wait, percent };
 })();
 
 const $stream_app_api_dashboard_gaps = (() => {
@@ -1192,7 +1202,7 @@ return { BandChart };
 })();
 
 const $stream_app_api_dashboard_download = (() => {
-// Saves a panel's numbers as a CSV or JSON file, and its charts as a PNG file. Nothing is sent over the network.
+// Saves a panel's numbers as a CSV or JSON file, and its charts as a PNG file. Nothing leaves the browser.
 
 const { make } = $stream_app_api_dashboard_elements;
 const { colour } = $stream_app_api_dashboard_frame;
@@ -1203,10 +1213,14 @@ function save(name, blob) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
+// Save rows as a file for spreadsheets. A text that a spreadsheet would compute gets an apostrophe before it. Letters
+// beyond ASCII need a mark at the start of the file, or Excel shows others.
 function saveCsv(name, heads, rows) {
-  const cell = (value) => (/[",\n]/.test(String(value ?? "")) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
+  const safe = (value) => (typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value ?? ""));
+  const cell = (value) => (/[",\r\n]/.test(safe(value)) ? `"${safe(value).replaceAll('"', '""')}"` : safe(value));
   const text = [heads, ...rows].map((row) => row.map(cell).join(",")).join("\r\n");
-  save(`${name}.csv`, new Blob([`${text}\r\n`], { type: "text/csv" }));
+  const mark = /[^\0-\x7f]/.test(text) ? "\ufeff" : "";
+  save(`${name}.csv`, new Blob([`${mark}${text}\r\n`], { type: "text/csv" }));
 }
 
 function saveJson(name, answer) {
@@ -1307,7 +1321,7 @@ class Panel {
     this.details = make("details", { className: "numbers" }, make("summary", {}, "Numbers"), this.numbers);
     this.details.addEventListener("toggle", () => this.fillTable());
     this.saving = make("div", { className: "saving", role: "group", "aria-label": `Save: ${title}` },
-      this.#saver("CSV", () => saveCsv(this.file(), ...this.csv())),
+      this.#saver("CSV", async () => saveCsv(this.file(), ...await this.csv()), "All numbers of this panel, with times in UTC"),
       this.#saver("JSON", () => saveJson(this.file(), this.answer)),
       this.#saver("PNG", () => savePng(this.file(), this.caption(), this.canvases(), this.labels())));
     const { warning } = page.detail;
@@ -1444,9 +1458,16 @@ class Panel {
     for (const button of this.saving.children) button.setAttribute("aria-label", `Save ${this.heading.textContent} as ${button.textContent}`);
   }
 
-  #saver(name, act) {
-    const button = make("button", { type: "button", "aria-label": `Save ${this.heading.textContent} as ${name}` }, name);
-    button.addEventListener("click", () => { if (this.answer) act(); });
+  #saver(name, act, title = "") {
+    const button = make("button", { type: "button", title, "aria-label": `Save ${this.heading.textContent} as ${name}` }, name);
+    button.addEventListener("click", async () => {
+      try {
+        if (this.answer) await act();
+      } catch (error) {
+        if (error.name !== "ApiError") throw error;
+        say(this.note, `No file: ${error.message}.`);
+      }
+    });
     return button;
   }
 }
@@ -1500,6 +1521,9 @@ const PRESETS = [
   { name: "15 minutes", seconds: 900 },
 ];
 
+// What a bar can count besides bins: calendar units, as the service's steps.
+const CALENDAR = { day: { days: 1 }, week: { days: 7 }, month: { months: 1 }, quarter: { months: 3 }, year: { months: 12 } };
+
 // Return the ranges to offer: the whole stream and at most three shorter ranges of at least 12 bins.
 function presets(whole, binSeconds) {
   const fitting = PRESETS.filter(
@@ -1547,7 +1571,7 @@ function snapRange({ start, end }, stepSeconds, binSeconds, first) {
   const steps = Math.floor((end - from) / stepSeconds);
   return steps ? { start: from, end: from + steps * stepSeconds } : { start, end };
 }
-return { PRESETS, presets, chooseStep, longest, roomFor, windows, roundTime, snapRange };
+return { PRESETS, CALENDAR, presets, chooseStep, longest, roomFor, windows, roundTime, snapRange };
 })();
 
 const $stream_app_api_dashboard_panels_bins = (() => {
@@ -1555,7 +1579,7 @@ const $stream_app_api_dashboard_panels_bins = (() => {
 
 const { bold, make } = $stream_app_api_dashboard_elements;
 const { Panel, pictureOf } = $stream_app_api_dashboard_panel;
-const { roomFor } = $stream_app_api_dashboard_ranges;
+const { CALENDAR, roomFor } = $stream_app_api_dashboard_ranges;
 const { length } = $stream_app_api_dashboard_words;
 
 // Each interval has 97.5 %, so both together hold with at least 95 %, even if their errors are correlated.
@@ -1567,23 +1591,29 @@ class Bins extends Panel {
     this.band = this.chart({ stepped: true, fromZero: true });
     this.compare = make("input", { type: "checkbox", id: page.place("compare"), checked: page.compare });
     this.compare.addEventListener("change", () => page.choose({ compare: this.compare.checked }));
-    this.tools.append(make("label", { className: "check" }, this.compare, "Compare with the week before"));
+    this.bars = make("select", { id: page.place("bars") }, new Option("automatic", ""), ...Object.keys(CALENDAR).map((unit) => new Option(unit)));
+    this.bars.addEventListener("change", () => page.choose({ bars: this.bars.value || null }));
+    this.barring = make("label", { className: "picker" }, make("span", {}, "Bar"), this.bars);
+    this.tools.append(this.barring, make("label", { className: "check" }, this.compare, "Compare with the week before"));
     this.difference = make("p", { className: "difference", id: page.place("difference"), hidden: true });
     this.readout.after(this.difference);
   }
 
   async ask(page) {
-    const slices = page.groups(Math.min(roomFor(this.body.clientWidth), page.measure.most ?? Infinity));
+    const units = page.calendar();
+    this.barring.hidden = !page.calendarZone;
+    this.bars.value = units ? page.bars : "";
+    const slices = units ?? page.groups(Math.min(roomFor(this.body.clientWidth), page.measure.most ?? Infinity));
     const asked = { kind: "bin", ...slices };
     const calendar = slices.days ? page.times.days : page.bins; // of both, weeks are whole numbers
-    const possible = calendar.week !== null && hasWeekBefore(calendar, slices.start, page);
+    const possible = !units && calendar.week !== null && hasWeekBefore(calendar, slices.start, page);
     this.compare.disabled = !possible;
     this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
     const [answer, earlier] = await Promise.all([
       page.points(asked),
       possible && page.compare ? this.#earlier(page, asked, calendar) : null,
     ]);
-    return { ...answer, earlier, note: [this.#leftOut(answer, page), answer.note].filter(Boolean).join(" ") };
+    return { ...answer, unit: units && page.bars, earlier, note: [units ? "" : this.#leftOut(answer, page), answer.note].filter(Boolean).join(" ") };
   }
 
   // Return which parts of the range are not shown, because groups of bins are whole and start at round times.
@@ -1609,12 +1639,13 @@ class Bins extends Panel {
 
   show(answer, page) {
     const { binSeconds } = page;
+    const { unit } = answer;
     const step = answer.days ? answer.days * 86400 / binSeconds : answer.step;
-    this.heading.textContent = `${page.measure.title} per ${length(step * page.bins.length)}`;
+    this.heading.textContent = `${page.measure.title} per ${unit ?? length(step * page.bins.length)}`;
     const picture = pictureOf(answer, page, answer.earlier ? "now" : "");
     picture.levels = page.levels(({ measure, window_bins: bins }) => measure === "sum" && bins === step);
     if (answer.earlier) picture.lines.push(this.#line(answer));
-    const shown = step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
+    const shown = unit ? 86400 : step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
     this.band.show(picture, shown, page.domain());
     this.difference.hidden = !answer.earlier;
     if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier, page.measure));
@@ -1658,7 +1689,7 @@ const $stream_app_api_dashboard_panels_cdf = (() => {
 
 const { make } = $stream_app_api_dashboard_elements;
 const { Panel } = $stream_app_api_dashboard_panel;
-const { amount, count } = $stream_app_api_dashboard_words;
+const { amount, beyond, count } = $stream_app_api_dashboard_words;
 
 class Cdf extends Panel {
   constructor(page) {
@@ -1673,7 +1704,7 @@ class Cdf extends Panel {
   }
 
   async ask(page) {
-    return page.ask("cdf", page.range());
+    return { ...await page.ask("cdf", page.range()), note: beyond(page.detail.axes.edges) };
   }
 
   show(answer, page) {
@@ -1945,7 +1976,7 @@ const { get, streamPath } = $demo_page_source_api;
 const { commonBin, edgesAround, hasOtherBins } = $stream_app_api_dashboard_earlier_bins;
 const { isPattern, nameOf } = $stream_app_api_dashboard_key_choice;
 const { measuresOf } = $stream_app_api_dashboard_measures;
-const { chooseStep, presets, snapRange } = $stream_app_api_dashboard_ranges;
+const { CALENDAR, chooseStep, presets, snapRange } = $stream_app_api_dashboard_ranges;
 const { seconds, timesOf } = $stream_app_api_dashboard_times;
 const { chosenZone, rememberZone } = $stream_app_api_dashboard_zone;
 
@@ -1974,6 +2005,7 @@ class StreamPage {
     this.by = asked.get("by"); // the key field by which the panel of keys groups; "*": each combination
     this.show = asked.get("show"); // what the charts show, if the stream has a sum
     this.compare = asked.get("compare") === "1";
+    this.bars = asked.get("bars"); // the calendar unit of each bar, of CALENDAR; others: a length that fits the range
     this.window = number("window");
     this.ending = asked.get("ending"); // end of the chosen tumbling window; null: the last window in the range
     this.histogram = asked.get("of"); // name of the chosen histogram of that window
@@ -2091,6 +2123,18 @@ class StreamPage {
     if (bin === null) return { ...range, days: step, timezone: zone };
     const bins = step * bin / this.binSeconds;
     return this.#inDays(range, bins) ?? { ...range, step: bins, aligned: true };
+  }
+
+  // Return the time zone of the calendar units that bars can count; null if its days begin inside bins.
+  get calendarZone() {
+    if (this.binSeconds === null || this.hasWholeDays(this.range())) return this.times.zone;
+    return DAY % this.binSeconds ? null : "UTC";
+  }
+
+  // Return the range in the calendar units that the reader chose; null for a length that fits the range.
+  calendar() {
+    const step = Object.hasOwn(CALENDAR, this.bars ?? "") ? CALENDAR[this.bars] : null;
+    return step && this.calendarZone ? { ...this.range(), ...step, timezone: this.calendarZone } : null;
   }
 
   // Return a range and a step, in bins, that divide it into equal groups, which start at round times. The range may be
@@ -2232,6 +2276,7 @@ class StreamPage {
     put("by", this.by);
     put("show", this.measure === this.measures[0] ? null : this.measure.name);
     put("compare", this.compare ? "1" : null);
+    put("bars", Object.hasOwn(CALENDAR, this.bars ?? "") ? this.bars : null);
     put("window", this.window);
     put("ending", this.ending);
     put("of", this.histogram);
@@ -2270,7 +2315,7 @@ const $stream_app_api_dashboard_panels_quantiles = (() => {
 const { Panel } = $stream_app_api_dashboard_panel;
 const { longest } = $stream_app_api_dashboard_ranges;
 const { level } = $stream_app_api_dashboard_state;
-const { AMOUNTS } = $stream_app_api_dashboard_words;
+const { AMOUNTS, beyond } = $stream_app_api_dashboard_words;
 
 const SLICES = 32, WANTED = [0.5, 0.9];
 const NUMBERS = { ...AMOUNTS, none: "too few events" };
@@ -2289,7 +2334,7 @@ class Quantiles extends Panel {
   async ask(page) {
     const answer = await page.ask("quantiles", { ...page.slices(SLICES), q: WANTED });
     const isPartly = answer.quantiles.some((one) => one.value.some((_, i) => !tells(one, i, page)));
-    return { ...answer, note: [answer.note, isPartly ? "A line has gaps where a slice has too few events to tell." : ""].filter(Boolean).join(" ") };
+    return { ...answer, note: [answer.note, isPartly ? "A line has gaps where a slice has too few events to tell." : "", beyond(page.detail.axes.edges)].filter(Boolean).join(" ") };
   }
 
   show(answer, page) {
@@ -2702,6 +2747,11 @@ class ReplayPage extends StreamPage {
   domain() {
     const { start, days } = window.RELEASED;
     return this.isWhole ? { start, end: start + days * 86400 } : this.range();
+  }
+
+  // No answers in calendar units are recorded, so the page does not offer them.
+  get calendarZone() {
+    return null;
   }
 
   // Charts of the whole year have points of the same length at every moment of the replay.

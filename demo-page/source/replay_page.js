@@ -21,6 +21,11 @@ export class ReplayPage extends StreamPage {
     return this.isWhole ? { start, end: start + days * 86400 } : this.range();
   }
 
+  // No answers in calendar units are recorded, so the page does not offer them.
+  get calendarZone() {
+    return null;
+  }
+
   // Charts of the whole year have points of the same length at every moment of the replay.
   groups(most) {
     return this.isWhole ? { ...this.range(), days: 365 <= most ? 1 : 7, timezone: ZONE } : super.groups(most);

@@ -19,7 +19,7 @@ from stream_app.api import schemas
 from stream_app.api.answers import counts, statements, streams, values
 from stream_app.api.panels import answers as panels
 from stream_app.api.panels import schemas as panel_schemas
-from stream_app.api.replica import Replicas
+from stream_app.api.replicas import Replicas
 from stream_app.core.answers.query import StreamView
 from stream_app.ports.reader import PublicReader
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.api.replica import Replicas
+from stream_app.api.replicas import Replicas
 from stream_app.config import ConfigError, Settings, SourceSettings, load_text
 from stream_app.config.plans import planned
 from stream_app.config.source import by_log
