@@ -1,21 +1,22 @@
 """What one log is, decided once, by what is read: two names of logs may mean the same events.
 
 They do if a file can have both names: their patterns match a common name, with or without ``.gz``; a spool is
-a list of files; two names lead to one file now; one has a copy of a file of the other now.
+a list of files; two names lead to one file now; one has a copy of a file of the other now, or a file that
+began like it when it was counted.
 """
 
 from __future__ import annotations
 
 import glob
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
 
 from stream_app.core.patterns import can_match_alike
-from stream_app.sources.copies import GZIP, first_records, is_copy
+from stream_app.sources.copies import GZIP, Beginning, begins_as, first_records, is_copy
 from stream_app.sources.file_list import is_list, listed
 from stream_app.spool import RECORDS
 
@@ -30,18 +31,21 @@ class Logs:
         directory: of the configuration; names of files are relative to it.
         spools: where events over HTTP are stored.
         names: all names of logs that were compared.
+        noted: how files began that were counted under these names, on this machine.
         same: by the name of a log, the other names that may mean its events.
     """
 
     directory: Path = Path()
     spools: Path = Path("spool")
     names: frozenset[str] = frozenset()
+    noted: Mapping[str, Collection[Beginning]] = field(default_factory=dict)
     same: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def among(self, names: Iterable[str]) -> Logs:
-        """Return the same with all relations between these names."""
+    def among(self, names: Iterable[str], noted: Mapping[str, Collection[Beginning]] | None = None) -> Logs:
+        """Return the same with all relations between these names. Args: noted, as for ``related``."""
         places = {name: path for name in sorted(names) if (path := self._path_of(name)) is not None}
-        return replace(self, names=frozenset(names), same=related(places))
+        counted = self.noted if noted is None else noted
+        return replace(self, names=frozenset(names), noted=counted, same=related(places, counted))
 
     def others(self, name: str, new: Iterable[str] = ()) -> tuple[str, ...]:
         """Return the other names under which a log may have been measured.
@@ -69,14 +73,17 @@ def says_csv(name: str) -> bool:
     return name.rstrip("*").removesuffix(GZIP).endswith(".csv")
 
 
-def related(places: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
-    """Return which logs may have common events: by the name of each, the others. Args: places, by name.
+def related(
+    places: Mapping[str, Path], noted: Mapping[str, Collection[Beginning]] | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Return which logs may have common events: by the name of each, the others.
 
+    Args: places, by name; noted, how files of these logs began when they were counted, by name.
     Cost: looks at every file of these logs if there are several logs, and reads its first bytes.
     """
     found: dict[str, dict[str, None]] = defaultdict(dict)
     if len(places) > 1:
-        for one, other in (*_by_name(places), *_by_content(places)):
+        for one, other in (*_by_name(places), *_by_content(places), *_by_notes(places, noted or {})):
             if one != other:
                 found[one][other] = found[other][one] = None
     return {name: tuple(others) for name, others in found.items()}
@@ -113,6 +120,20 @@ def _by_content(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
                     yield other, name
             if (name, records) not in alike:
                 alike.append((name, records))
+
+
+def _by_notes(
+    places: Mapping[str, Path], noted: Mapping[str, Collection[Beginning]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the logs of which one now has a file that was counted under the name of the other."""
+    names: dict[Beginning, list[str]] = defaultdict(list)
+    for name, known in noted.items():
+        for begins in known:
+            names[begins].append(name)
+    for name, path in places.items():
+        for file in _files(path) if names else ():
+            for begins in begins_as(file, says_csv(file.name.lower()), names):
+                yield from product(names[begins], [name])
 
 
 def _files(path: Path) -> Iterable[Path]:

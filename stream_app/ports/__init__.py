@@ -74,8 +74,8 @@ class Store(Protocol):
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return every measurement of a source, oldest first."""
 
-    async def sources(self) -> Sequence[str]:
-        """Return the names of the sources of all streams, each once."""
+    async def sources(self) -> dict[str, str]:
+        """Return the name of each stream's source, by stream."""
 
     async def load(self, stream: str) -> StreamState | None:
         """Return the stream's state, read in one step; None for a stream that was never opened."""

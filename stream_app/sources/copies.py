@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 import os
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from stream_app.ports import OperatorError
+
+Beginning = tuple[int, str]  # of a file: a number of bytes, and their SHA-256
 
 GZIP = ".gz"
 COMPARED_BYTES = 4096  # of records: a file that begins with so many bytes of an earlier one is a copy
@@ -76,7 +81,7 @@ class Copies:
         """Add a file. Args: number, its place in the list."""
         if records := first_records(path, self._csv):
             plain = path.with_suffix("") if path.suffix == GZIP else path
-            self._by_line[_first_line(records)].append((number, plain))
+            self._by_line[first_line(records)].append((number, plain))
 
     def copied(self, number: int, new: Callable[[int], bytes], *, finished: bool) -> tuple[Path | None, bool]:
         """Return the earlier file that a new one is a copy of, and whether this is still open.
@@ -85,7 +90,7 @@ class Copies:
             finished, whether it has its last byte.
         """
         undecided, records = False, new(COMPARED_BYTES)
-        for place, path in self._by_line.get(_first_line(records), ()):
+        for place, path in self._by_line.get(first_line(records), ()):
             if place >= number:
                 break
             known = first_records(path, self._csv)
@@ -108,6 +113,35 @@ def check_copies(paths: Sequence[Path], csv: bool) -> None:
         copies.add(number, path)
 
 
+def beginnings(directory: Path) -> set[Beginning]:
+    """Return how the files began that were counted here. Args: directory, of one source, with its notes."""
+    found: list[dict[str, Any]] = []
+    for note in directory.glob("*.json"):
+        said = json.loads(note.read_bytes())
+        found += said.get("files", [said])
+    for note in directory.glob("files.ndjson"):
+        for line in note.read_bytes().splitlines():
+            with suppress(ValueError):  # a crash may have cut the last line
+                found.append(json.loads(line).get("first", {}))
+    return {(one["bytes"], one["sha256"]) for one in found if "bytes" in one}
+
+
+def beginning(path: Path, csv: bool, most: int = COMPARED_BYTES) -> dict[str, Any]:
+    """Return the length and the digest of a file's first bytes: a header, and ``most`` bytes of records."""
+    start = first_records(path, csv=False, most=MOST_COMPARED)
+    start = start[: most + (start.find(b"\n") + 1 if csv else 0)]
+    return {"bytes": len(start), "sha256": hashlib.sha256(start).hexdigest()}
+
+
+def begins_as(path: Path, csv: bool, known: Collection[Beginning]) -> Iterator[Beginning]:
+    """Yield the known beginnings with at least one record that a file has, too."""
+    start = first_records(path, csv=False, most=max((count for count, _ in known), default=0))
+    header = start.find(b"\n") + 1 if csv else 0
+    for count in {count for count, _ in known if header < count <= len(start)}:
+        if (found := (count, hashlib.sha256(start[:count]).hexdigest())) in known:
+            yield found
+
+
 def is_a_copy(path: Path, known: os.PathLike[str] | str) -> OperatorError:
     """Return the error for a file with the records of another one."""
     return OperatorError(
@@ -116,5 +150,6 @@ def is_a_copy(path: Path, known: os.PathLike[str] | str) -> OperatorError:
     )
 
 
-def _first_line(records: bytes) -> bytes:
+def first_line(records: bytes) -> bytes:
+    """Return the first line of a file's records, or what is compared of it."""
     return records[:COMPARED_BYTES].partition(b"\n")[0]

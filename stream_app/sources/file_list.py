@@ -22,6 +22,7 @@ from stream_app.sources.copies import (
     GZIP,
     Copies,
     check_links,
+    first_line,
     first_records,
     is_a_copy,
 )
@@ -130,12 +131,14 @@ class ListedFile:
         appeared_us: when the worker first saw it; every record of a later file was written after that.
         ended_at: its length when the next file appeared; None if it is the last, or was compressed then.
         first: the length and digest of its first bytes, to recognise it; None while it is empty.
+        line: the digest of its first record; None in notes of older versions.
     """
 
     name: str
     appeared_us: int
     ended_at: int | None = None
     first: dict[str, Any] | None = None
+    line: str | None = None
 
 
 class FileList:
@@ -221,7 +224,7 @@ class FileList:
         if is_new and self._may_be_copied(number, lines, complete):
             return False
         if wanted >= max(2 * noted, 1) or noted < wanted == most:
-            self._note({"number": number, "first": _digest(start, wanted)})
+            self._note({"number": number, "first": _digest(start, wanted), "line": _line(lines)})
         return True
 
     def _may_be_copied(self, number: int, lines: LineFile, complete: int) -> bool:
@@ -238,13 +241,20 @@ class FileList:
         known, undecided = self._copies.copied(number, records, finished=self.is_finished(number))
         if known is not None:
             raise is_a_copy(path, known)
-        start = lines.bytes_at(0, min(complete, header + FIRST_BYTES))
+        start, line = lines.bytes_at(0, min(complete, header + FIRST_BYTES)), _line(lines)
         for earlier in self.files[:number]:  # those that were deleted, renamed or truncated since
             noted = 0 if earlier.first is None else earlier.first["bytes"]
-            if header < noted <= len(start) and _digest(start, noted) == earlier.first:
-                now = self.paths.get(earlier.name)
-                if now is None or _digest(first_records(now, False, noted), noted) != earlier.first:
-                    raise is_a_copy(path, earlier.name)
+            is_short = noted > len(start)
+            if noted <= header or (earlier.line != line and (earlier.line is not None or is_short)):
+                continue
+            if not is_short and _digest(start, noted) != earlier.first:
+                continue
+            now = self.paths.get(earlier.name)
+            if now is not None and _digest(first_records(now, False, noted), noted) == earlier.first:
+                continue  # it was compared above
+            if not is_short or self.is_finished(number):
+                raise is_a_copy(path, earlier.name)
+            undecided = True
         return undecided
 
     def _add(self, name: str) -> None:
@@ -270,6 +280,11 @@ class FileList:
             self.files.append(ListedFile(fact["name"], fact["at_us"]))
         elif "first" in fact:
             self.files[fact["number"]].first = fact["first"]
+            self.files[fact["number"]].line = fact.get("line")
+
+
+def _line(lines: LineFile) -> str:
+    return hashlib.sha256(first_line(lines.bytes_at(lines.first_position, COMPARED_BYTES))).hexdigest()
 
 
 def _digest(start: bytes, count: int) -> dict[str, Any]:

@@ -213,10 +213,12 @@ class SegmentedSource(GrowingFile):
                 self._list.refresh(certainly=True)  # it may have been compressed just now
                 lines = await asyncio.to_thread(self._open_file, self._list.path(number))
             self._take(number, lines)
-            self._list.recognise(number, lines, lines.stat().st_size)
-        else:
+        elif self._list.files[number].first is not None:
             self._open[number].check_kept(self._grown_to[number])
-        return self._open[number]
+            return self._open[number]
+        lines = self._open[number]
+        self._list.recognise(number, lines, lines.stat().st_size)
+        return lines
 
     def _open_file(self, path: Path) -> LineFile:
         if path.suffix != GZIP:

@@ -8,7 +8,7 @@ import mmap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from dphist.arrays import Int64Array
 from stream_app.core.incoming import RecordBatch
 from stream_app.durable import secret_directory, write_durably
 from stream_app.ports import OperatorError
+from stream_app.sources.copies import beginning
 from stream_app.sources.decode import TimeField
+from stream_app.sources.file_list import files_of, is_list
 from stream_app.sources.finished_files import open_whole, rows_as_lines
 from stream_app.sources.lines import FileFormat, LineFile
 
@@ -65,7 +67,10 @@ def in_order_of_time(
         copied = not ends_whole or bool((np.diff(times_us) < 0).any())
         times_us, positions = times_us[by_time], positions[by_time]
         order = hashlib.sha256(times_us.tobytes() + positions.tobytes()).hexdigest()
-        _check_note(path, directory, {**content, "order": order})
+        # How the files begin recognises them if somebody renames them and measures them again.
+        files = list(files_of(path).values()) if is_list(path) else [path]
+        begin = [beginning(file, format == "csv") for file in files]
+        _check_note(path, directory, {**content, "order": order}, begin)
         if copied:
             copy, positions = _write_copy(lines, positions, directory)
             lines.close()
@@ -76,7 +81,9 @@ def in_order_of_time(
         raise
 
 
-def _check_note(path: Path, directory: Path, content: Mapping[str, str]) -> None:
+def _check_note(
+    path: Path, directory: Path, content: Mapping[str, str], files: Sequence[Mapping[str, Any]] = ()
+) -> None:
     """Compare a file's content and order with the note of its first start, or write that note.
 
     Positions depend on the order. A version that could read one more record's time would have another order,
@@ -92,8 +99,8 @@ def _check_note(path: Path, directory: Path, content: Mapping[str, str]) -> None
         )
     if differing:
         raise OperatorError(f"{path}: it is not the file whose replay began; put that back, or start again")
-    if "order" in content and noted != content:
-        write_durably(note, [json.dumps(content).encode()])
+    if "order" in content and noted != {**content, "files": files}:
+        write_durably(note, [json.dumps({**content, "files": files}).encode()])
 
 
 def _on_disk(directory: Path, *columns: Int64Array) -> list[Int64Array]:

@@ -106,7 +106,7 @@ class RedisStore(Store):
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         return await self._ledgers.read(source)
 
-    async def sources(self) -> list[str]:
+    async def sources(self) -> dict[str, str]:
         return await sources(self._redis)
 
     async def load(self, stream: str) -> StreamState | None:

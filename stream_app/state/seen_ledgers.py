@@ -19,12 +19,12 @@ from stream_app.state.keys import STREAM_NAMES, StreamKeys, ledger_key
 from stream_app.state.round_trips import RoundTrips
 
 
-async def sources(redis: RoundTrips) -> list[str]:
+async def sources(redis: RoundTrips) -> dict[str, str]:
     """Return the names of the sources of all streams, as ``Store.sources`` says."""
-    [names] = await batch(redis, [("SMEMBERS", STREAM_NAMES)])
-    asked = [("GET", StreamKeys(name.decode()).strategy) for name in sorted(names)]
-    texts = await batch(redis, asked) if asked else []
-    return list(dict.fromkeys(source_of(text) for text in texts if text is not None))
+    [members] = await batch(redis, [("SMEMBERS", STREAM_NAMES)])
+    names = sorted(member.decode() for member in members)
+    texts = await batch(redis, [("GET", StreamKeys(name).strategy) for name in names]) if names else []
+    return {name: source_of(text) for name, text in zip(names, texts, strict=True) if text is not None}
 
 
 class _Seen(NamedTuple):

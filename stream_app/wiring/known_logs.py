@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.source import ledgers_of
 from stream_app.ports import OutsideLedger, Store
 from stream_app.source_ledger import NAMES, SourceLedger, link
+from stream_app.sources.copies import Beginning, beginnings
+from stream_app.wiring.event_logs import note_of
 
 
 async def with_known_logs(
@@ -25,10 +30,22 @@ async def with_known_logs(
         return settings
     entries = [] if outside is None else list(await outside.entries())
     sources = await store.sources()
-    for source in (NAMES, *(source for source in sources if ":" not in source)):  # a group names its logs
+    groups = {source for source in sources.values() if ":" not in source}
+    for source in (NAMES, *sorted(groups)):
         entries += await store.ledger(source)
-    names = dict.fromkeys([*own, *more, *sources, *(entry.log or entry.source for entry in entries)])
-    return replace(settings, logs=await asyncio.to_thread(settings.logs.among, names))
+    log_of = sources | {entry.stream: entry.log or entry.source for entry in entries}
+    noted = await asyncio.to_thread(_noted, settings.state_dir, log_of)
+    names = {*own, *more, *log_of.values(), *sources.values()}
+    return replace(settings, logs=await asyncio.to_thread(settings.logs.among, names, noted))
+
+
+def _noted(state_dir: Path, log_of: Mapping[str, str]) -> dict[str, set[Beginning]]:
+    """Return how files of logs began, as this machine noted it, by log. Args: log_of, by stream."""
+    noted = defaultdict[str, set[Beginning]](set)
+    for stream, log in log_of.items():
+        if (note := note_of(stream, state_dir)).exists():
+            noted[log] |= beginnings(state_dir / "sources" / json.loads(note.read_bytes())["reading"])
+    return noted
 
 
 def ledger_of(

@@ -113,8 +113,8 @@ class MemoryStore(Store):
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         return tuple(self._ledgers.get(source, ()))
 
-    async def sources(self) -> list[str]:
-        return list(dict.fromkeys(source_of(state.strategy) for state in self._streams.values()))
+    async def sources(self) -> dict[str, str]:
+        return {name: source_of(state.strategy) for name, state in self._streams.items()}
 
     async def load(self, stream: str) -> StreamState | None:
         state = self._streams.get(stream)

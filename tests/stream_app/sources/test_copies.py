@@ -271,6 +271,29 @@ def test_a_file_that_may_become_a_copy_waits_until_it_differs(log: Log) -> None:
     assert log.read()[6:] == [0, 1, 9]
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("ends", ["grows as the copy", "finished", "differs"])
+def test_a_file_that_may_become_a_copy_of_a_file_that_is_gone_waits(
+    log: Log, restart: bool, ends: str
+) -> None:
+    first = log.file(1, *LINES[:5])
+    log.file(2, LINES[180])
+    log.read()
+    third = log.file(3, *LINES[:2])
+    first.unlink()
+    if restart:
+        log.close()
+    assert log.read()[6:] == []
+    with third.open("ab") as file:
+        file.write(b"".join({"grows as the copy": LINES[2:6], "differs": LINES[100:105]}.get(ends, [])))
+    if ends == "differs":
+        assert log.read()[6:] == [0, 1, *range(100, 105)]
+        return
+    log.file(4, LINES[190])
+    with pytest.raises(OperatorError, match=r"a-3.ndjson: it begins with the records of .*a-1.ndjson"):
+        log.read()
+
+
 def test_large_files_are_compared_beyond_their_first_bytes(log: Log) -> None:
     first = log.file(1, LINES[0] * (MOST_COMPARED // len(LINES[0])))
     log.file(2, first.read_bytes(), LINES[1])

@@ -5,32 +5,38 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
+import random
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from stream_app.api.replicas import Replicas
-from stream_app.config import ConfigError, Settings, SourceSettings, load_text
+from stream_app.config import ConfigError, Settings, StreamSettings, load_text
 from stream_app.config.plans import planned
+from stream_app.config.second_measurement import check_measurements
 from stream_app.config.source import by_log
 from stream_app.core.instants import parse_instant
 from stream_app.core.ledger import composed, statement
 from stream_app.core.measured import ledger_entry
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry
-from stream_app.ports import OperatorError, OutsideLedger
+from stream_app.loops.clocks import ReplayClock
+from stream_app.ports import Clock, OperatorError, OutsideLedger, Source
+from stream_app.receiving.known_keys import KnownKeys
+from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.source_ledger import measured
-from stream_app.sources.copies import check_copies
-from stream_app.sources.file_list import files_of, is_list
+from stream_app.wiring.event_logs import check_files, open_source
 from stream_app.wiring.known_logs import ledger_of, with_known_logs
 from stream_app.wiring.starting import check_measured_before
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.files import event_line
 
+EPSILON = Fraction(3)
 NOW_US = parse_instant("2024-06-15T12:00:00Z")
 FIRST_BIN = parse_instant("2024-06-01T00:00:00Z") // 3_600_000_000
 ACCEPT = ', accept: "measured again"'
@@ -48,14 +54,6 @@ def write(path: Path, *numbers: int) -> Path:
     return path
 
 
-def in_file(path: Path) -> set[bytes]:
-    """Return the events of a file."""
-    if not path.exists():
-        path = path.with_name(f"{path.name}.gz")
-    data = path.read_bytes()
-    return set((gzip.decompress(data) if path.suffix == ".gz" else data).splitlines())
-
-
 class Outside(OutsideLedger):
     """A ledger outside the store that keeps nothing on a disk."""
 
@@ -71,59 +69,84 @@ class Outside(OutsideLedger):
         self._entries |= dict.fromkeys(entries)
 
 
+class Ended(ReplayClock):
+    """The clock of a replay that has ended."""
+
+    def __init__(self) -> None:
+        pass
+
+    def reached_us(self) -> int:
+        return 2**60
+
+
 class World:
     """A directory of files, a store, a ledger outside it, and the configurations that count here in turn."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.store, self.witness = path, MemoryStore(), MemoryWitness()
         self.outside = Outside()
-        self.counted: dict[str, set[bytes]] = defaultdict(set)  # by stream: the events that it counted
+        self.counted: dict[str, Counter[bytes]] = defaultdict(Counter)  # by stream, then event
+        self.positions: dict[str, int] = {}
         self.sources: dict[str, str] = {}
-        self.epsilon: dict[str, Fraction] = {}
 
     def settings(self, *streams: tuple[str, str], total: str = "") -> Settings:
         """Return a configuration. Args: streams, name and source; ``|accept`` may end the name."""
         text = "streams:"
         for name, source in streams:
             name, _, accept = name.partition("|")
+            live = "" if "replay" in source else ", grace: 1m, first: 2024-06-01T00:00:00Z"
             text += f"""
   {name}:
     source: {{{source}}}
-    time: {{field: at, format: us, bin: 1h, grace: 1m, epoch: 1d, first: 2024-06-01T00:00:00Z}}
-    privacy: {{epsilon: {self.epsilon.setdefault(name, Fraction(3))}{ACCEPT if accept else ""}{total}}}"""
+    time: {{field: at, format: us, bin: 1h, epoch: 1d{live}}}
+    privacy: {{epsilon: {EPSILON}{ACCEPT if accept else ""}{total}}}"""
         return load_text(text, self.path / "app.yaml", {})
 
+    def send(self, *numbers: int) -> None:
+        """Store events in the spool, as the listener does."""
+        writer = SpoolWriter(self.path / "spool" / "web", 1 << 30, KnownKeys(1 << 40, 100), lambda: NOW_US)
+        writer.append([Incoming(events(*numbers))])
+        writer.close()
+
     def start(self, *streams: tuple[str, str], total: str = "") -> None:
-        """Start a worker: check, begin each stream, and count what its files hold."""
+        """Start a worker: check, begin each stream, and count what its log holds now."""
         asyncio.run(self._start(self.settings(*streams, total=total)))
 
     async def _start(self, settings: Settings) -> None:
         witnesses = dict.fromkeys((stream.name for stream in settings.streams), self.witness)
+        check_files(settings.streams)
         await check_measured_before(settings, self.store, witnesses, self.outside, NOW_US)
         settings = await with_known_logs(settings, self.store, self.outside)
         for streams in by_log(settings.streams):
-            source = streams[0].source
-            assert isinstance(source, SourceSettings)
-            if source.keep_us is None and is_list(source.file):
-                files = list(files_of(source.file).values())
-                check_copies(files, csv=False)
-            else:
-                files = [source.file] if source.keep_us is None else list(source.file.glob("*.ndjson"))
-            for stream in streams:
-                strategy = planned(stream)
-                record = EpochRecord(0, FIRST_BIN, 24, 1, strategy.hash)
-                ledger = ledger_of(stream, settings, self.store, self.outside)
-                await ledger.begin(ledger_entry(strategy, record))
-                await self.store.open_epoch(stream.name, strategy.to_json(), record, GENESIS)
-                self.sources[stream.name] = stream.declared.source.name
-                self.counted[stream.name] |= set().union(*map(in_file, files))
+            replays = streams[0].declared.source.replay is not None
+            source = await open_source(streams, settings, Ended() if replays else cast("Clock", None))
+            try:
+                for stream in streams:
+                    await self._begin(stream, settings)
+                    await self._count(stream.name, source)
+            finally:
+                await source.close()
+
+    async def _begin(self, stream: StreamSettings, settings: Settings) -> None:
+        strategy = planned(stream)
+        record = EpochRecord(0, FIRST_BIN, 24, 1, strategy.hash)
+        ledger = ledger_of(stream, settings, self.store, self.outside)
+        await ledger.begin(ledger_entry(strategy, record))
+        await self.store.open_epoch(stream.name, strategy.to_json(), record, GENESIS)
+        self.sources[stream.name] = stream.declared.source.name
+
+    async def _count(self, stream: str, source: Source) -> None:
+        while batches := await source.read({"0": self.positions.get(stream, 0)}, 0.0):
+            self.counted[stream] += Counter(batches[0].records)
+            self.positions[stream] = batches[0].end
 
     def recounted(self) -> dict[str, Fraction]:
         """Return what the most expensive event of each stream costs in all streams that counted it."""
         costs: dict[bytes, Fraction] = defaultdict(Fraction)
-        for stream, found in self.counted.items():
+        for found in self.counted.values():
+            assert set(found.values()) <= {1}, "an event counted more than once in one stream"
             for event in found:
-                costs[event] += self.epsilon[stream]
+                costs[event] += EPSILON
         return {
             stream: max((costs[event] for event in found), default=Fraction(0))
             for stream, found in self.counted.items()
@@ -167,6 +190,12 @@ def compress(world: World) -> None:
     day.unlink()
 
 
+def without_a_common_file(world: World) -> None:
+    """One may come: day-1.ndjson."""
+    write(world.path / "day-2.ndjson", 8)
+    write(world.path / "day2-1.ndjson", 9)
+
+
 def link_hard(world: World) -> None:
     os.link(world.path / "day.ndjson", world.path / "hard.ndjson")
 
@@ -197,15 +226,27 @@ def copy_and_grow(world: World) -> None:
 
 
 def spool(world: World) -> None:
-    write(world.path / "spool" / "web" / f"{0:020}.ndjson", 1, 2, 3)
+    world.send(1, 2, 3)
 
 
+def rename(world: World) -> None:
+    (world.path / "day.ndjson").rename(world.path / "renamed.ndjson")
+
+
+DAY_OF_EVENTS = "{from: 2024-06-01T00:00:00Z, to: 2024-06-02T00:00:00Z}"
+REPLAY = f"{DAY}, replay: {DAY_OF_EVENTS}"
 SAME = [
+    (rename, DAY, "file: renamed.ndjson"),
+    (rename, "file: 'day*'", "file: 'ren*'"),
+    (rename, REPLAY, "file: renamed.ndjson"),
+    (rename, DAY, f"file: 'ren*', replay: {DAY_OF_EVENTS}"),
+    (no_change, REPLAY, f"file: 'day*', replay: {DAY_OF_EVENTS}"),
+    (compress, REPLAY, f"file: day.ndjson.gz, replay: {DAY_OF_EVENTS}"),
     (no_change, DAY, DAY),
     (no_change, DAY, "file: 'day*'"),
     (no_change, "file: '*.ndjson'", "file: 'day*'"),
     (no_change, "file: 'd*.ndjson'", "file: 'day*.ndjson'"),
-    (no_change, "file: 'day-*.ndjson'", "file: 'day*-1.ndjson'"),  # no file has both names yet
+    (without_a_common_file, "file: 'day-*.ndjson'", "file: 'day*-1.ndjson'"),
     (no_change, f"{DAY}, group: people", "file: 'day*'"),
     (no_change, "file: 'day*', group: people", DAY),
     (no_change, "file: 'day*', group: people", f"{DAY}, group: others"),
@@ -231,6 +272,9 @@ SAME = [
 ]
 
 
+LATER = [compress, rename]  # what only makes sense between two starts
+
+
 @pytest.mark.parametrize(("change", "one", "other"), SAME)
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("when", ["together", "one after the other", "the first has left"])
@@ -239,25 +283,162 @@ def test_a_log_under_another_name_is_asked_about_and_added(
 ) -> None:
     write(world.path / "day.ndjson", 1, 2, 3)
     write(world.path / "other" / "day.ndjson", 7)  # of the same name in another folder
-    change(world)
+    if change in LATER:
+        swapped, when = False, "the first has left"
+    else:
+        change(world)
     if swapped:
         one, other = other, one
     first = [] if when == "the first has left" else [("a", one)]
     if when != "together":
         world.start(("a", one))
-
+    if change in LATER:
+        change(world)
     with pytest.raises((ConfigError, OperatorError), match=r"accept is missing: .* measured by a|reads the"):
         world.start(*first, ("b", other))
     if first and _own(one) == _own(other) and one != other:
         return  # both in one configuration need the same source
     with pytest.raises(ConfigError, match="costs epsilon 6, more than the total of epsilon 5"):
         world.start(*first, ("b|accept", other), total=", total: {epsilon: 5}")
-    world.start(*first, ("b|accept", other))
-    world.check_sums()
-    assert world.stated("b") == world.stated("a") == [6, 6, 6]
-    world.start(*first, ("b|accept", other))  # again
-    assert world.stated("b") == world.stated("a") == [6, 6, 6]
+    for _ in range(2):
+        world.start(*first, ("b|accept", other))
+        world.check_sums()
+        assert world.stated("b") == world.stated("a") == [6, 6, 6]
 
 
 def _own(source: str) -> str:
     return source.partition(",")[0].replace("./", "")
+
+
+DIFFERENT = [
+    (DAY, "file: 'days*'"),
+    (DAY, "file: other/day.ndjson"),
+    ("file: 'day-1*.ndjson'", "file: 'day-2*.ndjson'"),
+    ("file: 'day*.ndjson'", "file: 'day*.csv'"),
+    ("file: 'day-?-*.ndjson'", "file: 'day.*'"),
+    ("http: web", "http: app"),
+    ("http: web", "file: 'spool/app/*.ndjson'"),
+    ("http: web", "file: 'spool/*.ndjson'"),
+    (DAY, "http: web"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT)
+def test_logs_without_a_common_event_are_not_asked_about(world: World, one: str, other: str) -> None:
+    check_measurements(world.settings(("a", one), ("b", other)).streams, NOW_US)
+
+
+POOL = {
+    "a1": "file: a-1.ndjson",
+    "all": "file: 'a-*.ndjson'",
+    "ones": "file: '*-1.ndjson', group: people",
+    "bs": "file: 'b-*.ndjson', group: people",
+    "b1": "file: b-1.ndjson",
+    "packed": "file: a-1.ndjson.gz",
+    "moved": "file: 'moved/*.ndjson'",
+    "web": "http: web",
+    "spooled": "file: 'spool/web/*.ndjson'",
+    "replayed": f"file: a-1.ndjson, replay: {DAY_OF_EVENTS}",
+    "replays": f"file: 'b-*', replay: {DAY_OF_EVENTS}",
+}
+
+
+class Drawn:
+    """Drawn changes of files, and drawn starts."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self.rng, self.next = world, random.Random(seed), 0
+        self.begun: dict[str, None] = {}
+        self.refused = 0
+
+    def change(self) -> None:
+        """Do one of the things that happen to files."""
+        path, files = self.world.path, self.files()
+        new = path / self.rng.choice(["a-{}", "b-{}", "moved/m-{}"]).format(self.rng.randint(1, 4))
+        new = new.with_name(f"{new.name}.ndjson")
+        new.parent.mkdir(exist_ok=True)
+        own = [self._write, self._write, self._grow, self._send]
+        what: Any = self.rng.choice([*own, soft, hard, shutil.copy, _rename, _pack, Path.unlink, Path.unlink])
+        if what in (self._write, self._send) or not files:
+            (self._send if what == self._send else self._write)(new)
+            return
+        old = self.rng.choice(files)
+        if not old.exists():
+            old.unlink()  # a link that leads nowhere now
+            return
+        if what in (self._grow, _pack, Path.unlink):
+            what(old)
+            return
+        new = new.with_name(f"{new.name}.gz") if old.suffix == ".gz" else new
+        if not os.path.lexists(new):
+            what(old, new)
+
+    def files(self) -> list[Path]:
+        """Return all files but those of the spool."""
+        return sorted((*self.world.path.glob("moved/*"), *self.world.path.glob("[ab]-*")))
+
+    def numbers(self) -> range:
+        """Return numbers of new events."""
+        self.next += 3
+        return range(self.next - 3, self.next)
+
+    def _write(self, path: Path) -> None:
+        if not path.exists() and not path.with_name(f"{path.name}.gz").exists():
+            write(path, *self.numbers())
+
+    def _grow(self, path: Path) -> None:
+        records = (
+            other.read_bytes() for other in self.files() if other.exists() and not other.samefile(path)
+        )
+        begin = path.read_bytes().partition(b"\n")[0]
+        is_copied = any(other.startswith(begin) for other in records)  # then it would get other contents
+        if path.suffix != ".gz" and not is_copied:
+            with path.open("ab") as file:
+                file.write(events(*self.numbers()))
+
+    def _send(self, _: Path) -> None:
+        self.world.send(*self.numbers())
+
+    def start(self) -> None:
+        """Start drawn streams; most accept what they are asked."""
+        names = self.rng.sample(sorted(POOL), self.rng.randint(1, 2))
+        accepts = {name: "|accept" if name in self.begun or self.rng.random() < 0.7 else "" for name in names}
+        try:
+            self.world.start(*((name + accept, POOL[name]) for name, accept in accepts.items()))
+        except (ConfigError, OperatorError):
+            self.refused += 1
+        else:
+            self.begun |= dict.fromkeys(names)
+
+
+def soft(old: Path, new: Path) -> None:
+    new.symlink_to(old)
+
+
+def hard(old: Path, new: Path) -> None:
+    os.link(old, new)
+
+
+def _rename(old: Path, new: Path) -> None:
+    old.rename(new)
+
+
+def _pack(path: Path) -> None:
+    if path.suffix != ".gz" and not path.is_symlink():
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+@pytest.mark.parametrize("seed", range(2, 22))
+def test_over_drawn_files_each_event_counts_once_and_no_sum_is_too_small(world: World, seed: int) -> None:
+    drawn = Drawn(world, seed)
+    for name in ("a-1", "b-1", "moved/m-1"):
+        write(world.path / f"{name}.ndjson", *drawn.numbers())
+    starts = 0
+    for _ in range(24):
+        drawn.change()
+        if drawn.rng.random() < 0.4:
+            drawn.start()
+            world.check_sums()
+            starts += 1
+    assert drawn.refused < starts
