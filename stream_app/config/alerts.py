@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -25,6 +26,7 @@ from stream_app.core.alerts.rules import (
 )
 from stream_app.core.alerts.targets import (
     FORMATS,
+    Email,
     Webhook,
     alerts_of_alertmanager,
     canonical,
@@ -60,6 +62,7 @@ def read_alerts(
         topic=section.take("topic", topic_name, None),
         cluster=section.take("cluster", cluster_name, ""),
         operator=read_operator_port(section, operator),
+        email=_email(section.section("email")),
     )
     if settings.topic is None:
         section.refuse("cluster", "is of a topic, and alerts.topic is missing; write it, or take this out")
@@ -270,6 +273,41 @@ def _targets(
         except ValueError as refusal:
             raise section.error(key, f"[{place}]: {refusal}") from None
     return tuple(target for _, target in found.values())
+
+
+def _email(section: Section) -> Email | None:
+    if not section.written:
+        return None
+    email = Email(
+        server=section.take("server", _mail_server),
+        sender=section.take("from", _mail_address),
+        to=section.take("to", _mail_addresses),
+    )
+    section.finish()
+    return email
+
+
+def _mail_server(value: object) -> str:
+    parts = values.url(value, ("smtp", "smtps"))
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError("names more than a server; write smtp://user:password@host:587")
+    return values.text(value)
+
+
+def _mail_address(value: object) -> str:
+    address = values.text(value)
+    if not re.fullmatch(r"[!#-+\--9=?A-Z^-~-]+@[A-Za-z0-9.-]+", address, re.ASCII):
+        raise ValueError("must be one address, for example counts@example.org")
+    return address
+
+
+def _mail_addresses(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError("must be a list of addresses, for example [ops@example.org]")
+    found = tuple(map(_mail_address, value))
+    if len({address.lower() for address in found}) < len(found):
+        raise ValueError("names an address twice; take one out")
+    return found
 
 
 def _list(value: object) -> list[object]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from stream_app.config.one_log import Logs
 from stream_app.core.alerts.rules import Rule
-from stream_app.core.alerts.targets import Webhook
+from stream_app.core.alerts.targets import Email, Webhook
 from stream_app.core.boards import Annotation, Board
 from stream_app.core.budget import Total
 from stream_app.core.declaration import Declaration
@@ -242,6 +242,7 @@ class AlertSettings:
     topic: str | None = None
     cluster: str = ""
     operator: OperatorSettings | None = None
+    email: Email | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ ANSWER_S = 10.0
 # An Alertmanager drops alerts that are not repeated; reminders are sent every minute.
 HELD_FOR = timedelta(minutes=5)
 _NEVER = "0001-01-01T00:00:00Z"
-_SENT = ("firing", "resolved")
+SENT = ("firing", "resolved")
 
 
 def alert_of(told: Transition, site: str | None) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class WebhookTarget(HttpTarget):
         self._form = form
 
     async def send(self, transition: Transition) -> str:
-        if transition["kind"] not in _SENT:
+        if transition["kind"] not in SENT:
             return ""
         if self._form == "alertmanager":
             body = webhook_body(transition, self._site)
@@ -155,7 +155,7 @@ class AlertmanagerTarget(HttpTarget):
         super().__init__(name, alerts_of_alertmanager(url), client, site)
 
     async def send(self, transition: Transition) -> str:
-        return await self._send([transition]) if transition["kind"] in _SENT else ""
+        return await self._send([transition]) if transition["kind"] in SENT else ""
 
     async def remind(self, firing: Sequence[Transition]) -> None:
         if firing:  # an alert that is not sent again counts as resolved

@@ -187,6 +187,10 @@ def _targets(settings: Settings, client: httpx.AsyncClient, resources: AsyncExit
         found.append(WebhookTarget(f"webhooks[{number}]", hook.url, client, site, hook.form))
     for number, url in enumerate(alerts.alertmanagers):
         found.append(AlertmanagerTarget(f"alertmanagers[{number}]", url, client, site))
+    if alerts.email is not None:
+        from stream_app.sinks.alert_email import EmailTarget
+
+        found.append(EmailTarget(alerts.email, site))
     if alerts.topic is not None:
         from stream_app.sinks.alert_topic import TopicTarget
         from stream_app.wiring.topics import cluster_of

@@ -34,6 +34,15 @@ class Webhook:
     form: Format = "alertmanager"
 
 
+@dataclass(frozen=True, slots=True)
+class Email:
+    """Who gets alerts by e-mail. Args: server, a URL that may hold a password; sender and to, addresses."""
+
+    server: str
+    sender: str
+    to: tuple[str, ...]
+
+
 def canonical(url: str) -> str:
     """Return the one spelling of an address; two URLs of one address have the same.
 

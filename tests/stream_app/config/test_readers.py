@@ -9,7 +9,7 @@ import pytest
 
 from stream_app.config import ConfigError, Settings, load_text
 from stream_app.config.alerts import format_warnings
-from stream_app.core.alerts.targets import Webhook
+from stream_app.core.alerts.targets import Email, Webhook
 from stream_app.ports.access import Limits
 
 STREAMS = """\
@@ -79,6 +79,42 @@ def test_targets_that_are_equal_or_wrong_are_refused(targets: str, expected: str
         read(f"alerts:\n  {targets}\n")
     assert expected in str(refusal.value)
     assert "/x" not in str(refusal.value) or "must be a list" in expected
+
+
+EMAIL = "server: {server}, from: {sender}, to: {to}"
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ({"server": '"http://mail.example.org"'}, "alerts.email.server"),
+        ({"server": '"smtp://u:secret@mail.example.org/inbox"'}, "names more than a server"),
+        ({"server": '"smtp://u:secret@mail.example.org:0"'}, "and names a host, and a port up to 65535"),
+        ({"sender": "counts"}, "alerts.email.from"),
+        ({"sender": '"Counts <counts@example.org>"'}, "must be one address, for example counts@example.org"),
+        ({"sender": '"a@b.org\\nBcc: c@d.org"'}, "must be one address"),
+        ({"to": "ops@example.org"}, "must be a list of addresses"),
+        ({"to": "[]"}, "must be a list of addresses"),
+        ({"to": '["ops@example.org, boss@example.org"]'}, "must be one address"),
+        ({"to": "[ops@example.org, OPS@example.org]"}, "names an address twice"),
+        ({"to": "[ops@example.org], cc: [a@b.org]"}, "cc is not a known key"),
+    ],
+)
+def test_wrong_mail_is_refused_without_its_password(written: dict[str, str], expected: str) -> None:
+    good = {"server": '"smtps://u:secret@mail.example.org"', "sender": "counts@example.org"}
+    settings = EMAIL.format(**good | {"to": "[ops@example.org]"} | written)
+    with pytest.raises(ConfigError) as refusal:
+        read(f"alerts:\n  email: {{{settings}}}\n")
+    assert expected in str(refusal.value)
+    assert "secret" not in str(refusal.value)
+
+
+def test_mail_is_read() -> None:
+    sender, to = "o'hara+counts@example.org", "[ops@example.org, boss-1@mail.example.org]"
+    settings = EMAIL.format(server='"smtp://u:p%40ss@127.0.0.1:2525"', sender=f'"{sender}"', to=to)
+    assert read(f"alerts:\n  email: {{{settings}}}\n").alerts.email == Email(
+        "smtp://u:p%40ss@127.0.0.1:2525", sender, ("ops@example.org", "boss-1@mail.example.org")
+    )
 
 
 def test_webhooks_have_a_format_and_known_hosts_without_theirs_are_warned_of() -> None:
