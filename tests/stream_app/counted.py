@@ -73,7 +73,11 @@ def settings_of(directory: Path, streams: dict[str, Any]) -> Settings:
 
 def count(directory: Path, **streams: Any) -> dict[str, Counts]:
     """Return what each stream counts. Args: streams, as ``stream`` returns them."""
-    settings = settings_of(directory, streams)
+    return counts_of(settings_of(directory, streams))
+
+
+def counts_of(settings: Settings) -> dict[str, Counts]:
+    """Return what each stream of a configuration counts."""
     return asyncio.run(_count(settings))
 
 

@@ -231,6 +231,12 @@ def _asked_range(
     is_live = questions.ask("grows", "still grows", words, read_grows, stands_in=words)
     if is_live and questions.has("to"):
         raise OperatorError("--to: a file that grows has no end; leave it out, or write --grows no")
+    if is_live and sample is not None and any(b"\r" in line for line in sample.lines):
+        click.echo(
+            "warning: rows with line breaks in quotes are refused where a file is followed; write each row "
+            "on one line, or count the file once with --grows no",
+            err=True,
+        )
     first = _asked_first(questions, field, sample, is_live=is_live)
     if is_live or first is None:
         return first, None
