@@ -413,7 +413,7 @@ streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01
   keys: {fields: [f, g], list: {f: [a], g: [a]}, other: {f: false}}}}
 api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
 ingest: {tls: {certificate: c, key: k}}
-alerts: {rules: {r: {when: count(n) > 1}}}
+alerts: {rules: {r: {when: count(n) > 1}}, email: {server: smtp://m, from: a@b, to: [a@b]}}
 ledger: {file: l}
 boards: {b: {panels: {p: {show: bins, streams: [n]}}, annotations: [{at: 1970-01-01T00:00:00Z, text: x}]}}
 """
