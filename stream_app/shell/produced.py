@@ -24,8 +24,8 @@ from stream_app.sources.decode import csv_names, csv_values
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.json_fields import names_of
 from stream_app.sources.rows import one_line_each
-from stream_app.sources.shapes import why_no_lines
-from stream_app.sources.starts import has_objects, lines_in, start_of, why_no_header
+from stream_app.sources.shapes import why_no_header, why_no_lines
+from stream_app.sources.starts import has_objects, lines_in, start_of
 from stream_app.sources.times import TimeFormat, times_us
 
 LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate

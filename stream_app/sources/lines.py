@@ -24,7 +24,7 @@ from stream_app.sources.decode import (
     TimeField,
     csv_names,
 )
-from stream_app.sources.shapes import why_no_lines
+from stream_app.sources.shapes import why_no_header, why_no_lines
 
 FileFormat = Literal["ndjson", "csv"]
 
@@ -95,8 +95,8 @@ def csv_decoder(path: Path, header: bytes, time: TimeField, others: Sequence[str
     try:
         return CsvDecoder(csv_names(header.rstrip(b"\r\n")), time, others)
     except OperatorError as failure:
-        broken = "its header has a line break in quotes; write it in one line"
-        why = why_no_lines(header + LINE_END) or (broken if header.count(b'"') % 2 else failure)
+        header = header.removeprefix(BOM_UTF8).rstrip(b"\r\n")
+        why = why_no_lines(header + LINE_END) or why_no_header(header) or failure
         raise OperatorError(f"{path}: {why}") from None
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 
+from stream_app.sources.decode import csv_names
+
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 _ARCHIVE = b"PK\x03\x04"
 _ARRAY = re.compile(rb"\[\s*[]{[\"]")
+_SEPARATORS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
+# A date or a number of seconds, or smaller units, since 1970: a value, and not the name of a column.
+_TIME = re.compile(
+    r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})(?!\d).*|\s*\d{9,19}(\.\d*)?\s*", re.ASCII
+)
 
 
 def why_no_lines(start: bytes) -> str | None:
@@ -29,6 +36,33 @@ def why_no_lines(start: bytes) -> str | None:
         return r"its lines end with CR alone; write LF, for example with: tr '\r' '\n'"
     if _ARRAY.match(text):
         return "it is one JSON array; write one object per line, for example with: jq -c '.[]'"
+    return None
+
+
+def why_no_header(line: bytes) -> str | None:
+    """Return why a line is not the header of a CSV file, with the remedy; None if it may be one.
+
+    A column without a name, a name twice, or a name that begins with a digit is no fault: such a column
+    cannot be chosen, and the others can.
+
+    >>> why_no_header(b"at;page"), why_no_header(b",at,2fa,at,")
+    ("its columns are separated by ';'; separate them by commas", None)
+    """
+    if b"\0" in line:
+        return "it is not text; only CSV and JSON lines can be read, plain or .gz"
+    if line.count(b'"') % 2:
+        return "its header has a line break in quotes; write it in one line"
+    names = csv_names(line)
+    if not any(names):
+        return (
+            "its first line is neither a JSON object nor a header of CSV in UTF-8; write one event per line"
+        )
+    if line.lstrip().startswith((b"{", b"[")):
+        return "its first lines are no header of CSV but JSON; write one object per line, and name it .ndjson"
+    if len(names) == 1 and (other := next((said for one, said in _SEPARATORS.items() if one in line), None)):
+        return f"its columns are separated by {other}; separate them by commas"
+    if any(map(_TIME.fullmatch, names)):
+        return "its first line looks like an event; a CSV file begins with the names of its columns"
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from codecs import BOM_UTF8
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,18 +11,12 @@ from typing import IO
 
 from stream_app.core.json_objects import is_object
 from stream_app.sources.copies import GZIP
-from stream_app.sources.decode import csv_names
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.lines import MOST_BYTES
 
 _FIRST_LINES = 20  # that tell JSON from other files; some may be damaged
 _PLACES, _PLACE_BYTES, _PLACE_LINES = 16, 1 << 16, 500
 _MOST_PACKED_BYTES, _MOST_UNPACKED_BYTES = 1 << 23, 1 << 26  # more are not unpacked to see their end
-_SEPARATORS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
-# A date or a number of seconds, or smaller units, since 1970: a value, and not the name of a column.
-_TIME = re.compile(
-    r"\s*(\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4})(?!\d).*|\s*\d{9,19}(\.\d*)?\s*", re.ASCII
-)
 
 
 def start_of(file: Path) -> bytes:
@@ -83,28 +76,3 @@ def lines_in(start: bytes) -> list[bytes]:
 def has_objects(lines: Sequence[bytes]) -> bool:
     """Return whether some of the first lines are JSON objects."""
     return any(map(is_object, lines[:_FIRST_LINES]))
-
-
-def why_no_header(line: bytes) -> str | None:
-    """Return why a line is not the header of a CSV file, with the remedy; None if it may be one.
-
-    A column without a name, a name twice, or a name that begins with a digit is no fault: such a column
-    cannot be chosen, and the others can.
-
-    >>> why_no_header(b"at;page"), why_no_header(b",at,2fa,at,")
-    ("its columns are separated by ';'; separate them by commas", None)
-    """
-    if b"\0" in line:
-        return "it is not text; only CSV and JSON lines can be read, plain or .gz"
-    names = csv_names(line)
-    if not any(names):
-        return (
-            "its first line is neither a JSON object nor a header of CSV in UTF-8; write one event per line"
-        )
-    if line.lstrip().startswith((b"{", b"[")):
-        return "its first lines are no header of CSV but JSON; write one object per line, and name it .ndjson"
-    if len(names) == 1 and (other := next((said for one, said in _SEPARATORS.items() if one in line), None)):
-        return f"its columns are separated by {other}; separate them by commas"
-    if any(map(_TIME.fullmatch, names)):
-        return "its first line looks like an event; a CSV file begins with the names of its columns"
-    return None

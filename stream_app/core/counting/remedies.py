@@ -12,7 +12,7 @@ _FIELD = "correct time.field"
 REMEDIES: Mapping[str, tuple[str, str]] = {
     Reason.UNDECODABLE: (
         "they are not in the format of the source",
-        "correct source.format, or write each event as one JSON object or one row on one line",
+        "correct source.format, or write each event on one line, as a JSON object or a value for each column",
     ),
     Reason.UNREADABLE_BATCH: ("their batch of the topic is damaged", "see what its producer sent"),
     Reason.UNKNOWN_SCHEMA: ("the registry has no such schema", "register it before events are sent"),

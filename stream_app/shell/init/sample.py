@@ -24,8 +24,8 @@ from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeFi
 from stream_app.sources.file_list import files_of, is_list
 from stream_app.sources.lines import MOST_BYTES, FileFormat
 from stream_app.sources.rows import one_line_each
-from stream_app.sources.shapes import why_no_lines
-from stream_app.sources.starts import later_lines, lines_in, start_of, why_no_header
+from stream_app.sources.shapes import why_no_header, why_no_lines
+from stream_app.sources.starts import later_lines, lines_in, start_of
 from stream_app.wiring.event_logs import why_unreadable
 
 MOST_RECORDS = 2_000

@@ -165,7 +165,12 @@ WRONG = [
         f'file: "e-*.csv", {DAY}',
         "e-2.csv: the header line has no column at",
     ),
-    ("semicolons", {"e.csv": CSV.replace(",", ";").encode()}, f"file: e.csv, {DAY}", "no column at"),
+    (
+        "semicolons",
+        {"e.csv": CSV.replace(",", ";").encode()},
+        f"file: e.csv, {DAY}",
+        "its columns are separated by ';'",
+    ),
     (
         "array",
         {"e.ndjson": b"[" + b", ".join(JSON.splitlines()) + b"]"},

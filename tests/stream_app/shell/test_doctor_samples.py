@@ -191,7 +191,7 @@ AT = "2026-03-01T00:10:00Z"
         ("c.csv", f"at,k,k\n{AT},a,b\n", "the header line has the column k 2 times; rename all but one"),
         ("c.csv", f"at,l\n{AT},a\n", "the header line has no column k; correct keys.field"),
         ("c.ndjson", f'[{{"at": "{AT}", "k": "a"}}]\n', "it is one JSON array; write one object per line"),
-        ("c.ndjson", f'{{"at": "{AT}"}}{{"at": "{AT}"}}\n', "write each event as one JSON object or one row"),
+        ("c.ndjson", f'{{"at": "{AT}"}}{{"at": "{AT}"}}\n', "write each event on one line, as a JSON object"),
         ("c.ndjson", '{"at": "2026-03-01T00:10:00"}\n', "name its zone in time.zone"),
         ("c.ndjson", '{"at": "1772323800000"}\n', "when read as ms; did you mean ms?"),
     ],
