@@ -103,11 +103,15 @@ class Copies:
         return None, undecided
 
 
-def check_copies(paths: Sequence[Path], csv: bool) -> None:
-    """Check that no finished file of a list begins as one before it. Raises: OperatorError, one line."""
+def check_copies(paths: Sequence[Path], csv: bool, *, grows: bool = False) -> None:
+    """Check that no file of a list begins as one before it. Args: grows, whether the last one may.
+
+    Raises: OperatorError, one line.
+    """
     copies = Copies(csv)
     for number, path in enumerate(paths if len(paths) > 1 else ()):
-        known, _ = copies.copied(number, partial(first_records, path, csv), finished=True)
+        finished = not grows or number + 1 < len(paths) or path.suffix == GZIP
+        known, _ = copies.copied(number, partial(first_records, path, csv), finished=finished)
         if known is not None:
             raise is_a_copy(path, known)
         copies.add(number, path)

@@ -21,6 +21,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.clocks import ReplayClock
 from stream_app.ports import Clock, OperatorError, Source
+from stream_app.sources.copies import check_copies
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource
 from stream_app.sources.file_list import files_of, is_list
@@ -165,6 +166,8 @@ def check_log(stream: StreamSettings, source: SourceSettings, state_dir: Path) -
             return 0
         files = list(files_of(source.file).values())
         has_begun = note_of(stream.name, state_dir).exists()
+        if not has_begun:
+            check_copies(files, form == "csv", grows=True)
         for file in files[-1:] if has_begun else files:  # the others were opened when they were counted
             with suppress(EmptyFileError):  # it has no records, or its writer has only just begun it
                 open_start(file, form, time, others).close()

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from stream_app.config import SourceSettings, load_text
 from stream_app.ports import OperatorError
 from stream_app.sources.copies import MOST_COMPARED, check_copies
 from stream_app.sources.file_list import files_of
 from stream_app.sources.finished_files import open_whole
 from stream_app.sources.lines import FileFormat
 from stream_app.sources.segments import SegmentedSource
+from stream_app.wiring.event_logs import check_log
 from tests.stream_app.files import AT, event_line, write_events
 
 LINES = [event_line(time_us, n=time_us) for time_us in range(200)]
@@ -292,6 +294,25 @@ def test_a_file_that_may_become_a_copy_of_a_file_that_is_gone_waits(
     log.file(4, LINES[190])
     with pytest.raises(OperatorError, match=r"a-3.ndjson: it begins with the records of .*a-1.ndjson"):
         log.read()
+
+
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize("copy", COPIES[:6])
+def test_check_config_refuses_what_a_start_refuses(
+    log: Log, copy: Callable[[Log, Path], None], replay: bool
+) -> None:
+    first = log.file(1, *LINES[:3])
+    log.file(2, LINES[180])
+    copy(log, first)
+    source = "file: 'a-*.ndjson'" + (
+        ", replay: {from: 2024-01-01T00:00:00Z, to: 2024-01-02T00:00:00Z}" * replay
+    )
+    text = f"streams: {{x: {{source: {{{source}}}, time: {{field: at, format: us, bin: 1h, epoch: 1d"
+    text += f"{'' if replay else ', grace: 1m'}}}, privacy: {{epsilon: 1}}}}}}"
+    [stream] = load_text(text, log.path / "app.yaml", {}).streams
+    assert isinstance(stream.source, SourceSettings)
+    with pytest.raises(OperatorError, match=r"source.file: .*a-3.*: it begins with the records of .*a-1"):
+        check_log(stream, stream.source, log.path / "state")
 
 
 def test_large_files_are_compared_beyond_their_first_bytes(log: Log) -> None:

@@ -8,7 +8,8 @@ import os
 import random
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
@@ -28,7 +29,7 @@ from stream_app.loops.clocks import ReplayClock
 from stream_app.ports import Clock, OperatorError, OutsideLedger, Source
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
-from stream_app.source_ledger import measured
+from stream_app.source_ledger import SourceLedger, measured
 from stream_app.wiring.event_logs import check_files, open_source
 from stream_app.wiring.known_logs import ledger_of, with_known_logs
 from stream_app.wiring.starting import check_measured_before
@@ -308,6 +309,52 @@ def test_a_log_under_another_name_is_asked_about_and_added(
 
 def _own(source: str) -> str:
     return source.partition(",")[0].replace("./", "")
+
+
+def test_what_an_earlier_build_counted_under_two_names_is_added_up_at_the_next_start(world: World) -> None:
+    """It asked nobody, and no ledger has an entry of the other name. Both streams go on, unasked."""
+    write(world.path / "day.ndjson", 1, 2, 3)
+    settings = world.settings(("a", DAY), ("b", "file: 'day*', group: people"))
+
+    async def begin(stream: StreamSettings) -> None:
+        strategy = planned(stream)
+        record = EpochRecord(0, FIRST_BIN, 24, 1, strategy.hash)
+        entry = ledger_entry(strategy, record)
+        if entry.source == "people":
+            await world.store.reserve(replace(entry, source="file:day*", log="file:day*"))
+            entry = replace(entry, log="file:day*")
+        await world.store.reserve(entry)
+        await world.store.open_epoch(stream.name, strategy.to_json(), record, GENESIS)
+        world.sources[stream.name] = stream.declared.source.name
+
+    async def start() -> None:
+        witnesses = dict.fromkeys(("a", "b"), world.witness)
+        await check_measured_before(settings, world.store, witnesses, world.outside, NOW_US)
+
+    for stream in settings.streams:
+        asyncio.run(begin(stream))
+    assert world.stated("a")[:2] == world.stated("b")[:2] == [3, 3]
+    for _ in range(2):
+        asyncio.run(start())
+        assert world.stated("a") == world.stated("b") == [6, 6, 6]
+
+
+def test_of_two_names_that_begin_at_the_same_moment_one_is_asked_about() -> None:
+    """Each worker has looked for other names before the other one wrote its own."""
+    names = ("file:day.ndjson", "file:day*")
+
+    async def race() -> list[object]:
+        store = MemoryStore()
+        ledgers = [SourceLedger(store, others=_others(name, names)) for name in names]
+        entries = [LedgerEntry(name, name[-1], 0, 0, 10, "3", "event", name) for name in names]
+        begins = (ledger.begin(entry) for ledger, entry in zip(ledgers, entries, strict=True))
+        return list(await asyncio.gather(*begins, return_exceptions=True))
+
+    assert any(isinstance(found, OperatorError) for found in asyncio.run(race()))
+
+
+def _others(own: str, same: tuple[str, ...]) -> Callable[[Iterable[str]], Sequence[str]]:
+    return lambda names: [name for name in set(names) if name in same and name != own]
 
 
 DIFFERENT = [
