@@ -23,12 +23,14 @@ def message_of(told: Transition, email: Email, site: str | None) -> EmailMessage
     subject = f"{told['kind'].upper()}: {told['rule']} ({told['stream']})"
     message = EmailMessage()
     message["From"], message["To"] = email.sender, ", ".join(email.to)
-    # A key may hold a line break, which would begin another header.
-    message["Subject"] = "".join(letter for letter in subject[:200] if letter.isprintable())
+    # A key may hold a line break, also an encoded one, which would begin another header.
+    printable = "".join(letter for letter in subject[:200] if letter.isprintable())
+    message["Subject"] = printable.replace("=?", "= ?")
     message["Date"] = format_datetime(datetime.fromtimestamp(told["now_us"] / 1e6, UTC))
     message["Message-ID"] = f"<{told['key']}@{email.sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
-    message.set_content("\n".join(filter(None, (text_of(told), page_of(told, site)))) + "\n")
+    text = "\n".join(filter(None, (text_of(told), page_of(told, site))))
+    message.set_content(text.encode(errors="replace").decode() + "\n")
     return message
 
 

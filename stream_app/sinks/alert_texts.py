@@ -12,7 +12,7 @@ from stream_app.core.instants import format_instant
 
 Transition = Mapping[str, Any]
 
-_MOST = 1_900  # characters; Discord takes 2,000, the others more
+_MOST = 1_500  # characters, before a link; Discord takes 2,000, the others more
 
 
 def page_of(told: Transition, site: str | None) -> str:
@@ -66,7 +66,7 @@ def _slack(text: str, link: str) -> dict[str, Any]:
 
 
 def _discord(text: str, link: str) -> dict[str, Any]:
-    plain = re.sub(r"([\\*_`~|>#\[\]])", r"\\\1", text)
+    plain = _cut(re.sub(r"([\\*_`~|>#\[\]])", r"\\\1", text))
     return {"content": f"{plain}\n{link}" if link else plain, "allowed_mentions": {"parse": []}}
 
 

@@ -124,6 +124,17 @@ def test_a_message_has_the_text_and_the_key() -> None:
     assert "https://counts.example.org/streams/clicks" in text
 
 
+@pytest.mark.parametrize("key", ["\ud800", "é\x00", "x" * 5_000, "\r\n.\r\n", "名", "=?utf-8?q?=0ABcc:?="])
+def test_any_key_is_sent(key: str) -> None:
+    with running() as server:
+        assert sent(f"smtp://127.0.0.1:{server.port}", rule=f"busy[{key}]").startswith("accepted")
+    [raw] = server.messages
+    message = message_from_bytes(raw, policy=policy.default)
+    assert "Condition: sum(clicks, 1h)" in message.get_content()
+    assert set(message.keys()) >= {"From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted"}
+    assert message["Bcc"] is None
+
+
 FINAL, LATER = Refused, NotDelivered
 
 
