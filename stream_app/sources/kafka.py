@@ -46,6 +46,10 @@ T = TypeVar("T")
 _ANSWER_S = 10.0
 _LEAST_FETCH_BYTES = 1 << 20
 _MOST_FETCH_BYTES = 8 << 20  # over all partitions: records fetched ahead stay in memory until read
+LACKS_RECORDS = (
+    "it no longer holds the records that come next; they were deleted before they were counted, or it was "
+    "created again: give the stream another name"
+)
 
 
 class KafkaSource(Source):
@@ -294,10 +298,7 @@ class KafkaSource(Source):
         return TopicPartition(self._topic, int(partition))
 
     def _foreign(self) -> OperatorError:
-        return OperatorError(
-            f"topic {self._topic}: it no longer holds the records that come next; they were deleted before "
-            "they were counted, or it was created again: give the stream another name"
-        )
+        return OperatorError(f"topic {self._topic}: {LACKS_RECORDS}")
 
 
 class _Records(NamedTuple):

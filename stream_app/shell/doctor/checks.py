@@ -79,9 +79,12 @@ def all_checks(settings: Settings) -> Iterator[Check]:
     if settings.kafka is not None:
         from stream_app.shell.doctor.kafka import kafka_findings  # its packages may not be installed
 
-        [outputs] = [one.outputs for one in compared] or [None]
-        known = settings if outputs is None else replace(settings, outputs=outputs)
-        yield Check("kafka", Reach.CLUSTER, partial(kafka_findings, known), ends=False)
+        async def clusters() -> list[Finding]:
+            found = compared[0] if compared else Compared([], [])
+            outputs = settings.outputs if found.outputs is None else found.outputs
+            return await kafka_findings(replace(settings, outputs=outputs), found.counted)
+
+        yield Check("kafka", Reach.CLUSTER, clusters, ends=False)
 
 
 def _both(check: Check, stream: StreamSettings) -> Iterator[Finding]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from aiokafka import ConsumerRecord
@@ -13,6 +14,7 @@ from msgspec import structs
 
 from dphist.arrays import Int64Array
 from stream_app.config import Settings, StreamSettings, TopicSettings
+from stream_app.core.generations import base_of
 from stream_app.core.incoming import Refusal
 from stream_app.kafka_cluster import (
     Cluster,
@@ -26,24 +28,30 @@ from stream_app.shell.doctor.fields import field_findings
 from stream_app.shell.doctor.findings import capped, filling, sampled
 from stream_app.shell.doctor.grace import grace_findings
 from stream_app.shell.doctor.times import first_findings, time_findings
-from stream_app.shell.doctor.topic_sample import newest_records
+from stream_app.shell.doctor.topic_sample import lacks_records, newest_records
 from stream_app.sinks.dead_letter_topic import check_topic
 from stream_app.sources.decode import Decoded, TimeField
+from stream_app.sources.kafka import LACKS_RECORDS
 from stream_app.sources.times import TimeFormat
 from stream_app.wiring.checks import Finding
 from stream_app.wiring.event_logs import decoder_of, time_field
 from stream_app.wiring.topics import cluster_of
 
 AHEAD_S = 5.0
+Positions = Mapping[str, Mapping[str, int]]
+NONE: Positions = MappingProxyType({})
 
 
-async def kafka_findings(settings: Settings) -> list[Finding]:
-    """Return findings about the clusters and every topic that is read or written."""
+async def kafka_findings(settings: Settings, counted: Positions = NONE) -> list[Finding]:
+    """Return findings about the clusters and every topic that is read or written.
+
+    Args: counted, up to where the store has counted each stream, by its generation's name. SECRET.
+    """
     clusters = {} if settings.kafka is None else settings.kafka.clusters
-    return [finding for name in clusters for finding in await _cluster_findings(settings, name)]
+    return [finding for name in clusters for finding in await _cluster_findings(settings, name, counted)]
 
 
-async def _cluster_findings(settings: Settings, name: str) -> list[Finding]:
+async def _cluster_findings(settings: Settings, name: str, counted: Positions) -> list[Finding]:
     cluster = cluster_of(settings, name)
     found = []
     topics: dict[str, TopicFacts | None] = {}
@@ -55,6 +63,12 @@ async def _cluster_findings(settings: Settings, name: str) -> list[Finding]:
                     topics[stream.source.topic] = await topic_facts(cluster, stream.source.topic)
                 facts = topics[stream.source.topic]
                 found += [finding async for finding in _topic(cluster, stream, stream.source, facts)]
+                own = [at for of, at in counted.items() if base_of(of) == stream.name]
+                if facts is not None and any(
+                    [await lacks_records(cluster, stream.source.topic, at) for at in own]
+                ):
+                    what = f"streams.{stream.name}.source.topic"
+                    found.append(Finding(what, "fail", f"{stream.source.topic}: {LACKS_RECORDS}"))
         for output in settings.outputs:
             if output.cluster == name:
                 found.append(_output_topic(output.topic, await topic_facts(cluster, output.topic)))
@@ -121,6 +135,13 @@ async def _topic(
         *filling(stream, decoded.columns),
     ):
         yield finding
+
+
+async def _kept(cluster: Cluster, stream: str, topic: str, positions: Mapping[str, int]) -> list[Finding]:
+    """Return a finding if a topic no longer has the records that a stream counts next."""
+    if not await lacks_records(cluster, topic, positions):
+        return []
+    return [Finding(f"streams.{base_of(stream)}.source.topic", "fail", f"{topic}: {LACKS_RECORDS}")]
 
 
 async def _registry(stream: str, url: str, authority: Path | None) -> Finding:

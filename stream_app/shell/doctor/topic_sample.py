@@ -45,3 +45,16 @@ async def _read_to(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int
         fetched = await consumer.getmany(*behind, timeout_ms=500)
         records += [record for some in fetched.values() for record in some]
     return records
+
+
+async def lacks_records(cluster: Cluster, topic: str, positions: Mapping[str, int]) -> bool:
+    """Return whether a topic no longer has the records at positions, by partition: a worker would end."""
+    consumer = AIOKafkaConsumer(**cluster.client())
+    with translating_errors(cluster):
+        await consumer.start()
+        try:
+            places = {TopicPartition(topic, int(name)): at for name, at in positions.items()}
+            first, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+        finally:
+            await consumer.stop()
+    return any(not first[place] <= at <= ends[place] for place, at in places.items())

@@ -16,6 +16,7 @@ from deploy.ports import free_port
 from stream_app.config import load
 from stream_app.shell.doctor import topic_sample
 from stream_app.shell.doctor.kafka import kafka_findings
+from stream_app.sources.kafka import LACKS_RECORDS
 from stream_app.wiring.checks import Finding
 from tests.brokers import Topic, settings_untold
 from tests.certificates import write_certificates
@@ -100,6 +101,32 @@ class TestOverABroker:
         *_, (state, said) = examined(tmp_path, bootstrap_servers, [GOOD] * 110)
         assert state == "warn"
         assert "(100.0%); most happened long before they arrived: set time.first" in said
+
+    @pytest.mark.parametrize(
+        ("deleted_before", "counted", "lacks"),
+        [
+            (0, 0, False),
+            (3, 3, False),
+            (3, 5, False),
+            (5, 5, False),
+            (3, 2, True),
+            (5, 0, True),
+            (0, 9, True),
+        ],
+    )
+    def test_a_topic_that_lacks_the_next_records_is_found(
+        self, tmp_path: Path, bootstrap_servers: str, deleted_before: int, counted: int, lacks: bool
+    ) -> None:
+        async def look() -> list[Finding]:
+            topic = await Topic.create(bootstrap_servers, 1)
+            await topic.send([dated(0)] * 5)
+            await topic.delete_before(deleted_before)
+            text = CONFIGURATION.format(servers=bootstrap_servers, topic=topic.name)
+            (tmp_path / "app.yaml").write_text(text)
+            return await kafka_findings(load(tmp_path / "app.yaml", {}), {"clicks@2": {"0": counted}})
+
+        said = [one.said for one in asyncio.run(look()) if one.state == "fail"]
+        assert [LACKS_RECORDS in one for one in said] == [True] * lacks, said
 
     def test_empty_topic_is_ok(self, tmp_path: Path, bootstrap_servers: str) -> None:
         assert examined(tmp_path, bootstrap_servers)[1][1].endswith("has no events yet")
