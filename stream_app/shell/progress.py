@@ -111,6 +111,8 @@ class StreamProgress:
             f", released until {format_instant(self.until_us)}, count{self.since} "
             f"{self.value:z,.0f} ({self.interval})"
         )
+        if self.complete and self.epoch:
+            line += "; the page counts all epochs"
         return line if self.private else line + " NOT PRIVATE"
 
 

@@ -38,6 +38,8 @@ def test_a_line_says_since_when_it_counts():
 def test_a_line_of_a_later_epoch_says_that_it_counts_no_earlier_ones():
     progress = StreamProgress.of_row(ROW | {"epoch": 6}, None, None, since_us=END_US - 7_200_000_000)
     assert "count of its newest epoch, since 2013-01-01T06:00:00Z 42 (95 %" in progress.describe()
+    complete = StreamProgress.of_row(ROW | {"epoch": 6}, None, END_US)
+    assert complete.describe().endswith("; the page counts all epochs")
 
 
 def test_a_line_of_a_later_generation_names_it_and_counts_no_earlier_ones():
