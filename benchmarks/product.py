@@ -58,6 +58,7 @@ ROUNDS = 5
 EVENTS_A_BIN = 20_000
 ASKED_KEYS, ASKED_BINS = 10_000, 48
 ASKED_METRIC = "private_counts_key_running"
+CLOSED = {10_000: 0.3, 100_000: 3.0}  # keys of a stream, and the seconds in which a bin should close
 GOALS_S = {"keys": 0.7, "query": 0.5, "query_range": 1.5, "rows/keys": 0.5}
 
 
@@ -206,7 +207,7 @@ async def answering(release: Release) -> dict[str, dict[str, float]]:
         app = create_app(reader)
         await app.state.replicas.refresh()
         transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://bench") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             found = {address: await asked_s(client, address) for address in GOALS_S}
         await reader.close()
     return {
@@ -231,7 +232,8 @@ async def asked_s(client: httpx.AsyncClient, address: str) -> list[float]:
         answer = await client.get(path)
         times.append(time.perf_counter() - began)
         assert answer.status_code == 200, answer.text
-        assert len(answer.content) > ASKED_KEYS, "an answer without values would be fast"
+        most = 12 if address == "keys" else ASKED_KEYS  # the panel of keys shows the largest ones
+        assert answer.content.count(b"key ") >= min(most, ASKED_KEYS), "an answer without values is fast"
     return times
 
 
@@ -253,7 +255,7 @@ def main() -> None:
     """Measure all and write the result."""
     found: dict[str, Any] = {"processors busy before": os.getloadavg()[0]}
     releases: tuple[Release, ...] = ("anticipating", "causal")
-    for keys, goal in ((10_000, 0.3), (100_000, 3.0)):
+    for keys, goal in CLOSED.items():
         for release in releases:
             measured = asyncio.run(closing(keys, release))
             found[f"{keys} keys, {release}"] = measured

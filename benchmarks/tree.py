@@ -26,6 +26,7 @@ RESULTS = Path(__file__).parent / "results" / "tree.json"
 SHORT, LONG = 2**10, 2**20
 _HORIZONS = {"2^10": 2**10, "2^16": 2**16, "2^20": 2**20}
 PUSHES = 1000
+OPENDP_HEIGHT = 5  # of a tree with 16 children: 2^20 leaves
 
 
 def seconds(action: Callable[[], object], repeats: int = 5) -> float:
@@ -79,7 +80,8 @@ def whole_series() -> dict[str, float]:
 
 def against_opendp() -> dict[str, float]:
     """Compare least squares over a whole 16-ary tree of 2^20 leaves with OpenDP's consistent tree."""
-    k, height = 16, 5
+    k, height = 16, OPENDP_HEIGHT
+    dp.enable_features("contrib")
     sizes = [k**level for level in range(height + 1)]
     noisy = np.random.default_rng(1).integers(-50, 50, sum(sizes))
     levels = np.split(noisy, np.cumsum(sizes)[:-1])
