@@ -134,10 +134,10 @@ class SourceLedger:
         reply = await self.reserve_within_total(new)
         if self._find_others is not None:
             await self._store.reserve(replace(new, source=NAMES, log=self._own(new.source)))
-            self._others = self._find_others(
-                [one.log or one.source for one in await self._store.ledger(NAMES)]
-            )
-            await self.reserve(new)
+            begun = [one.log or one.source for one in await self._store.ledger(NAMES)]
+            if (others := self._find_others(begun)) != self._others:
+                self._others = others
+                await self.reserve(new)
         await self._ask(new)  # another worker may have begun in between: the second one is refused
         return reply
 
