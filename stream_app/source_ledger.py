@@ -21,7 +21,7 @@ from stream_app.core.generations import base_of, key_of
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED, certainly_small, check_measurement, composed, place_of
 from stream_app.core.records import LedgerEntry, Reply
-from stream_app.ports import OperatorError, OutsideLedger, Store
+from stream_app.ports import OperatorError, OutsideLedger, Store, WorkerError
 from stream_app.ports.reader import PublicReader
 
 NAMES = "logs:"  # a ledger with the first entry of each stream, which names its log; no source has this name
@@ -327,14 +327,14 @@ _small = _Small()
 async def put_back(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:
     """Copy entries that the store lacks from ``kept``, marked as lost.
 
-    Raises: OperatorError if the store has another entry for one of these epochs.
+    Raises: WorkerError if the store has another entry for one of these epochs.
     """
     known = set(map(place_of, await store.ledger(source)))
     for entry in kept:
         if place_of(entry) in known:
             continue
         if await store.reserve(replace(entry, lost=True)) is Reply.CONFLICT:
-            raise OperatorError(
+            raise WorkerError(
                 f"{outside.name} knows another epoch {entry.epoch} of stream {entry.stream} than the store; "
                 "restore the store that it belongs to, or give the stream another name"
             )

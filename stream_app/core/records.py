@@ -174,6 +174,7 @@ class StreamState:
     earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
     change: ArrivalChange | None = None  # the last one that was announced, also once it has taken effect
     trimmed: Trimmed | None = None  # what retention removed
+    halted: bool = False  # a worker stopped counting it because of a fault (docs/decisions/0055)
 
     @property
     def texts(self) -> tuple[bytes, ...]:
@@ -369,7 +370,8 @@ class PublicState:
     """Everything that readers may know about a stream: a pure function of its visible rows and epochs.
 
     Args: epochs, those whose values the store keeps; trimmed, what retention removed; None: nothing;
-        announced, the last change of settings that was announced, which changes no value; None: none was.
+        announced, the last change of settings that was announced, which changes no value; None: none was;
+        halted, whether a fault of its log or its own has stopped it, which changes no value either.
     """
 
     strategy: bytes
@@ -381,6 +383,7 @@ class PublicState:
     ] = ()  # the other strategies of these epochs, before the stream's settings changed
     trimmed: Trimmed | None = None
     announced: ArrivalChange | None = field(default=None, compare=False)
+    halted: bool = field(default=False, compare=False)
 
     @property
     def texts(self) -> tuple[bytes, ...]:

@@ -84,6 +84,7 @@ class Closer:
         self._finished = False  # a replay has released its last bin, or was stopped
         self._pending_logged = False
         self._stopped = False  # its total allows no more epochs, or it has ended
+        self.was_halted = False  # it is marked for readers as halted by a fault
         self._deletions = Deletions(ports.store)
         self._reconciling = asyncio.Lock()  # the readers' loop agrees anew beside the closing loop
 
@@ -115,6 +116,9 @@ class Closer:
         self._next = after_running(self._strategy, self._wanted, state)
         await self.publisher.witness_released(self._strategy, state)
         self._note_stop(state)
+        self.was_halted = state.halted
+        if state.halted and self._stream.lease is not None:  # another worker had to stop; this one goes on
+            await self._store.mark_halted(self.name, False)
         self._finished = is_finished(self._strategy, state) or (
             state.stopped and self._strategy.declared.last_bin is not None
         )

@@ -24,7 +24,7 @@ from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_
 from stream_app.loops.slices import Slice, Slices, begun, binned_for, calls_of
 from stream_app.loops.stream import Ports
 from stream_app.outage import Outage
-from stream_app.ports import OperatorError
+from stream_app.ports import OperatorError, about
 from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1
@@ -191,6 +191,10 @@ class Ingest:
 
     async def _apply_batches(self, stream: LoadedStream, read: Sequence[Slices]) -> None:
         """Apply the parts of batches that this stream has not applied."""
+        with about(stream.name):
+            await self._apply_to_one(stream, read)
+
+    async def _apply_to_one(self, stream: LoadedStream, read: Sequence[Slices]) -> None:
         while left := begun(read, stream, MOST_BINNED):
             try:
                 parts = [slices.of(stream, state) for slices, state in left]

@@ -19,7 +19,7 @@ from stream_app.core.records import PartitionCuts, PartitionState
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import UserKeys
 from stream_app.loops.configured import check_counted
-from stream_app.ports import OperatorError, Store
+from stream_app.ports import OperatorError, Store, about
 from stream_app.together import each_to_its_end
 
 
@@ -182,15 +182,17 @@ class LoadedStreams:
 
     async def _loaded(self, name: str, store: Store) -> LoadedStream:
         if self._agree is not None and name not in self._views:
-            await self._agree(name)
+            with about(name):
+                await self._agree(name)
         return await self.load(name, store)
 
     async def load(self, name: str, store: Store) -> LoadedStream:
         """Read a stream's state from the store. Raises: OperatorError if the stream is not open."""
-        state = await store.load(name)
-        if state is None:
-            raise OperatorError(f"stream {name}: it is not open; open it before its events are counted")
-        check_counted(name, state)
+        with about(name):
+            state = await store.load(name)
+            if state is None:
+                raise OperatorError(f"stream {name}: it is not open; open it before its events are counted")
+            check_counted(name, state)
         strategy = Strategy.from_json(state.strategy)
         view = LoadedStream(
             name=name,

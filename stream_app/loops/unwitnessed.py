@@ -16,7 +16,7 @@ from stream_app.loops.lease import LEASE_S, Lease
 from stream_app.loops.opening import follows
 from stream_app.loops.publishing import write_rows
 from stream_app.loops.stream import Ports, Stream
-from stream_app.ports import OperatorError, Store
+from stream_app.ports import Store, WorkerError
 
 WAIT_S = 0.5
 PATIENCE_S = 2 * LEASE_S  # in this time another worker can begin to close a stream that its witness knows
@@ -33,7 +33,7 @@ class OwnWitness:
         self._expected_us = 0  # the end of the bin after the last row that ``keep_up`` wrote
 
     async def check(self, wanted: Strategy) -> None:
-        """Check once, at a start, that the witness knows the stream. Raises: OperatorError; OSError."""
+        """Check once, at a start, that the witness knows the stream. Raises: WorkerError; OSError."""
         if not self._is_checked:
             has_rows = await self._witness.head(wanted.stream) is not None
             if not has_rows and (state := await self._store.load(wanted.stream)) is not None:
@@ -47,7 +47,7 @@ class OwnWitness:
         For a worker that does not close the stream. If the store's rows do not follow the witness's last row,
         nothing is written: this worker ends the epoch if it becomes the closer.
         Cost: nothing until the bin after the last row has ended; then one question until readers see its row.
-        Raises: OperatorError; OSError.
+        Raises: WorkerError; OSError.
         """
         clock, name = self._clock, wanted.stream
         if self._is_shared or (not clock.virtual and await clock.now_us() < self._expected_us):
@@ -70,7 +70,7 @@ async def check_witnessed(
 
     The witness of a worker that closes the stream now has shown that the store lacks nothing.
     Args: lease, None for a stream that has one worker; has_rows, of the witness; patience_s, how long to wait
-        for another worker. Raises: OperatorError; OSError.
+        for another worker. Raises: WorkerError; OSError.
     """
     if has_rows or not (seen := await store.visible_seq(stream)):
         return
@@ -84,7 +84,7 @@ async def check_witnessed(
         waited_s += WAIT_S
     last = await store.rows(stream, seen - 1, 1)
     until = f"up to the bin of {json.loads(last[0][1])['start']}" if last else "that readers saw"
-    raise OperatorError(
+    raise WorkerError(
         f"stream {stream}: Redis has rows {until}, and state.dir/witness has none, so state.dir is new or "
         "lost; if Redis was restored from a copy, the rows after it would get noise twice: put the state.dir "
         "of then back, or give the stream another name; if Redis has lost nothing, run stream-app new-witness"

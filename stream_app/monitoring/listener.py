@@ -122,6 +122,8 @@ def _with_health(alive: SignsOfLife, waiting: Waiting, answer: Wsgi) -> Wsgi:
         elif path == "/readyz" and service is not None:
             detail = str(waiting.detail)
             bad, said = True, f"waits for {service}" + (f": {detail}" if detail else "")
+        elif path == "/readyz" and waiting.lacking:
+            said = f"{said}; {waiting.lacking}"
         status = "503 Service Unavailable" if bad else "200 OK"
         start(status, [("Content-Type", "text/plain; charset=utf-8")])
         return [f"{said}\n".encode()]

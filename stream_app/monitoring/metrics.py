@@ -51,6 +51,7 @@ class Metrics:
         self.batch_seconds = histogram("batch_seconds", "From a batch read to the next read", ["source"])
         self.apply_cells = histogram("apply_cells", "Cells that one apply adds to", [], buckets=_CELLS)
         self.stopped = gauge("stopped", "1 while the stream's total allows no more epochs", stream)
+        self.halted = gauge("halted", "1 while a fault of its log or its own stops the stream here", stream)
         self.generation_refused = gauge(
             "generation_refused", "1 while settings cannot begin as the stream's next generation", stream
         )
@@ -107,6 +108,12 @@ class Metrics:
             gauge.set_function(lambda: 0.0)
         else:
             gauge.set_function(lambda: max(0.0, self._since(closing, bin)))
+
+    def halt(self, streams: Iterable[str]) -> None:
+        """Record which streams this worker has stopped because of a fault; of no other."""
+        self.halted.clear()
+        for stream in streams:
+            self.halted.labels(stream).set(1)
 
     def start_again(self) -> None:
         """Forget how late streams are, as an earlier start of the loops knew it.

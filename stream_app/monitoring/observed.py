@@ -44,9 +44,14 @@ def watch_store(store: S, metrics: Metrics, live: Collection[str]) -> S:
     return cast("S", _WatchedStore(store, metrics, live))
 
 
-def watch_source(source: Source, name: str, metrics: Metrics) -> Source:
-    """Wrap a source so that its lag and its time per batch are measured under ``name``."""
-    return cast("Source", _WatchedSource(source, name, metrics))
+def watch_source(
+    source: Source, name: str, metrics: Metrics, has_read: Callable[[], None] = lambda: None
+) -> Source:
+    """Wrap a source so that its lag and its time per batch are measured under ``name``.
+
+    Args: has_read, called after each reading, also one that brought no record.
+    """
+    return cast("Source", _WatchedSource(source, name, metrics, has_read))
 
 
 def watch_dead_letters(
@@ -140,9 +145,9 @@ class _WatchedStore(_Watched[Store]):
 
 
 class _WatchedSource(_Watched[Source]):
-    def __init__(self, inner: Source, name: str, metrics: Metrics) -> None:
+    def __init__(self, inner: Source, name: str, metrics: Metrics, has_read: Callable[[], None]) -> None:
         super().__init__(inner)
-        self._name, self._lag = name, metrics.lag
+        self._name, self._lag, self._has_read = name, metrics.lag, has_read
         self._batch_seconds = metrics.batch_seconds.labels(name)
         self._shown: set[str] = set()
         self._busy_since_s: float | None = None
@@ -152,6 +157,7 @@ class _WatchedSource(_Watched[Source]):
             self._batch_seconds.observe(time.perf_counter() - self._busy_since_s)
             self._busy_since_s = None
         batches = await self._inner.read(positions, timeout_s)
+        self._has_read()
         if batches:
             self._busy_since_s = time.perf_counter()
         self._show_lag(positions)

@@ -10,7 +10,8 @@ outdated worker or a rebalance neither doubles nor loses a count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from dphist.arrays import Int64Array
@@ -38,7 +39,34 @@ ACCEPT_MANAGED = "the witness is the durable record, and deleted counts stay on 
 
 
 class OperatorError(ValueError):
-    """An error that only the operator can mend: one line with what, where and the remedy (status 2)."""
+    """An error that only the operator can mend: one line with what, where and the remedy (status 2).
+
+    From the loops of a log it is about this log, unless it is one of the two classes below
+    (docs/decisions/0055-what-a-fault-stops.md).
+    """
+
+
+class WorkerError(OperatorError):
+    """An error about the store, the ledger or the state directory: nothing may be counted or released."""
+
+
+class StreamError(OperatorError):
+    """An error about one stream; the others over its log can go on without it."""
+
+    def __init__(self, text: str, stream: str) -> None:
+        super().__init__(text)
+        self.stream = stream
+
+
+@contextmanager
+def about(stream: str) -> Iterator[None]:
+    """Raise each OperatorError of the calls inside as a ``StreamError``, unless it is about the worker."""
+    try:
+        yield
+    except (WorkerError, StreamError):
+        raise
+    except OperatorError as failure:
+        raise StreamError(str(failure), stream) from failure
 
 
 class NothingCountedError(OperatorError):
@@ -149,6 +177,13 @@ class Store(Protocol):
         Loops that do not know the change can then take no cut, so they count no record that could meet it.
         Returns: CUTS_CHANGED if a bin beyond ``last_cut_bin`` of the change had closed when the answer of a
             partition's last cut came; CONFLICT if another change is stored, or this epoch is not running.
+        """
+
+    async def mark_halted(self, stream: str, halted: bool) -> Reply:
+        """Mark, for readers, whether a fault of its log or its own stops a stream.
+
+        The mark changes nothing that is counted, released or shown. Returns: CONFLICT if it was never
+        opened, or is history that nobody counts any more.
         """
 
     async def apply(self, stream: str, change: Apply) -> Reply:

@@ -11,7 +11,7 @@ from pathlib import Path
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
 from stream_app.durable import LineLog, NoRoomError, write_durably
-from stream_app.ports import OperatorError, OutsideLedger
+from stream_app.ports import OutsideLedger, WorkerError
 from stream_app.stored_format import check_format
 
 HEADER = b'{"private_counts_ledger":1}'  # the number is the ledger's stored format
@@ -24,7 +24,7 @@ class LedgerFile(OutsideLedger):
 
     Workers of one machine may share it: each opens it only while it reads or writes.
 
-    Raises (every method): OperatorError for a file that is missing or is not a ledger.
+    Raises (every method): WorkerError for a file that is missing or is not a ledger.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,23 +36,23 @@ class LedgerFile(OutsideLedger):
         """Create and return a new ledger.
 
         Guarantee: after a failure there is no file, so that the command can be given again.
-        Raises: OperatorError if the file exists already, or cannot be written.
+        Raises: WorkerError if the file exists already, or cannot be written.
         """
         if path.exists():
-            raise OperatorError(f"ledger.file: {path} is there already; a ledger is begun once: keep it")
+            raise WorkerError(f"ledger.file: {path} is there already; a ledger is begun once: keep it")
         try:
             write_durably(path, [HEADER + b"\n"])  # whole or not at all: an empty file is no ledger
         except NoRoomError as failure:
-            raise OperatorError(f"ledger.file: {failure}") from None
+            raise WorkerError(f"ledger.file: {failure}") from None
         except OSError as failure:
             remedy = "check that this user may"
-            raise OperatorError(f"ledger.file: {path} cannot be made: {failure.strerror}; {remedy}") from None
+            raise WorkerError(f"ledger.file: {path} cannot be made: {failure.strerror}; {remedy}") from None
         return cls(path)
 
     def check_there(self) -> None:
-        """Check that the ledger exists. Raises: OperatorError."""
+        """Check that the ledger exists. Raises: WorkerError."""
         if not self.path.is_file():
-            raise OperatorError(missing(self.name))
+            raise WorkerError(missing(self.name))
 
     async def entries(self) -> tuple[LedgerEntry, ...]:
         return await asyncio.to_thread(self._entries)
@@ -79,20 +79,20 @@ class LedgerFile(OutsideLedger):
     def _lines(self, log: LineLog) -> list[bytes]:
         header, *lines = [*log.lines()] or [b""]
         if not is_ledger(self.name, header):
-            raise OperatorError(f"{self.name} is not a ledger of this service; restore it from a backup")
+            raise WorkerError(f"{self.name} is not a ledger of this service; restore it from a backup")
         return lines
 
     def _entry(self, line: bytes) -> LedgerEntry:
         try:
             return entry_from_json(line)
         except (ValueError, TypeError):
-            raise OperatorError(
+            raise WorkerError(
                 f"{self.name} holds a line that is no entry; restore it from a backup, or update the service"
             ) from None
 
 
 def is_ledger(name: str, header: bytes) -> bool:
-    """Return whether a first line begins a ledger. Raises: OperatorError if a newer build wrote it."""
+    """Return whether a first line begins a ledger. Raises: WorkerError if a newer build wrote it."""
     found = _HEADER.fullmatch(header)
     if found is not None:
         check_format(name, found[1])

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
 from stream_app.kafka_cluster import COMPACTED, Cluster, facts_soon, records_of, translating_errors
-from stream_app.ports import OperatorError, OutsideLedger
+from stream_app.ports import OutsideLedger, WorkerError
 from stream_app.sinks.ledger_file import HEADER, is_ledger, missing
 from stream_app.sinks.own_records import NotOwn, Record, own_records
 
@@ -25,7 +25,7 @@ _KEY = re.compile(rb".+/.+/\d+/\w+/-?\d+", re.DOTALL)  # of an entry
 class LedgerTopic(OutsideLedger):
     """Entries in a cluster; an append returns when all replicas have them.
 
-    Raises (every method): OSError if Kafka does not answer; OperatorError for a topic that is missing, may
+    Raises (every method): OSError if Kafka does not answer; WorkerError for a topic that is missing, may
         delete records, or is not a ledger.
     """
 
@@ -37,13 +37,11 @@ class LedgerTopic(OutsideLedger):
 
     @classmethod
     async def create(cls, cluster: Cluster, topic: str) -> LedgerTopic:
-        """Create and return a new ledger. Raises: OperatorError if the topic has records already."""
+        """Create and return a new ledger. Raises: WorkerError if the topic has records already."""
         ledger = cls(cluster, topic)
         await ledger._check(COMPACTED)
         if await ledger._records():
-            raise OperatorError(
-                f"ledger.topic: {topic} holds records already; a ledger is begun once: keep it"
-            )
+            raise WorkerError(f"ledger.topic: {topic} holds records already; a ledger is begun once: keep it")
         await ledger._send([(_HEADER_KEY, HEADER)])
         return ledger
 
@@ -52,16 +50,16 @@ class LedgerTopic(OutsideLedger):
         await self._check()
         found = [*own_records(await self._records(), self._read)]
         if None not in found:  # the header
-            raise OperatorError(missing(self.name))
+            raise WorkerError(missing(self.name))
         entries = tuple(dict.fromkeys(entry for entry in found if entry is not None))
         self._known = {entry_to_json(entry) for entry in entries}
         return entries
 
     def _read(self, key: bytes, value: bytes, _record: Record) -> LedgerEntry | None:
-        """Return an entry; None for the header. Raises: NotOwn; OperatorError for an unknown version."""
+        """Return an entry; None for the header. Raises: NotOwn; WorkerError for an unknown version."""
         if key == _HEADER_KEY:
             if not is_ledger(self.name, value):
-                raise OperatorError(missing(self.name))
+                raise WorkerError(missing(self.name))
             return None
         try:
             return entry_from_json(value)
@@ -69,7 +67,7 @@ class LedgerTopic(OutsideLedger):
             if not _KEY.fullmatch(key):
                 raise NotOwn from None
             # It may be an entry of a newer build: without it the ledger would understate a source.
-            raise OperatorError(
+            raise WorkerError(
                 f"{self.name} holds a record that is no entry; name another topic, or update the service"
             ) from None
 
@@ -84,10 +82,10 @@ class LedgerTopic(OutsideLedger):
     async def _check(self, settings: Mapping[str, str] | None = None) -> None:
         facts = await facts_soon(self._cluster, self._place.topic, settings)
         if facts is None:
-            raise OperatorError(missing(self.name))
+            raise WorkerError(missing(self.name))
         if facts.cleanup_policy != "compact" or facts.partitions != 1:
             policy = facts.cleanup_policy or "unknown to this user"
-            raise OperatorError(
+            raise WorkerError(
                 f"{self.name} has {facts.partitions} partition(s) and its cleanup.policy is {policy}; a "
                 "ledger needs one partition and cleanup.policy=compact: set it, or name another topic"
             )

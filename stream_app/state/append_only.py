@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from stream_app.ports import OperatorError
+from stream_app.ports import WorkerError
 from stream_app.state.connection import batch, unknown_outcome
 from stream_app.state.round_trips import RoundTrips
 
@@ -37,7 +37,7 @@ class AppendOnlyFile:
     async def forget(self) -> None:
         """Rewrite the append-only file without the values deleted before this call; return when it is done.
 
-        Calls that wait together share one rewriting. Raises: OperatorError if this user may not start it;
+        Calls that wait together share one rewriting. Raises: WorkerError if this user may not start it;
         OSError if the server could not write it.
         """
         begun_before = self._rewritings_begun
@@ -69,7 +69,7 @@ class AppendOnlyFile:
         except OSError as failure:
             said = str(failure)
             if "permission" in said or "unknown command" in said:
-                raise OperatorError(
+                raise WorkerError(
                     "redis.url: this user may not run BGREWRITEAOF, so exact counts of released bins would "
                     "stay on disk; grant +bgrewriteaof"
                 ) from None

@@ -56,7 +56,7 @@ def fields_of_epochs(numbers: Iterable[int]) -> list[bytes]:
     The hash grows with every epoch, so whoever asks often asks for a few.
     """
     own = [(b"%d" % number, b"%d:last_bin" % number, b"%d:end_reason" % number) for number in numbers]
-    return [b"format", b"trimmed", b"announced", *chain.from_iterable(own)]
+    return [b"format", b"trimmed", b"announced", b"halted", *chain.from_iterable(own)]
 
 
 def present(names: Sequence[bytes], values: Sequence[bytes | None]) -> dict[bytes, bytes]:
@@ -124,6 +124,7 @@ def decode_state(
         change=ArrivalChange.of(state[b"change"].decode()) if b"change" in state else None,
         user_keys=UserKeys.of_text(state.get(b"user_keys", b"").decode()),
         trimmed=decode_trimmed(epochs),
+        halted=b"halted" in epochs,
     )
 
 

@@ -131,7 +131,8 @@ class RedisReader(PublicReader):
 
 def _decoded(strategy: bytes, epochs: Epochs, visible: bytes | None) -> PublicState:
     text, history = read_strategy(strategy)
-    return public_state(text, epochs.all, int(visible or 0), history, epochs.trimmed, epochs.announced)
+    seen = int(visible or 0)
+    return public_state(text, epochs.all, seen, history, epochs.trimmed, epochs.announced, epochs.halted)
 
 
 def _check_visible(state: PublicState, want: Missing) -> None:

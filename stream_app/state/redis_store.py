@@ -16,6 +16,7 @@ from dphist.arrays import Int64Array
 from stream_app.core.arrival import ArrivalChange
 from stream_app.core.changes import read_strategies
 from stream_app.core.counting.choosing import Bounds
+from stream_app.core.history import HISTORY_HASH
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
     Apply,
@@ -185,6 +186,10 @@ class RedisStore(Store):
         await self.need_format(ENDS)
         keys = StreamKeys(stream)
         return await self._reply("end_at", [keys.state, keys.epochs], [until_bin, ENDS])
+
+    async def mark_halted(self, stream: str, halted: bool) -> Reply:
+        keys = StreamKeys(stream)
+        return await self._reply("mark_halted", [keys.state, keys.epochs], [int(halted), HISTORY_HASH])
 
     async def announce(
         self, stream: str, epoch: int, seen: ArrivalChange | None, change: ArrivalChange | None

@@ -21,12 +21,14 @@ from stream_app.state.round_trips import Command, RoundTrips
 class Epochs:
     """What the hash of epochs says of a stream; the same object while nothing changes.
 
-    Args: all, its epochs, in order; trimmed, what retention removed; announced, a change of its settings.
+    Args: all, its epochs, in order; trimmed, what retention removed; announced, a change of its settings;
+        halted, whether a fault has stopped it.
     """
 
     all: tuple[EpochRecord, ...]
     trimmed: Trimmed | None
     announced: ArrivalChange | None
+    halted: bool
 
 
 class SeenEpochs:
@@ -56,7 +58,10 @@ class SeenEpochs:
         fields, *replies = await transaction(self._redis, [("HGETALL", key), *commands])
         codec.check_stream_format(stream, fields)
         epochs = Epochs(
-            codec.decode_epochs(fields), codec.decode_trimmed(fields), codec.decode_announced(fields)
+            codec.decode_epochs(fields),
+            codec.decode_trimmed(fields),
+            codec.decode_announced(fields),
+            b"halted" in fields,
         )
         self._seen.pop(stream, None)
         if epochs.all:

@@ -20,7 +20,7 @@ from stream_app.core.generations import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.clocks import ReplayClock
-from stream_app.ports import Clock, OperatorError, Source
+from stream_app.ports import Clock, OperatorError, Source, about
 from stream_app.sources.copies import check_copies
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource
@@ -65,6 +65,7 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
         decoder = decoder_of(first.source, streams)
         cluster = cluster_of(settings, first.source.cluster)
         return await KafkaSource.open(cluster, first.source.topic, settings.kafka.group, decoder)
+    check_files([first])
     # In threads, so that the file system joins the syncs of many streams' notes.
     await each_to_its_end(*(asyncio.to_thread(check_file, one, settings.state_dir) for one in streams))
     return await asyncio.to_thread(_open_file, streams, first.source, settings.state_dir, clock)
@@ -141,13 +142,20 @@ def id_of_state(state_dir: Path) -> str | None:
 
 
 def check_files(streams: Sequence[StreamSettings]) -> None:
-    """Check that all files can be read, before anything is started. Raises: OperatorError, one line."""
+    """Check that the log of a stream can be read, before anything is started.
+
+    Raises: OperatorError, one line, if no stream has a log that can be read.
+    """
+    refused = list[str]()
     for stream in streams:
         source = stream.source
         if not isinstance(source, SourceSettings) or source.keep_us is not None:
-            continue  # a spool appears with its first event
-        if why := why_unreadable(source.file):
-            raise OperatorError(f"{key_of(stream.name, 'source.file')}: {why}")
+            return  # a spool appears with its first event
+        if (why := why_unreadable(source.file)) is None:
+            return
+        refused.append(f"{key_of(stream.name, 'source.file')}: {why}")
+    if refused:
+        raise OperatorError("; ".join(refused))
 
 
 def check_log(stream: StreamSettings, source: SourceSettings, state_dir: Path) -> int:
@@ -213,7 +221,8 @@ def check_file(stream: StreamSettings, state_dir: Path) -> None:
     """
     note = note_of(stream.name, state_dir)
     if note.exists():
-        check_begun_file(stream, state_dir)
+        with about(stream.name):
+            check_begun_file(stream, state_dir)
     else:
         write_durably(note, [_note(stream, state_dir)])
 

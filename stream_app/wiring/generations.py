@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -24,7 +24,7 @@ from stream_app.core.records import LedgerEntry, Reply
 from stream_app.core.strategy import canonical_json
 from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.generations import Generations, Next, Witnessed, generations_of
-from stream_app.ports import Clock, OperatorError, OutsideLedger, Store
+from stream_app.ports import Clock, OperatorError, OutsideLedger, Store, StreamError, about
 from stream_app.stored_format import GENERATIONS, mark_directory
 from stream_app.together import each_to_its_end
 from stream_app.wiring.known_logs import with_known_logs
@@ -110,6 +110,11 @@ class Turned:
         if refused and not streams:
             raise OperatorError(f"stream {'; '.join(turned.refused)}")
         return turned
+
+    def leaving(self, halted: Container[str]) -> Turned:
+        """Return the configuration without streams that do not run: no end is stored for them."""
+        found = tuple(one for one in self.found if not halted or base_of(one.newest) not in halted)
+        return replace(self, running=_settings(self.running, _streams(found, ())), found=found)
 
     @property
     def refused(self) -> list[str]:
@@ -243,12 +248,13 @@ async def with_generations(
         names = all_ledgers_of(stream, settings)
         return [entry for name in names for one in about if one for entry in ledgers[name].get(one, ())]
 
-    looks = (
-        generations_of(store, stream, notes, entries(stream), now_us, asked) for stream in settings.streams
-    )
+    async def look(stream: StreamSettings) -> Generations:
+        with about(stream.name):
+            return await generations_of(store, stream, notes, entries(stream), now_us, asked)
+
     found = tuple(
         replace(one, next=None) if base_of(one.newest) in elsewhere else one
-        for one in await each_to_its_end(*looks)
+        for one in await each_to_its_end(*map(look, settings.streams))
     )
     ended = frozenset(stream.name for one in found for stream in one.ended)
     return Turned(_settings(replace(settings, ended=ended), _streams(found, ())), found, now_us)
@@ -320,9 +326,10 @@ def _read_note(name: str, file: Path) -> Declaration:
     try:
         return Declaration.of(json.loads(file.read_bytes()))
     except (OSError, ValueError) as failure:
-        raise OperatorError(
+        raise StreamError(
             f"{file}: the settings of {name} cannot be read ({failure}); bring the file back from a copy of "
-            "state.dir, or, if Redis has lost nothing, remove it"
+            "state.dir, or, if Redis has lost nothing, remove it",
+            base_of(name),
         ) from None
 
 

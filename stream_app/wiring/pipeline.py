@@ -16,7 +16,7 @@ from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.loops.spreading import Spreading
 from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
-from stream_app.ports import Clock, Source
+from stream_app.ports import Clock, Source, about
 from stream_app.together import until_all_end, until_one_ends
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class Pipeline:
         await self.source.close()
 
     async def _release(self) -> None:
-        await until_all_end(*(closer.run() for closer in self.closers))
+        await until_all_end(*(_run(closer) for closer in self.closers))
 
     async def leave(self) -> None:
         """Let other workers close the streams at once. Raises: OSError."""
@@ -125,5 +125,11 @@ class Pipeline:
 
 
 async def _agree(closer: Closer, opened: Callable[[str], None]) -> None:
-    await closer.agree()
+    with about(closer.name):
+        await closer.agree()
     opened(closer.name)
+
+
+async def _run(closer: Closer) -> None:
+    with about(closer.name):
+        await closer.run()

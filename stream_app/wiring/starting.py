@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
+from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.plans import planned
-from stream_app.config.second_measurement import check_measurements, refusals
+from stream_app.config.second_measurement import refusals
 from stream_app.config.source import all_ledgers_of, by_log
 from stream_app.core.changes import by_hash
 from stream_app.core.generations import base_of, key_of, number_of
@@ -33,7 +33,16 @@ from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
 from stream_app.loops.unwitnessed import PATIENCE_S, check_witnessed
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.waiting import KAFKA, OWN_START, REDIS
-from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Store, Witness
+from stream_app.ports import (
+    Clock,
+    NoiseKeys,
+    OperatorError,
+    OutsideLedger,
+    Store,
+    StreamError,
+    Witness,
+    about,
+)
 from stream_app.sinks.witness_file import first_witnessed, witnessed_rows
 from stream_app.source_ledger import lost, measured, put_back
 from stream_app.together import each_to_its_end
@@ -45,6 +54,7 @@ from stream_app.wiring.event_logs import (
     note_of,
 )
 from stream_app.wiring.generations import Turned, with_generations
+from stream_app.wiring.halted import Halted, some_of
 from stream_app.wiring.known_logs import ledger_of, link_known, with_known_logs
 from stream_app.wiring.storage import noise_keys, open_witnesses, outside_ledger, refused_topics
 from stream_app.wiring.witnessed import Unwritten, Witnesses
@@ -71,33 +81,61 @@ async def checked_start(
     wall: Clock,
     metrics: Metrics,
     elsewhere: Collection[str],
+    halted: Halted,
     resources: AsyncExitStack,
 ) -> CheckedStart | None:
     """Check what is to run, then store the ends of generations that are due.
 
     Return None if another worker stored something else meanwhile; the caller then starts again.
-    Args: wall, the store's clock, which decides what is due; elsewhere, see ``with_generations``; resources,
-        which closes the witnesses when the caller leaves it.
-    Raises: OperatorError, one line; OSError; ClockDoubt.
+    Args: wall, the store's clock, which decides what is due; elsewhere, see ``with_generations``; halted,
+        gets the streams that cannot run; resources, which closes the witnesses when the caller leaves it.
+    Raises: OperatorError, one line, if nothing can run; OSError; ClockDoubt.
     """
-    outside, now_us = outside_ledger(settings), await wall.now_us()
+    outside, now_us, configured = outside_ledger(settings), await wall.now_us(), settings.streams
     metrics.waiting.now = KAFKA if settings.outputs else REDIS
-    witnessed = Witnesses(settings, topics=True)
-    turned = await allowed_generations(settings, store, outside, now_us, witnessed, elsewhere)
-    metrics.waiting.now = KAFKA if settings.outputs else OWN_START
-    turned = turned.without(await refused_topics(turned.beginning, turned.due))
+    while True:
+        attempt = await resources.enter_async_context(AsyncExitStack())
+        try:
+            witnessed = Witnesses(settings, topics=True)
+            turned = await allowed_generations(settings, store, outside, now_us, witnessed, elsewhere)
+            metrics.waiting.now = KAFKA if settings.outputs else OWN_START
+            turned = turned.without(await refused_topics(turned.beginning, turned.due))
+            witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
+            witnesses |= await open_witnesses(turned.beginning, attempt, turned.notes())
+            break
+        except StreamError as fault:
+            # What it has measured is unknown, so to all others it is a stream of another configuration.
+            await attempt.aclose()
+            await halted.refuse(configured, fault)
+            left = [stream for stream in settings.streams if stream.name != base_of(fault.stream)]
+            settings = replace(settings, streams=tuple(left))
     looked = zip(settings.streams, turned.found, strict=True)
     metrics.refuse_generations(stream.name for stream, found in looked if found.refused is not None)
-    witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
-    witnesses |= await open_witnesses(turned.beginning, resources, turned.notes())
-    await check_measured_before(turned.everything, store, witnesses, outside, now_us)
     turned.log()
     keys = noise_keys(settings)
-    if turned.is_due:
-        for stream in turned.running.streams:
-            await check_own_witness(store, turned.running, stream, PATIENCE_S)
-    stored = await turned.store_due(store) if await may_store_due(turned, store, keys) else None
-    return None if stored is None else CheckedStart(stored, turned, witnesses, outside, keys)
+    while True:
+        try:
+            names = halted.lines
+            await check_measured_before(turned.everything, store, witnesses, outside, now_us, names)
+            begins = turned.leaving({base_of(name) for name in names})
+            if begins.is_due:
+                for stream in begins.running.streams:
+                    await check_own_witness(store, begins.running, stream, PATIENCE_S)
+            may_store = await may_store_due(begins, store, keys)
+            break
+        except StreamError as fault:
+            if fault.stream in {following.stream.name for following in turned.following}:
+                turned = turned.without({fault.stream: str(fault)})
+            else:
+                await halted.refuse(turned.running.streams, fault)
+    if not may_store or (stored := await begins.store_due(store)) is None:
+        return None
+    halted.expect(stream.name for stream in stored.streams)
+    stopped = [stream for stream in turned.running.streams if stream.name in names]
+    places = {stream.name: place for place, stream in enumerate(configured)}
+    streams = sorted((*stored.streams, *stopped), key=lambda stream: places[base_of(stream.name)])
+    running = replace(stored, streams=tuple(streams))
+    return CheckedStart(running, begins, witnesses, outside, keys)
 
 
 async def check_measured_before(
@@ -106,15 +144,18 @@ async def check_measured_before(
     witnesses: Mapping[str, Witness],
     outside: OutsideLedger | None,
     now_us: int,
+    halted: Container[str] = (),
 ) -> None:
     """Before any stream is opened, refuse streams that would count events again without consent.
 
     A stream that the ledger or a witness knows began earlier, and its operator was asked then.
-    Raises: OperatorError.
+    Args: halted, streams that do not run; the ledger gets their lost entries back, too.
+    Raises: OperatorError, a ``StreamError`` for one stream that cannot run.
     """
     settings = await with_known_logs(settings, store, outside)
     await link_known(settings, store)
-    names = [stream.name for stream in settings.streams]
+    running = [stream for stream in settings.streams if stream.name not in halted]
+    names = [stream.name for stream in running]
     epochs = await each_to_its_end(*(_open_epoch(store, name) for name in names))
     opened = {name: epoch for name, epoch in zip(names, epochs, strict=True) if epoch is not None}
     ledgers_by_stream = {one.name: all_ledgers_of(one, settings) for one in settings.streams}
@@ -124,40 +165,48 @@ async def check_measured_before(
         for source in sources:
             await compare(store, outside, source, [entry for entry in kept if entry.source == source])
     lacking = await with_lost_entries(store, witnesses, ledgers_by_stream)
+    for stream in (one for one in settings.streams if one.name in lacking):
+        await _restore(stream, settings, store, witnesses[stream.name], outside)
     begun, unknown = set[str](), list[str]()
     stored = {source: await store.ledger(source) for source in sources}
-    for stream in settings.streams:
+    for stream in running:
         witnessed = await witnesses[stream.name].head(stream.name)
         measured_before = stored[stream.declared.source.name]
         in_witness = -1 if witnessed is None else RowLink.of(witnessed[1]).epoch
         last_epoch = max(opened.get(stream.name, -1), in_witness)
         if (entry := lost_measurement(measured_before, stream.name, last_epoch)) is not None:
-            raise lost(entry, outside)
+            raise StreamError(str(lost(entry, outside)), stream.name)
         if witnessed is not None:
             begun.add(stream.name)
-            if stream.name in lacking:
-                ledger = ledger_of(stream, settings, store, outside)
-                state = await store.load(stream.name)
-                before = [] if state is None else list(by_hash(state.texts).values())
-                now = planned(stream)
-                known = [now, await named_as_begun(stream, now, settings), *before]
-                await restore_ledger(ledger, witnesses[stream.name], known)
         elif number_of(stream.name) == 1 and not (
             stream.name in opened or note_of(stream.name, settings.state_dir).exists()
         ):
             unknown.append(stream.name)
     ledgers = await known_measurements(store, settings, settings.streams)
-    for stream in settings.streams:
-        await ledger_of(stream, settings, store, outside).check_remembered(
-            stream.name, stream.declared.source.name
-        )
-    check_measurements(settings.streams, now_us, ledgers, begun)
+    for stream in running:
+        with about(stream.name):
+            await ledger_of(stream, settings, store, outside).check_remembered(
+                stream.name, stream.declared.source.name
+            )
+    for name, why in refusals(running, now_us, ledgers, begun):
+        raise StreamError(str(ConfigError(why)), name)
     if unknown and outside is None:
         log.warning(
             "%s: first start. Nothing to do if counting never ran before. If it did, its state is lost: stop "
             "now and restore it, or the same counts get noise twice, which weakens the promise. %s",
             *(some_of(unknown), SET_LEDGER),
         )
+
+
+async def _restore(
+    stream: StreamSettings, settings: Settings, store: Store, witness: Witness, outside: OutsideLedger | None
+) -> None:
+    """Put back the ledger entries that the store has lost of a stream. Raises: OperatorError."""
+    state = await store.load(stream.name)
+    before = [] if state is None else list(by_hash(state.texts).values())
+    now = planned(stream)
+    known = [now, await named_as_begun(stream, now, settings), *before]
+    await restore_ledger(ledger_of(stream, settings, store, outside), witness, known)
 
 
 async def allowed_generations(
@@ -225,19 +274,21 @@ async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> No
     strategies = list[Strategy]()
     followed = {base_of(stream.name) for stream in settings.streams if number_of(stream.name) > 1}
     for streams in by_log(settings.streams):
-        named = await named_as_begun(streams[0], planned(streams[0]), settings)
+        with about(streams[0].name):
+            named = await named_as_begun(streams[0], planned(streams[0]), settings)
         for stream in streams:
-            if isinstance(stream.source, SourceSettings):
-                check_begun_file(stream, settings.state_dir)
-            if stream.declared.privacy.per_user is not None:
-                keys.user_key(stream.name)
-            strategies.append(named_alike(planned(stream), named))
-            state = await store.load(stream.name)
-            if state is not None:
-                running_strategy(state, strategies[-1])
-            if base_of(stream.name) not in followed:
-                await check_ends(store, settings, stream, state)
-    check_told_apart(strategies)
+            with about(stream.name):
+                if isinstance(stream.source, SourceSettings):
+                    check_begun_file(stream, settings.state_dir)
+                if stream.declared.privacy.per_user is not None:
+                    keys.user_key(stream.name)
+                strategies.append(named_alike(planned(stream), named))
+                state = await store.load(stream.name)
+                if state is not None:
+                    running_strategy(state, strategies[-1])
+                if base_of(stream.name) not in followed:
+                    await check_ends(store, settings, stream, state)
+                check_told_apart(strategies)
 
 
 async def check_ends(
@@ -271,23 +322,14 @@ async def check_own_witness(
         await check_witnessed(store, stream.name, lease, has_rows, patience_s)
 
 
-def some_of(names: Sequence[str], most: int = 10) -> str:
-    """Return names as text; of a long list the first ones, and how many more there are.
-
-    >>> some_of(["a", "b", "c"]), some_of(["a", "b", "c", "d"], most=3)
-    ('a, b, c', 'a, b, c and 1 more')
-    """
-    more = len(names) - most
-    return ", ".join(names) if more <= 0 else f"{', '.join(names[:most])} and {more:,} more"
-
-
 async def _open_epoch(store: Store, stream: str) -> int | None:
     """Return a stream's epoch in the store; None: it is not there. Raises: OperatorError for history."""
-    state = await store.load(stream)
-    if state is None:
-        return None
-    check_counted(stream, state)
-    return state.epoch.epoch
+    with about(stream):
+        state = await store.load(stream)
+        if state is None:
+            return None
+        check_counted(stream, state)
+        return state.epoch.epoch
 
 
 async def compare(store: Store, outside: OutsideLedger, source: str, kept: Sequence[LedgerEntry]) -> None:

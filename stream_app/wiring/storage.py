@@ -21,6 +21,7 @@ from stream_app.ports import (
     OutsideLedger,
     Store,
     Witness,
+    about,
 )
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
@@ -148,16 +149,20 @@ async def open_witnesses(
 ) -> dict[str, Witness]:
     """Return each stream's witness: a topic, or a file on this machine. Args: notes, as for topics."""
     opened: dict[tuple[str, str], Witness] = {}
-    for cluster, topic in dict.fromkeys((output.cluster, output.topic) for output in settings.outputs):
+    names = {stream.name for stream in settings.streams}
+    outputs = [output for output in settings.outputs if output.stream in names]
+    streams_of = {(output.cluster, output.topic): output.stream for output in outputs}
+    for cluster, topic in streams_of:
         from stream_app.sinks.witness_topic import WitnessTopic
         from stream_app.wiring.topics import cluster_of
 
-        witness = await WitnessTopic.open(cluster_of(settings, cluster), topic, notes)
+        with about(streams_of[cluster, topic]):
+            witness = await WitnessTopic.open(cluster_of(settings, cluster), topic, notes)
         opened[cluster, topic] = witness
         resources.push_async_callback(close_client, witness.close)
     file = file_witness(settings, resources)
     witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
-    return witnesses | {output.stream: opened[output.cluster, output.topic] for output in settings.outputs}
+    return witnesses | {output.stream: opened[output.cluster, output.topic] for output in outputs}
 
 
 def file_witness(settings: Settings, resources: AsyncExitStack) -> WitnessFile:

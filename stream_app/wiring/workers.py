@@ -5,71 +5,45 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import secrets
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dphist import SystemNoise
-from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
+from stream_app.config import Settings
 from stream_app.config.access import check_operator
-from stream_app.config.plans import planned
-from stream_app.config.source import by_log, by_source, ledgers_of
-from stream_app.core.generations import base_of
-from stream_app.core.strategy import Strategy
-from stream_app.loops.clocks import LiveClock, ReplayClock
-from stream_app.loops.lease import Lease
-from stream_app.loops.stream import Ports, Stream
+from stream_app.loops.clocks import LiveClock
 from stream_app.monitoring.metrics import Metrics
-from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
+from stream_app.monitoring.observed import watch_store
 from stream_app.monitoring.redis_memory import follow_memory
 from stream_app.monitoring.stored_counts import follow
 from stream_app.monitoring.waiting import CLOCK, KAFKA, OWN_START, REDIS
-from stream_app.ports import Clock, ClockDoubt, NothingCountedError, OperatorError
-from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expiring_letters
-from stream_app.source_ledger import SourceLedger
+from stream_app.ports import ClockDoubt, NothingCountedError, OperatorError
+from stream_app.sinks.dead_letter_file import expiring_letters
 from stream_app.state.memory import servers_memory
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
 from stream_app.stored_format import ENTRIES, FIRST
-from stream_app.together import Loop, each_to_its_end, until_all_end, until_one_ends
-from stream_app.wiring.event_logs import check_files, check_told_apart, named_by, open_source
+from stream_app.together import Loop, each_to_its_end, until_one_ends
+from stream_app.wiring.counted_logs import Adapters, CountedLogs
+from stream_app.wiring.event_logs import check_files
 from stream_app.wiring.garbage import exempt_live_objects, freed_memory_returned
-from stream_app.wiring.known_logs import ledger_of
-from stream_app.wiring.letters import in_both, letters_topic
+from stream_app.wiring.halted import Halted
+from stream_app.wiring.letters import letters_topic
 from stream_app.wiring.operator_endpoint import client_certificates, operator_endpoint
-from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.preparing import Preparing
-from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.starting import CheckedStart, checked_start
 from stream_app.wiring.storage import close_client, own_directory, store_of
 
 if TYPE_CHECKING:
-    from stream_app.sinks.dead_letter_topic import DeadLetterTopic
+    pass
 
 START_AGAIN_S = 1.0
 GARBAGE = 20_000, 20, 20  # new objects before a search for garbage, which looks at all objects of all streams
-REPLAY_STRIDE_BINS = 256  # at full speed: bins that are cut, sealed and released in one step
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Adapters:
-    """The adapters that all pipelines of a worker share; ``resources`` are closed when the worker ends."""
-
-    start: CheckedStart
-    directory: Path  # of this worker only
-    new_store: Callable[[], RedisStore]  # for one loop, so that the loop notices a changed server process
-    store: RedisStore
-    metrics: Metrics
-    resources: AsyncExitStack
-    letters: DeadLetterTopic | None = None
-    worker: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -124,27 +98,28 @@ async def _start_and_run(
         metrics.waiting.now = REDIS
         connected = await resources.enter_async_context(redis_server(configured))
         live = set[str]()
-        new_store = _stores(connected, metrics, live, resources)
-        store = new_store()
+        new_store = _stores(connected, metrics, live)
+        store = new_store(resources)
         await store.need_format(FIRST)
 
         # Ends are stored by this clock, and cannot be taken back: a wrong one stops the start here.
         wall = LiveClock(store, configured.redis.largest_clock_skew_us, on_skew=metrics.clock_skew)
-        start = await checked_start(configured, store, wall, metrics, elsewhere, resources)
+        metrics.start_again()
+        halted = Halted([stream.name for stream in configured.streams], store, metrics)
+        start = await checked_start(configured, store, wall, metrics, elsewhere, halted, resources)
         if start is None:
             await asyncio.sleep(START_AGAIN_S)
             return True
         running = start.settings
-        metrics.start_again()
         # A replay's bins are in the past and never overdue.
         live |= {one.name for one in running.streams if one.declared.source.replay is None}
         if any(one.declared.privacy.per_user is not None for one in running.streams):
             await store.need_format(ENTRIES)
-        anew = await _not_begun(start, store)
+        anew = await _not_begun(start, store, halted.lines)
         metrics.waiting.now = OWN_START if configured.kafka is None else KAFKA
         letters = await resources.enter_async_context(letters_topic(configured, metrics.letters_unsent.inc))
         adapters = Adapters(start, directory, new_store, store, metrics, resources, letters)
-        work = await _opened_work(adapters)
+        work = await _opened_work(adapters, halted)
         metrics.waiting.now = None
         exempt_live_objects()  # what is open now stays, until another start
         on_ready()
@@ -158,15 +133,19 @@ async def _start_and_run(
         async def begins_elsewhere() -> None:
             elsewhere.update(await start.turned.until_begun_elsewhere(running, store))
 
-        await until_one_ends(work, generation_begins())
+        try:
+            await until_one_ends(work, generation_begins())
+        except asyncio.CancelledError:
+            halted.check_none()  # the end was requested: say once more what was not counted
+            raise
         if not again:
             _check_counted(running, metrics, anew)
         return again
 
 
 def _stores(
-    settings: Settings, metrics: Metrics, live: Collection[str], resources: AsyncExitStack
-) -> Callable[[], RedisStore]:
+    settings: Settings, metrics: Metrics, live: Collection[str]
+) -> Callable[[AsyncExitStack], RedisStore]:
     """Return a function that connects to the store once more. Args: live, streams whose bins can be overdue.
 
     Raises: OperatorError if the configuration names no store.
@@ -175,7 +154,7 @@ def _stores(
     if url is None:
         raise OperatorError("redis.url: it is missing; name the store that the worker writes to")
 
-    def new_store() -> RedisStore:
+    def new_store(resources: AsyncExitStack) -> RedisStore:
         store = watch_store(store_of(settings, url), metrics, live)
         resources.push_async_callback(close_client, store.close)
         return store
@@ -183,41 +162,32 @@ def _stores(
     return new_store
 
 
-async def _opened_work(adapters: Adapters) -> Loop:
+async def _opened_work(adapters: Adapters, halted: Halted) -> Loop:
     """Open all logs and streams; return what is to run until all streams have ended."""
-    settings, metrics, witnesses = adapters.start.settings, adapters.metrics, adapters.start.witnesses
-    logs = [await _opened(streams, adapters) for streams in by_log(settings.streams)]
-    check_told_apart([strategy for log in logs for strategy in log.strategies])
-    metrics.waiting.now = OWN_START
-    measuring = _by_source(logs, adapters)
+    settings, metrics = adapters.start.settings, adapters.metrics
     preparing = Preparing(stream.name for stream in settings.streams)
-    metrics.waiting.detail = preparing
+
+    def all_logs_open() -> None:
+        metrics.waiting.now = OWN_START
+        metrics.waiting.detail = preparing
+
+    logs = CountedLogs(adapters, halted)
     async with preparing.said():
-        pipelines = [await _pipeline(log, measuring, adapters, preparing.opened) for log in logs]
-    deleting = [
-        delete_counted(streams, witnesses, settings.redis.largest_clock_skew_us, adapters.store.load)
-        for streams in by_log(settings.streams)
-        if isinstance(streams[0].source, SourceSettings) and streams[0].source.keep_us is not None
-    ]
-    closing = [
-        pipeline.run(metrics.closes.labels(_label(log.streams, settings)).set)
-        for log, pipeline in zip(logs, pipelines, strict=True)
-    ]
-    work = until_all_end(*closing, *deleting)
+        await logs.open(all_logs_open, preparing.opened)
     if settings.operator is None:
-        return work
-    asked, names = adapters.new_store(), [stream.name for stream in settings.streams]
+        return logs.run()
+    asked, names = adapters.new_store(adapters.resources), [stream.name for stream in settings.streams]
     memory = follow_memory(partial(servers_memory, asked.connection), metrics)
-    return until_one_ends(work, follow(asked, names, metrics.stored), memory)
+    return until_one_ends(logs.run(), follow(asked, names, metrics.stored), memory)
 
 
-async def _not_begun(start: CheckedStart, store: RedisStore) -> set[str]:
+async def _not_begun(start: CheckedStart, store: RedisStore, halted: Container[str]) -> set[str]:
     """Return the streams that no earlier process has begun, so that this one may read all of their logs."""
 
     async def has_begun(stream: str) -> bool:
         return await store.load(stream) is not None or await start.witnesses[stream].head(stream) is not None
 
-    names = [stream.name for stream in start.settings.streams]
+    names = [stream.name for stream in start.settings.streams if stream.name not in halted]
     begun = await each_to_its_end(*map(has_begun, names))
     return {name for name, has in zip(names, begun, strict=True) if not has}
 
@@ -233,125 +203,3 @@ def _check_counted(settings: Settings, metrics: Metrics, anew: Container[str]) -
         raise NothingCountedError("; ".join(filter(None, lines)))
     for line in filter(None, lines):
         log.warning("%s", line)
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenLog:
-    """A log that can be read, and the streams over it, each with the strategy that names the log."""
-
-    ports: Ports
-    streams: Sequence[StreamSettings]
-    strategies: Sequence[Strategy]
-
-
-def _label(streams: Sequence[StreamSettings], settings: Settings) -> str:
-    """Return the name of a log in metrics: its source, or its own name if its source is a group of logs."""
-    return ledgers_of(streams[0], settings.file.parent)[-1]
-
-
-async def _opened(streams: Sequence[StreamSettings], adapters: Adapters) -> _OpenLog:
-    """Open the log that all of these streams read."""
-    start, settings, store = adapters.start, adapters.start.settings, adapters.store
-    wall = LiveClock(store, settings.redis.largest_clock_skew_us, on_skew=adapters.metrics.clock_skew)
-    clock = _clock(streams, wall)
-    await wall.now_us()  # join the group only with a right clock: a member that leaves holds up the others
-    log = await open_source(streams, settings, clock)
-    adapters.resources.push_async_callback(close_client, log.close)
-    kept = settings.dead_letters
-    letters = DeadLetterFiles(
-        adapters.directory / "dead_letters" / base_of(streams[0].name),
-        Keeping(kept.keep_us / 1e6, kept.most_bytes, kept.content),
-    )
-    adapters.resources.callback(letters.close)
-    kept_in = in_both(letters, adapters.letters, streams[0].declared.source.name)
-    label = _label(streams, settings)
-    ports = Ports(
-        store=store,
-        source=watch_source(log, label, adapters.metrics),
-        clock=clock,
-        wall=wall,
-        witnesses=start.witnesses,
-        dead_letters=watch_dead_letters(
-            kept_in, label, [stream.name for stream in streams], adapters.metrics
-        ),
-        noise=dict.fromkeys(start.witnesses, SystemNoise()),
-        keys=start.keys,
-        new_store=adapters.new_store,
-    )
-    strategies = [named_by(log, planned(stream), settings.state_dir) for stream in streams]
-    return _OpenLog(ports, streams, strategies)
-
-
-def _by_source(logs: Sequence[_OpenLog], adapters: Adapters) -> dict[str, list[Stream]]:
-    """Return the streams of each source, by its name: those whose ledger is one."""
-    pairs = [pair for log in logs for pair in zip(log.streams, log.strategies, strict=True)]
-    opened = {one.name: Stream(strategy=strategy, ledger=_ledger(one, adapters)) for one, strategy in pairs}
-    groups = by_source([stream for stream, _ in pairs])
-    return {source: [opened[one.name] for one in together] for source, together in groups.items()}
-
-
-async def _pipeline(
-    log: _OpenLog,
-    measuring: Mapping[str, Sequence[Stream]],
-    adapters: Adapters,
-    opened: Callable[[str], None],
-) -> Pipeline:
-    """Open the streams of one log and join their loops.
-
-    Args: measuring, the streams of each source; opened, called for each stream that is open.
-    """
-    clock, pairs = log.ports.clock, list(zip(log.streams, log.strategies, strict=True))
-    for stream in log.streams:
-        if stream.declared.privacy.per_user is not None:
-            adapters.start.keys.user_key(stream.name)  # a file without a key ends the start
-    pipeline = Pipeline.over(
-        log.ports,
-        [_stream(stream, strategy, measuring[strategy.source], adapters) for stream, strategy in pairs],
-        start=log.streams[0].source.start,
-    )
-    adapters.resources.push_async_callback(close_client, pipeline.leave)
-    for stream in log.streams:
-        adapters.metrics.know(stream.name, stream.declared.time.bin_us / 1e6)
-    await pipeline.agree(opened)
-    if isinstance(clock, ReplayClock):
-        states = [await closer.reconcile() for closer in pipeline.closers]
-        closings = [strategy.declared.time.closing for strategy in log.strategies]
-        ends = zip(closings, states, strict=True)
-        clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in ends))
-    return pipeline
-
-
-def _stream(
-    stream: StreamSettings, strategy: Strategy, measuring: Sequence[Stream], adapters: Adapters
-) -> Stream:
-    """Return a stream as configured; other workers may close a stream over a topic, so it has a lease."""
-    settings, lease = adapters.start.settings, None
-    if isinstance(stream.source, TopicSettings):
-        lease = Lease(adapters.store, stream.name, adapters.worker)
-    return Stream(
-        strategy=strategy,
-        publish_every_us=settings.publish_every_us,
-        ledger=_ledger(stream, adapters),
-        lease=lease,
-        witness_is_public=settings.output_of(stream.name) is not None,
-        measuring=measuring,
-        until_us=stream.until_us,
-        keep_us=stream.keep_us,
-        on_end=partial(adapters.metrics.epoch_ended, stream.name),
-    )
-
-
-def _ledger(stream: StreamSettings, adapters: Adapters) -> SourceLedger:
-    return ledger_of(stream, adapters.start.settings, adapters.store, adapters.start.outside)
-
-
-def _clock(streams: Sequence[StreamSettings], wall: Clock) -> Clock:
-    replay, source = streams[0].declared.source.replay, streams[0].source
-    if replay is None or isinstance(source, TopicSettings):
-        return wall
-    return ReplayClock(
-        replay.from_us,
-        replay.to_us + max(stream.declared.time.grace_us for stream in streams),
-        source.speed,
-        REPLAY_STRIDE_BINS * max(stream.declared.time.bin_us for stream in streams),
-    )

@@ -140,6 +140,7 @@ class MemoryStore(Store):
             change=state.change,
             user_keys=state.noted_keys,
             trimmed=state.trimmed,
+            halted=state.halted,
         )
 
     async def open_epoch(
@@ -258,6 +259,13 @@ class MemoryStore(Store):
             return Reply.SEALED
         state.until_bin = until_bin
         return Reply.DONE
+
+    async def mark_halted(self, stream: str, halted: bool) -> Reply:
+        state = self._streams.get(stream)
+        if state is None or state.history is not None:
+            return Reply.CONFLICT
+        before, state.halted = state.halted, halted
+        return Reply.ALREADY if before == halted else Reply.DONE
 
     async def announce(
         self, stream: str, epoch: int, seen: ArrivalChange | None, change: ArrivalChange | None

@@ -70,6 +70,7 @@ class MemoryStream:
     counter: bytes = b""
     noise: str = ""
     stopped: bool = False
+    halted: bool = False
     until_bin: int | None = None
     change: ArrivalChange | None = None
     partitions: dict[str, MemoryPartition] = field(default_factory=dict)

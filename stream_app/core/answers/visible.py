@@ -43,6 +43,7 @@ def public_state(
     history: History | None = None,
     trimmed: Trimmed | None = None,
     announced: ArrivalChange | None = None,
+    halted: bool = False,
 ) -> PublicState:
     """Return what readers may know of a stream. Args: text, as stored; epochs, all of them.
 
@@ -56,7 +57,7 @@ def public_state(
         for epoch in shown:
             seen = with_strategy(seen, text_of[epoch.strategy_hash])
     *earlier, current = seen
-    return PublicState(current, shown, visible_seq, history, tuple(earlier), trimmed, announced)
+    return PublicState(current, shown, visible_seq, history, tuple(earlier), trimmed, announced, halted)
 
 
 def visible_epochs(epochs: Sequence[EpochRecord], visible_seq: int) -> tuple[EpochRecord, ...]:

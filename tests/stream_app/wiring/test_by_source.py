@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 
 from stream_app.config import ConfigError, Settings, load_text
-from stream_app.config.plans import planned
 from stream_app.config.source import by_log
 from stream_app.monitoring.metrics import Metrics
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
+from stream_app.wiring.counted_logs import Adapters, label_of, measuring
 from stream_app.wiring.generations import Turned
 from stream_app.wiring.starting import CheckedStart
-from stream_app.wiring.workers import Adapters, _by_source, _label, _OpenLog
-from tests.stream_app.one_source import OneSource
 
 SOURCES = {
     "a": "file: one.ndjson, group: shop",
@@ -41,14 +39,11 @@ def settings_of(directory: Path, sources: dict[str, str]) -> Settings:
 
 
 def test_a_worker_restores_streams_of_one_source_together(tmp_path: Path) -> None:
-    settings, one = settings_of(tmp_path, SOURCES), OneSource(tmp_path)
-    ports, keys = one.ports(one.source()), KeyFiles(tmp_path / "keys")
+    settings, keys = settings_of(tmp_path, SOURCES), KeyFiles(tmp_path / "keys")
     store = RedisStore("redis://127.0.0.1:1")  # no server is asked
     start = CheckedStart(settings, Turned(settings, (), 0), {}, None, keys)
-    adapters = Adapters(start, tmp_path, lambda: store, store, Metrics(), AsyncExitStack())
-    logs = [_OpenLog(ports, group, list(map(planned, group))) for group in by_log(settings.streams)]
-    found = _by_source(logs, adapters)
-    one.close()
+    adapters = Adapters(start, tmp_path, lambda _resources: store, store, Metrics(), AsyncExitStack())
+    found = measuring(settings.streams, {}, adapters)
     together = {source: [other.strategy.stream for other in others] for source, others in found.items()}
     assert together == {"shop": ["a", "b", "c"], "file:three.ndjson": ["d", "e"], "file:four.ndjson": ["f"]}
     for source, others in found.items():
@@ -60,7 +55,7 @@ def test_a_worker_restores_streams_of_one_source_together(tmp_path: Path) -> Non
 def test_logs_of_one_group_are_told_apart_in_metrics(tmp_path: Path) -> None:
     """Under one label each would overwrite the lag and the closed streams of the other."""
     settings = settings_of(tmp_path, SOURCES)
-    assert [_label(streams, settings) for streams in by_log(settings.streams)] == [
+    assert [label_of(streams, settings) for streams in by_log(settings.streams)] == [
         f"file:{name}.ndjson" for name in ("one", "two", "three", "four")
     ]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.config import ConfigError, Settings, load_text
+from stream_app.config import Settings, load_text
 from stream_app.config.plans import planned
 from stream_app.core.instants import parse_instant
 from stream_app.core.ledger import statement
@@ -141,7 +141,7 @@ def test_another_name_is_asked_and_the_sum_knows_what_was_lost(world: World) -> 
     world.measure("a", 2)
     world.start("a")
     world.store, world.witness = MemoryStore(), MemoryWitness()
-    with pytest.raises(ConfigError, match=r"streams\.b\.privacy\.accept is missing.*cost epsilon 2;"):
+    with pytest.raises(OperatorError, match=r"streams\.b\.privacy\.accept is missing.*cost epsilon 2;"):
         world.start("b")
     world.start("b|" + ACCEPT)
     assert statement(SOURCE, asyncio.run(world.store.ledger(SOURCE))).epsilon == 1
@@ -181,7 +181,7 @@ def test_the_witness_is_entered_in_the_ledger_before_a_new_stream_is_asked_about
     world.outside = None
     world.measure("b", 2)
     world.store = MemoryStore()
-    with pytest.raises(ConfigError, match=r"streams\.a\.privacy\.accept is missing.* measured by b from"):
+    with pytest.raises(OperatorError, match=r"streams\.a\.privacy\.accept is missing.* measured by b from"):
         world.start("a", "b")
     assert world.ledger() == [("b", 0, False), ("b", 1, False)]
     world.start("a|" + ACCEPT, "b")
