@@ -137,7 +137,7 @@ class _Reader:
                     self._expect(",")
             self._next()
         if all(one.negated or one.wanted.texts == {""} for one in matchers):
-            raise PromQLError(f"{self._query!r} matches every series; {_REMEDY}")
+            raise PromQLError(f"{self._query[:80]!r} matches every series; {_REMEDY}")
         return Selector(tuple(matchers))
 
     def _matcher(self) -> Matcher:
@@ -186,8 +186,8 @@ class _Reader:
 
     def _outside(self, text: str, position: int) -> PromQLError:
         return PromQLError(
-            f"{text!r} at character {position + 1}: this service answers selectors and no functions, ranges "
-            f"or operators; {_REMEDY}"
+            f"{text[:40]!r} at character {position + 1}: this service answers selectors and no functions, "
+            f"ranges or operators; {_REMEDY}"
         )
 
 

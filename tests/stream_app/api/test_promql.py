@@ -120,6 +120,7 @@ def test_patterns_match_as_a_backtracking_engine_does() -> None:
         (r'''="it\'s"''', "two backslashes"),
         ('="a" b="c"', "'b' at character 23"),
         ('="a', "'\"' at character"),
+        ("=" + "a" * 9_000, f"'{'a' * 40}' at character"),
         ('="' + "a" * LONGEST_QUERY + '"', f"longer than {LONGEST_QUERY} characters"),
     ],
 )
@@ -128,6 +129,7 @@ def test_unclear_texts_and_patterns_are_refused(matcher: str, words: str) -> Non
         parse_selector(f'm{{stream="s", key{matcher}}}')
     assert words in str(refusal.value)
     assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 300
 
 
 @pytest.mark.parametrize(
