@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.figures import FIGURES, MOST_COMMITS, PAGES, stamped, stamps
 from stream_app.config import load
 from stream_app.config.plans import planned
 from stream_app.shell.planning.answers import count_of_span, half_width
@@ -185,6 +186,33 @@ def of_limits() -> list[str]:
 def test_figures_in_sentences_equal_the_results(page, figures):
     text = (REPOSITORY / page).read_text()
     assert [figure for figure in figures() if figure not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_figure_says_when_it_was_measured_and_whether_its_code_is_older(page: str) -> None:
+    text = (REPOSITORY / page).read_text()
+    assert stamped(page, text) == text, "run python -m benchmarks.figures --stamp, or measure anew"
+
+
+def test_each_figure_has_its_code_and_its_results() -> None:
+    assert stamps().keys() == FIGURES.keys()
+    for name, figure in FIGURES.items():
+        assert [path for path in figure.paths if not (REPOSITORY / path).is_dir()] == [], name
+        assert [one for one in figure.results if not results(one)] == [], name
+    said = [stamp.date for stamp in stamps().values()]
+    texts = [(REPOSITORY / page).read_text() for page in PAGES]
+    assert [date for date in said if not any(f" of {date}" in text for text in texts)] == []
+
+
+def test_figure_of_older_code_is_refused_until_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    stamp = stamps()["bench-api"]
+    row = f"| 1.7 ms | `make bench-api`, {stamp.commit} of {stamp.date} |"
+    old = f"| 1.7 ms | `make bench-api`, {stamp.commit} of {stamp.date}, older code |"
+    for since, right, wrong in ((MOST_COMMITS + 1, old, row), (MOST_COMMITS, row, old)):
+        monkeypatch.setattr("benchmarks.figures.commits_since", lambda _name, _stamp, n=since: n)
+        assert stamped("README.md", right) == right
+        assert stamped("README.md", wrong) == right
+        assert stamped("README.md", "| 1.7 ms | `make bench-api` |") == right
 
 
 def test_errors_of_the_demo_in_sentences_are_those_of_its_plan():
