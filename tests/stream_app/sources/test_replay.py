@@ -267,7 +267,7 @@ def test_files_of_a_list_are_read_by_the_names_in_their_headers(
     [
         ("n,when\n1,40\n", "b-1.csv: the header line has no column at; correct time.field"),
         ("at,m\n40,1\n", "b-1.csv: the header line has no column n; correct keys.field"),
-        ("at;n\n40;1\n", "b-1.csv: the header line has no column at"),
+        ("at;n\n40;1\n", "b-1.csv: its columns are separated by ';'"),
     ],
 )
 def test_a_file_without_a_field_is_refused_before_a_list_is_replayed(
