@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import os
+import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ _OF_OTHERS = 0o077
 _LOOK_BACK_BYTES = 1 << 16
 _LOOK_AGAIN_S = 0.01
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_LEAST_FREE_BYTES = 1 << 20  # with less, a server may not be able to write
 
 
 class NoRoomError(OSError):
@@ -40,6 +42,13 @@ def naming_full_disk(directory: Path) -> Iterator[None]:
             raise
         said = f"{directory}: no room is left on its disk ({failure.strerror}); make room there"
         raise NoRoomError(failure.errno, said) from None
+
+
+def room_to_make(directory: Path) -> str:
+    """Return words that ask for room if the disk of a directory is full; empty if it is not."""
+    if not directory.is_dir() or shutil.disk_usage(directory).free >= _LEAST_FREE_BYTES:
+        return ""
+    return f"{directory}: no room is left on its disk; make room there"
 
 
 def secret_directory(path: Path) -> Path:

@@ -27,13 +27,12 @@ from redis import Redis, exceptions
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from stream_app.durable import locked, state_directory, write_durably
+from stream_app.durable import locked, room_to_make, state_directory, write_durably
 from stream_app.ports import OperatorError
 from stream_app.state.greeting import feature_version
 from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN
 
 _LONGEST_SOCKET_PATH = 100  # the system's limit is 104 to 108 bytes
-_LEAST_FREE_BYTES = 1 << 20  # with less, the server may not be able to write
 _STOP_SECONDS = 30.0
 _START_SECONDS = 30.0  # without an answer; while the server says that it is loading, the start waits on
 
@@ -133,12 +132,9 @@ class EmbeddedRedis:
         self._socket = self._directory / "redis.sock"
         self._passwords: dict[str, str] = {}
 
-    def why_it_may_have_ended(self) -> str:
+    def room_to_make(self) -> str:
         """Return words about its disk, if that is full; empty otherwise. With a full disk it ends itself."""
-        free = shutil.disk_usage(self._directory).free
-        if free >= _LEAST_FREE_BYTES:
-            return ""
-        return f": redis.url: {self._directory}: {free:,} bytes are left on its disk, make room there"
+        return room_to_make(self._directory)
 
     def start(self) -> None:
         """Start the server and return when it answers.

@@ -11,13 +11,15 @@ import builtins
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from hiredis import pack_command
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
+from stream_app.durable import room_to_make
 from stream_app.state.greeting import Greeting
 
 _RENEW_S = 0.1
@@ -158,9 +160,16 @@ class ServerRoundTrips(RoundTrips):
             finally:
                 await self._pool.release(connection)
         except Exception as failure:
+            explained = self._explained(failure)
             for one in asked or self._taken():
                 if not one.replies.done():
-                    one.replies.set_exception(failure)
+                    one.replies.set_exception(explained)
+
+    def _explained(self, failure: Exception) -> Exception:
+        """Return the cause of a failure, if it is a full disk: an embedded server ends itself then."""
+        is_lost = type(failure) is ConnectionError and self.place.startswith("/")
+        full = room_to_make(Path(self.place).parent) if is_lost else ""
+        return ConnectionError(full) if full else failure
 
     def _taken(self) -> list[_Asked]:
         """Take waiting commands; those that are left, and later ones, start another round trip."""

@@ -75,9 +75,13 @@ async def _keep_running(server: EmbeddedRedis) -> None:
     """Start the server again if it dies; all its acknowledged writes are in its file."""
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
-        if not server.running:
-            log.warning("the embedded Redis ended%s; starting it again", server.why_it_may_have_ended())
-            try:
-                server.restart()
-            except OperatorError as refusal:
-                log.error("%s", refusal)
+        if server.running:
+            continue
+        if full := server.room_to_make():
+            log.error("redis.url: %s; the embedded Redis has ended and starts again once there is room", full)
+            continue
+        log.warning("the embedded Redis ended; starting it again")
+        try:
+            server.restart()
+        except (OperatorError, OSError) as failure:
+            log.error("%s", failure)

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -27,8 +28,10 @@ from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.sinks.ledger_file import HEADER, LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.safety import Unreachable, check_safety
 from stream_app.stored_format import mark_directory
 from stream_app.vault.key_files import KeyFiles
+from stream_app.wiring import redis_server
 from tests.full_disk import Disk, small_disk
 from tests.patience import ended, eventually
 
@@ -206,15 +209,31 @@ def test_a_spool(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     writer.close()
 
 
+async def _started_again(
+    server: EmbeddedRedis, disk: Disk, full: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The service says the same line while there is no room, and starts the server again afterwards."""
+    keeping = asyncio.create_task(redis_server._keep_running(server))
+    await asyncio.sleep(3 * redis_server.LOOK_EVERY_S)
+    assert {record.getMessage() for record in caplog.records} == {
+        f"redis.url: {full}; the embedded Redis has ended and starts again once there is room"
+    }
+    disk.make_room()
+    while not server.running:
+        await asyncio.sleep(0.05)
+        assert not keeping.done(), keeping.exception()
+    keeping.cancel()
+
+
 @pytest.mark.redis
-def test_an_embedded_redis(disk: Disk) -> None:
+def test_an_embedded_redis(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     """It ends itself when it cannot write what it has acknowledged to nobody."""
     server = EmbeddedRedis(disk.directory / "redis")
     server.start()
     try:
         with redis.Redis.from_url(server.operator_url, protocol=2) as client:
             client.set("before", "1")
-            assert server.why_it_may_have_ended() == ""
+            assert server.room_to_make() == ""
             disk.fill()
             if disk.real:
                 with pytest.raises(redis.exceptions.RedisError):
@@ -223,11 +242,11 @@ def test_an_embedded_redis(disk: Disk) -> None:
                 assert server.process is not None
                 server.process.kill()
             eventually(lambda: not server.running, "the server has ended")
-        why = server.why_it_may_have_ended()
-        assert why.startswith(f": redis.url: {disk.directory / 'redis'}: ")
-        assert why.endswith(" bytes are left on its disk, make room there")
-        disk.make_room()
-        server.restart()
+        full = f"{disk.directory / 'redis'}: no room is left on its disk; make room there"
+        assert server.room_to_make() == full
+        with pytest.raises(Unreachable, match=re.escape(f": {full}")):
+            asyncio.run(check_safety(server.worker_url))
+        asyncio.run(_started_again(server, disk, full, caplog))
         with redis.Redis.from_url(server.operator_url, protocol=2) as client:
             assert client.get("before") == b"1"
             assert client.get("lost") is None
