@@ -37,6 +37,7 @@ from stream_app.together import until_one_ends
 from stream_app.wiring import generations as wiring
 from stream_app.wiring import pipeline as loops
 from stream_app.wiring import starting
+from stream_app.wiring.known_logs import ledger_of
 from stream_app.wiring.witnessed import read_notes
 from tests.models.memory import MemoryStore
 from tests.simulator.checks import Broken
@@ -142,7 +143,7 @@ class StartedByGenerations(Pipeline):
                 strategy=planned(one),
                 publish_every_us=schedule.publish_every_us,
                 witness_is_public=schedule.witness_is_public,
-                ledger=starting.ledger_of(one, settings, ports.store, self.outside),
+                ledger=ledger_of(one, settings, ports.store, self.outside),
                 lease=None if owner is None else Lease(ports.store, one.name, owner),
                 until_us=one.until_us,
                 measuring=measuring,
