@@ -96,8 +96,16 @@ def csv_decoder(path: Path, header: bytes, time: TimeField, others: Sequence[str
         return CsvDecoder(csv_names(header.rstrip(b"\r\n")), time, others)
     except OperatorError as failure:
         header = header.removeprefix(BOM_UTF8).rstrip(b"\r\n")
-        why = why_no_lines(header + LINE_END) or why_no_header(header) or failure
+        why = why_no_lines(header + LINE_END) or why_no_header(header) or f"{failure}{_not_utf_8(header)}"
         raise OperatorError(f"{path}: {why}") from None
+
+
+def _not_utf_8(header: bytes) -> str:
+    try:
+        header.decode()
+    except UnicodeDecodeError:
+        return "; its header is not UTF-8: write it as UTF-8, for example with: iconv -f LATIN1 -t UTF-8"
+    return ""
 
 
 class LineFile:

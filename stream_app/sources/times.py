@@ -185,10 +185,12 @@ def _first_day_of_month(months: Int64Array) -> Int64Array:
 def _from_any_form(text: str, zone: str | None) -> tuple[int, bool]:
     """Return the time of any ISO 8601 text, and whether it is a local time, which needs a zone.
 
-    Spaces around it are no part of it, nor are those before its offset; UTC and GMT mean Z. A leap second is
-    read as the second before it, so that it stays on its day.
+    Spaces around it are no part of it, nor are those before its offset, nor a zone in brackets behind it
+    (RFC 9557); UTC and GMT mean Z. A leap second is read as the second before it, and stays on its day.
     """
     text = text.strip().upper()
+    if text.endswith("]"):
+        text = text.partition("[")[0]
     if len(text) > _LONGEST_TEXT or not text.isascii() or not text.isprintable():
         return _NONE, False
     text = _BEFORE_OFFSET.sub("", _UTC.sub("Z", text))

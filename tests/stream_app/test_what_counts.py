@@ -260,6 +260,12 @@ def test_lines_of_json(tmp_path: Path, content: bytes, total: int) -> None:
         ("at,k,x,x", "a,b,c", None),
         ("at,k,,", "a,b,c", None),
         ("at,K,x", "a,b", "the header line has no column k"),
+        ("at,k,caf\udce9", "a,b", None),
+        (
+            "at,k\udce9",
+            "a",
+            "the header line has no column k; .*; its header is not UTF-8: write it as UTF-8",
+        ),
         ("at;k;x", "a;b", "its columns are separated by ';'; separate them by commas"),
         ("at\tk", "a", "its columns are separated by tabs; separate them by commas"),
         (f"{NOON},a", "a", "its first line looks like an event"),
@@ -268,7 +274,7 @@ def test_lines_of_json(tmp_path: Path, content: bytes, total: int) -> None:
     ],
 )
 def test_columns(tmp_path: Path, header: str, row: str, said: str | None) -> None:
-    content = f"{header}\n{NOON},{row}\n".encode()
+    content = f"{header}\n{NOON},{row}\n".encode(errors="surrogateescape")
     keys = {"keys": {"field": "k", "list": ["a", "b"]}}
     if said is None:
         assert counted(tmp_path, "c.csv", content, **keys).cells == {"a": 1}
