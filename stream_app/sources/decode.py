@@ -36,6 +36,9 @@ from stream_app.sources.times import Bools, TimeFormat, times_us, why_no_time
 RECORDS_AT_ONCE = 2_000
 BYTES_AT_ONCE = 1 << 16
 
+# Calls by which decoding a batch is deeper than decoding each record, so that a record which fits the former
+# fits the latter: a damaged neighbour then changes nothing for a deeply nested record.
+_ROOM = 10
 _LOST = re.compile("[\udc80-\udcff]")  # what ``surrogateescape`` makes of bytes that are not UTF-8
 
 
@@ -126,7 +129,7 @@ class NdjsonDecoder(Decoder):
         kept: Sequence[int] = range(len(records))
         columns = None
         if max(map(len, records), default=0) <= MOST_VALUES or not any(map(has_too_many_values, records)):
-            columns = self._together(records)
+            columns = _with_less_room(_ROOM, self._together, records)
         if columns is None:
             kept, columns = self._decode_each(records, refused)
         if self._time is None:
@@ -163,6 +166,11 @@ class NdjsonDecoder(Decoder):
                 decode_nothing(one)
                 return {path: alone.value(one) for path, alone in self._alone.items()}
         return None
+
+
+def _with_less_room(calls: int, decode: Callable[[Sequence[bytes]], Any], records: Sequence[bytes]) -> Any:
+    """Return the result of a call that has less room for nested values: each call of Python takes some."""
+    return decode(records) if not calls else _with_less_room(calls - 1, decode, records)
 
 
 class _FieldAlone:

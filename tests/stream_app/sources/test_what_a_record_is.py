@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from codecs import BOM_UTF8
 from typing import Any
 
@@ -224,3 +225,19 @@ def test_by_the_record_s_own_time_a_field_is_what_its_bytes_say() -> None:
     assert found.columns[TIMESTAMP].tolist() == [1_000, 2_000, 3_000, 4_000]
     assert found.columns["k"].tolist() == ["a", "a", None, "a"]
     assert found.columns["n"].tolist() == [None, float("inf"), None, None]
+
+
+@pytest.mark.parametrize("others", [[], ["k"], ["k", "a.b"]])
+def test_a_neighbour_takes_no_room_for_nested_values(others: list[str]) -> None:
+    """The deepest record that is decoded by itself is decoded beside a damaged one, too."""
+    decoder = NdjsonDecoder(AT, others)
+
+    def nested(depth: int) -> bytes:
+        return b'{"at": 1, "k": %s}' % (b"[" * depth + b"]" * depth)
+
+    too_deep = bisect(range(1_100), False, key=lambda depth: not len(decoder.decode([nested(depth)]).kept))
+    deepest = too_deep - 1
+    assert 500 < deepest < 1_000
+    for damaged in (b'{"at": 1, "k": 1e400}', b"{"):
+        for lines in ([nested(deepest), damaged], [damaged, nested(deepest)]):
+            assert lines.index(nested(deepest)) in decoder.decode(lines).kept.tolist()
