@@ -43,9 +43,9 @@ def check_links(paths: Iterable[Path]) -> None:
 
 def first_records(path: Path, csv: bool, most: int = COMPARED_BYTES) -> bytes:
     """Return the first bytes of a file's records, decompressed; nothing if the file cannot be read."""
-    if not path.exists():
-        path = path.with_name(path.name + GZIP)  # it was compressed meanwhile
     try:
+        if not path.exists():
+            path = path.with_name(path.name + GZIP)  # it was compressed meanwhile
         with gzip.open(path) if path.suffix == GZIP else path.open("rb") as file:
             if csv:
                 file.readline(MOST_COMPARED)
@@ -120,13 +120,11 @@ def check_copies(paths: Sequence[Path], csv: bool, *, grows: bool = False) -> No
 def beginnings(directory: Path) -> set[Beginning]:
     """Return how the files began that were counted here. Args: directory, of one source, with its notes."""
     found: list[dict[str, Any]] = []
-    for note in directory.glob("*.json"):
-        said = json.loads(note.read_bytes())
-        found += said.get("files", [said])
-    for note in directory.glob("files.ndjson"):
+    for note in (*directory.glob("*.json"), *directory.glob("files.ndjson")):
         for line in note.read_bytes().splitlines():
             with suppress(ValueError):  # a crash may have cut the last line
-                found.append(json.loads(line).get("first", {}))
+                said = json.loads(line)
+                found += said.get("files", [said.get("first") or said])
     return {(one["bytes"], one["sha256"]) for one in found if "bytes" in one}
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,8 +44,9 @@ def _noted(state_dir: Path, log_of: Mapping[str, str]) -> dict[str, set[Beginnin
     """Return how files of logs began, as this machine noted it, by log. Args: log_of, by stream."""
     noted = defaultdict[str, set[Beginning]](set)
     for stream, log in log_of.items():
-        if (note := note_of(stream, state_dir)).exists():
-            noted[log] |= beginnings(state_dir / "sources" / json.loads(note.read_bytes())["reading"])
+        with suppress(OSError, ValueError):  # there is none, or it is refused when its stream is checked
+            reading = json.loads(note_of(stream, state_dir).read_bytes())["reading"]
+            noted[log] |= beginnings(state_dir / "sources" / reading)
     return noted
 
 

@@ -299,7 +299,7 @@ def test_a_log_under_another_name_is_asked_about_and_added(
         world.start(*first, ("b", other))
     if first and _own(one) == _own(other) and one != other:
         return  # both in one configuration need the same source
-    with pytest.raises(ConfigError, match="costs epsilon 6, more than the total of epsilon 5"):
+    with pytest.raises(OperatorError, match="costs epsilon 6, more than the total of epsilon 5"):
         world.start(*first, ("b|accept", other), total=", total: {epsilon: 5}")
     for _ in range(2):
         world.start(*first, ("b|accept", other))
