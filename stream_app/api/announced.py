@@ -1,35 +1,35 @@
 """When readers see what a worker has announced: an instant that the worker chose is rounded up.
 
-A worker announces a change of settings, and opens a generation, when its start has come so far. That follows
-how busy the worker was, so nobody sees it exactly.
+A worker announces a change of settings, opens a generation and marks a stream as halted when it has come so
+far. That follows how busy the worker was, so nobody sees it exactly.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Container, Sequence
+from typing import Generic, TypeVar
 
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.generations import number_of
 from stream_app.core.records import LedgerEntry
 from stream_app.ports.reader import PublicReader
 
 SHOWN_EVERY_S = 60
+T = TypeVar("T")
 
 
 def _next_s() -> float:
     return (time.time() // SHOWN_EVERY_S + 1) * SHOWN_EVERY_S
 
 
-class Announced:
-    """The announced change of a stream, as readers see it: from the next whole minute on."""
+class Announced(Generic[T]):
+    """What a worker says of a stream, as readers see it: from the next whole minute on. Args: at first."""
 
-    def __init__(self) -> None:
-        self._known: ArrivalChange | None = None
-        self._shown: ArrivalChange | None = None
+    def __init__(self, first: T) -> None:
+        self._known = self._shown = first
         self._from_s = 0.0
 
-    def shown(self, known: ArrivalChange | None) -> ArrivalChange | None:
+    def shown(self, known: T) -> T:
         """Return what readers see now. Args: known, what the store holds now."""
         if known != self._known:
             self._known, self._from_s = known, _next_s()

@@ -147,6 +147,7 @@ def _words_beside(view: StreamView | None, before: str | None, after: str | None
     parts = (
         *(before, after, *streams.so_far(view), said.changes, said.next_changes),
         coming and coming.text(),
+        said.halted and "halted",
     )
     if not any(parts):
         return ""

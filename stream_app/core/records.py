@@ -174,7 +174,7 @@ class StreamState:
     earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
     change: ArrivalChange | None = None  # the last one that was announced, also once it has taken effect
     trimmed: Trimmed | None = None  # what retention removed
-    halted: bool = False  # a worker stopped counting it because of a fault (docs/decisions/0055)
+    halted: bool = False  # a worker stopped counting it because of a fault (docs/decisions/0056)
 
     @property
     def texts(self) -> tuple[bytes, ...]:

@@ -42,7 +42,7 @@ class OperatorError(ValueError):
     """An error that only the operator can mend: one line with what, where and the remedy (status 2).
 
     From the loops of a log it is about this log, unless it is one of the two classes below
-    (docs/decisions/0055-what-a-fault-stops.md).
+    (docs/decisions/0056-what-a-fault-stops.md).
     """
 
 

@@ -1,6 +1,6 @@
 """The streams that a worker has stopped because of a fault of their log or their own, while others go on.
 
-Which faults stop which streams: docs/decisions/0055-what-a-fault-stops.md.
+Which faults stop which streams: docs/decisions/0056-what-a-fault-stops.md.
 """
 
 from __future__ import annotations

@@ -79,6 +79,7 @@ def detail(
         successor=beside[1],
         successor_changes=view.labels.next_changes or None,
         announced=_announced(view),
+        halted=view.labels.halted or None,
         epsilon_so_far=so_far(view)[0],
         delta_so_far=so_far(view)[1],
         strategy_hash=view.strategy.hash,

@@ -343,6 +343,11 @@ setInterval(() => {
   if (behind) refresh();
   else shown.loadRested();
 }, REFRESH_MS);
-setInterval(() => { if (page.detail && !document.hidden) refreshPrivacy().catch(() => {}); }, PRIVACY_MS);
+setInterval(() => {
+  if (!page.detail || document.hidden) return;
+  refreshPrivacy().catch(() => {});
+  // No release tells the page that a fault has stopped the stream, or that it goes on.
+  behind ||= !["live", "complete"].includes(at("stream-state").dataset.state);
+}, PRIVACY_MS);
 setInterval(() => { if (page.detail && !document.hidden) refreshAlerts().catch(() => {}); }, ALERTS_MS);
 start();

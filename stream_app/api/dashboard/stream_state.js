@@ -19,19 +19,21 @@ export class Watched {
 
 // Return what a state means for the numbers on the page, in a sentence; empty for states that need none.
 export function stateWords(state, { released_until: until }) {
+  if (state === "halted") return "A fault of its log, or in its settings, keeps this stream from being counted. The service’s operator is told. What was released stays true.";
   if (state === "stopped" && until) return "Nothing new has been released for a while. All numbers on this page end at the time under “Released until”.";
   if (state === "stopped") return "Nothing has been released yet, although the first bin has ended.";
   return "";
 }
 
 // Args: what the service says of a stream: released_until; next_release, when a live stream's next bin becomes visible;
-// ends, where a replay or a live stream ends; bin_seconds; retired, imported, since when nobody counts a stream that is history. now, by the service's clock. watched, what the page has seen; connected,
+// ends, where a replay or a live stream ends; bin_seconds; retired, imported, since when nobody counts a stream that is history; halted, whether a fault has stopped it. now, by the service's clock. watched, what the page has seen; connected,
 // whether the page hears of releases.
-export function stateOf({ released_until: until, next_release: next, ends, bin_seconds: bin, retired, imported }, now, watched, connected) {
+export function stateOf({ released_until: until, next_release: next, ends, bin_seconds: bin, retired, imported, halted }, now, watched, connected) {
   if (retired) return { state: "complete", text: `Retired on ${day(retired)}` };
   if (imported) return { state: "complete", text: `History, imported on ${day(imported)}` };
   if (ends && until && seconds(until) >= seconds(ends)) return { state: "complete", text: "Complete" };
   if (!connected) return { state: "quiet", text: "" };
+  if (halted) return { state: "halted", text: "Stopped by a fault" };
   if (ends && !next) return { state: "replaying", text: now - Math.max(watched.since, watched.moved) < PUNCTUAL_S ? "Replaying" : "Replay not complete" };
   if (!next) return { state: "waiting", text: "Not begun" };
   const late = now - seconds(next);

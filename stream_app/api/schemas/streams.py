@@ -201,6 +201,11 @@ class StreamDetail(StreamSummary):
         exclude_if=absent,
         description="a change of grace, of late policy or of how early events may be that is to come",
     )
+    halted: bool | None = Field(
+        default=None,
+        exclude_if=absent,
+        description="true while a fault, which the operator must correct, keeps it from being counted",
+    )
     successor_changes: str | None = Field(
         default=None,
         exclude_if=absent,

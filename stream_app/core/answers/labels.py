@@ -22,7 +22,8 @@ class Labels:
         epochs may cost together, None for no limit; annotations, of its charts; until_us, where it ends,
         None if the configuration names no end; changes, a sentence on what differs from the generation
         before, empty for the first one; next_changes, the changes of the next one, empty until it is
-        announced; coming, an announced change of what arrival decides.
+        announced; coming, an announced change of what arrival decides; halted, whether a fault has stopped
+        it.
     """
 
     title: str = ""
@@ -33,6 +34,7 @@ class Labels:
     changes: str = ""
     next_changes: str = ""
     coming: ArrivalChange | None = None
+    halted: bool = False
 
     def source(self, name: str) -> str:
         """Return how readers see a source: a file has its name without directories.

@@ -30,9 +30,9 @@ def test_a_change_is_shown_until_its_epoch_begins(browser: Browser, monkeypatch:
         stream = behind.stream([40] * 5)
         address = behind.start()
 
-        def told() -> Any:
+        def told(what: str = "announced") -> Any:
             with urlopen(f"{address}/v1/streams/departures") as answer:
-                return json.load(answer).get("announced")
+                return json.load(answer).get(what)
 
         with opened(browser, f"{address}/streams/departures") as page:
             assert told() is None
@@ -43,6 +43,14 @@ def test_a_change_is_shown_until_its_epoch_begins(browser: Browser, monkeypatch:
             expect(page.locator("#succession")).to_contain_text(f"on: {WORDS}.")
             behind.run(behind.store.announce(stream.name, 0, CHANGE, None))
             eventually(lambda: told() is None, "the change is still shown")
+            assert not page.locator("#stream-state", has_text="Stopped by a fault").is_visible()
+            behind.run(behind.store.mark_halted(stream.name, True))
+            eventually(lambda: told("halted"), "the fault is not shown")
+            page.reload()
+            expect(page.locator("#stream-state")).to_have_text("Stopped by a fault")
+            expect(page.locator("#state-words")).to_contain_text("keeps this stream from being counted")
+            behind.run(behind.store.mark_halted(stream.name, False))
+            eventually(lambda: not told("halted"), "the fault is still shown")
     finally:
         behind.close()
 
@@ -50,7 +58,7 @@ def test_a_change_is_shown_until_its_epoch_begins(browser: Browser, monkeypatch:
 def test_no_reader_learns_when_a_worker_announced_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000_000_000.0 - 1_000_000_000 % 60 + 7
     monkeypatch.setattr("stream_app.api.announced.time.time", lambda: now_s)
-    shown = Announced()
+    shown = Announced(None)
     assert shown.shown(None) is None
     assert shown.shown(CHANGE) is None
     now_s += 52.9
