@@ -24,7 +24,8 @@ from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_
 from stream_app.loops.slices import Slice, Slices, begun, binned_for, calls_of
 from stream_app.loops.stream import Ports
 from stream_app.outage import Outage
-from stream_app.ports import OperatorError, about
+from stream_app.ports import OperatorError
+from stream_app.ports.errors import about
 from stream_app.together import each_to_its_end
 
 READ_TIMEOUT_S = 0.1

@@ -19,7 +19,8 @@ from stream_app.core.records import PartitionCuts, PartitionState
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import UserKeys
 from stream_app.loops.configured import check_counted
-from stream_app.ports import OperatorError, Store, about
+from stream_app.ports import OperatorError, Store
+from stream_app.ports.errors import about
 from stream_app.together import each_to_its_end
 
 

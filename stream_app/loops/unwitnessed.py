@@ -16,7 +16,8 @@ from stream_app.loops.lease import LEASE_S, Lease
 from stream_app.loops.opening import follows
 from stream_app.loops.publishing import write_rows
 from stream_app.loops.stream import Ports, Stream
-from stream_app.ports import Store, WorkerError
+from stream_app.ports import Store
+from stream_app.ports.errors import WorkerError
 
 WAIT_S = 0.5
 PATIENCE_S = 2 * LEASE_S  # in this time another worker can begin to close a stream that its witness knows

@@ -1,8 +1,7 @@
 """ports: what the loops need from the world: store, source, clock, witness, dead letters.
 
 May import: core, dphist. ``wiring`` chooses the adapters behind these protocols.
-Start at: ``Store``, then ``Source``, ``Clock`` and ``Witness``; ``reader.py`` has the port of the API,
-``access.py`` its keys and limits, ``alerts.py`` the ports of alert rules.
+Start at: ``Store``, then ``Source``, ``Clock``, ``Witness``; ``reader.py`` and ``access.py`` are the API's.
 Must stay true: every write that decides what is counted, released or shown compares first and may be
 repeated. A repeated call answers ``already``, and an outdated call is refused. So a lost reply, a retry, an
 outdated worker or a rebalance neither doubles nor loses a count.
@@ -10,8 +9,7 @@ outdated worker or a rebalance neither doubles nor loses a count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from dphist.arrays import Int64Array
@@ -32,49 +30,13 @@ from stream_app.core.records import (
 )
 from stream_app.core.releases.restored import Restored
 from stream_app.core.strategy import Strategy
+from stream_app.ports.errors import ClockDoubt as ClockDoubt
+from stream_app.ports.errors import NothingCountedError as NothingCountedError
+from stream_app.ports.errors import OperatorError as OperatorError
 
 # The words with which an operator accepts a store that may lose a release that people have seen.
 ACCEPT_LOSS = "may lose acknowledged writes"
 ACCEPT_MANAGED = "the witness is the durable record, and deleted counts stay on the provider's disks"
-
-
-class OperatorError(ValueError):
-    """An error that only the operator can mend: one line with what, where and the remedy (status 2).
-
-    From the loops of a log it is about this log, unless it is one of the two classes below
-    (docs/decisions/0056-what-a-fault-stops.md).
-    """
-
-
-class WorkerError(OperatorError):
-    """An error about the store, the ledger or the state directory: nothing may be counted or released."""
-
-
-class StreamError(OperatorError):
-    """An error about one stream; the others over its log can go on without it."""
-
-    def __init__(self, text: str, stream: str) -> None:
-        super().__init__(text)
-        self.stream = stream
-
-
-@contextmanager
-def about(stream: str) -> Iterator[None]:
-    """Raise each OperatorError of the calls inside as a ``StreamError``, unless it is about the worker."""
-    try:
-        yield
-    except (WorkerError, StreamError):
-        raise
-    except OperatorError as failure:
-        raise StreamError(str(failure), stream) from failure
-
-
-class NothingCountedError(OperatorError):
-    """A replay is complete and has counted no record. Another start would not count one either."""
-
-
-class ClockDoubt(OSError):
-    """Two clocks disagree and it is unknown which is right: no bin is closed until they agree."""
 
 
 class Store(Protocol):

@@ -11,7 +11,8 @@ from pathlib import Path
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
 from stream_app.durable import LineLog, NoRoomError, write_durably
-from stream_app.ports import OutsideLedger, WorkerError
+from stream_app.ports import OutsideLedger
+from stream_app.ports.errors import WorkerError
 from stream_app.stored_format import check_format
 
 HEADER = b'{"private_counts_ledger":1}'  # the number is the ledger's stored format

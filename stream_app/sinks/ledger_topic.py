@@ -14,7 +14,8 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
 from stream_app.kafka_cluster import COMPACTED, Cluster, facts_soon, records_of, translating_errors
-from stream_app.ports import OutsideLedger, WorkerError
+from stream_app.ports import OutsideLedger
+from stream_app.ports.errors import WorkerError
 from stream_app.sinks.ledger_file import HEADER, is_ledger, missing
 from stream_app.sinks.own_records import NotOwn, Record, own_records
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from stream_app.ports import WorkerError
+from stream_app.ports.errors import WorkerError
 from stream_app.state.connection import batch, unknown_outcome
 from stream_app.state.round_trips import RoundTrips
 

@@ -65,9 +65,8 @@ class RedisStore(Store):
         self._replicas = replicas
         self._rewrites = rewrites
         self._redis = connect(url, expected=Expected(writes=True, same_server=True))
-        self._looked: dict[
-            str, tuple[list[bytes], int]
-        ] = {}  # by stream: partitions and epoch of its last load
+        # By stream: partitions and epoch of its last load.
+        self._looked: dict[str, tuple[list[bytes], int]] = {}
         self._files = AppendOnlyFiles(self._redis)
         self._changes = arguments.PackedChanges()
         self._ledgers = SeenLedgers(self._redis)

@@ -23,7 +23,8 @@ from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source
-from stream_app.ports import Clock, ClockDoubt, OperatorError, StreamError, WorkerError, about
+from stream_app.ports import Clock, ClockDoubt, OperatorError
+from stream_app.ports.errors import StreamError, WorkerError, about
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.source_ledger import SourceLedger
 from stream_app.state.redis_store import RedisStore

@@ -20,7 +20,8 @@ from stream_app.core.generations import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.clocks import ReplayClock
-from stream_app.ports import Clock, OperatorError, Source, about
+from stream_app.ports import Clock, OperatorError, Source
+from stream_app.ports.errors import about
 from stream_app.sources.copies import check_copies
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource

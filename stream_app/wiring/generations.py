@@ -24,7 +24,8 @@ from stream_app.core.records import LedgerEntry, Reply
 from stream_app.core.strategy import canonical_json
 from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.generations import Generations, Next, Witnessed, generations_of
-from stream_app.ports import Clock, OperatorError, OutsideLedger, Store, StreamError, about
+from stream_app.ports import Clock, OperatorError, OutsideLedger, Store
+from stream_app.ports.errors import StreamError, about
 from stream_app.stored_format import GENERATIONS, mark_directory
 from stream_app.together import each_to_its_end
 from stream_app.wiring.known_logs import with_known_logs

@@ -14,7 +14,8 @@ from stream_app.config import StreamSettings, TopicSettings
 from stream_app.core.generations import base_of
 from stream_app.loops.lease import Lease
 from stream_app.monitoring.metrics import Metrics
-from stream_app.ports import OperatorError, Store, StreamError
+from stream_app.ports import OperatorError, Store
+from stream_app.ports.errors import StreamError
 
 START_AGAIN = "once the cause is corrected, start the worker again"
 

@@ -16,7 +16,8 @@ from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.loops.spreading import Spreading
 from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
-from stream_app.ports import Clock, Source, about
+from stream_app.ports import Clock, Source
+from stream_app.ports.errors import about
 from stream_app.together import until_all_end, until_one_ends
 
 log = logging.getLogger(__name__)

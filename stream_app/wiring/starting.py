@@ -33,16 +33,8 @@ from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
 from stream_app.loops.unwitnessed import PATIENCE_S, check_witnessed
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.waiting import KAFKA, OWN_START, REDIS
-from stream_app.ports import (
-    Clock,
-    NoiseKeys,
-    OperatorError,
-    OutsideLedger,
-    Store,
-    StreamError,
-    Witness,
-    about,
-)
+from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Store, Witness
+from stream_app.ports.errors import StreamError, about
 from stream_app.sinks.witness_file import first_witnessed, witnessed_rows
 from stream_app.source_ledger import lost, measured, put_back
 from stream_app.together import each_to_its_end

@@ -21,8 +21,8 @@ from stream_app.ports import (
     OutsideLedger,
     Store,
     Witness,
-    about,
 )
+from stream_app.ports.errors import about
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.redis_store import RedisStore

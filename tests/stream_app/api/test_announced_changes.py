@@ -58,7 +58,7 @@ def test_a_change_is_shown_until_its_epoch_begins(browser: Browser, monkeypatch:
 def test_no_reader_learns_when_a_worker_announced_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1_000_000_000.0 - 1_000_000_000 % 60 + 7
     monkeypatch.setattr("stream_app.api.announced.time.time", lambda: now_s)
-    shown = Announced(None)
+    shown = Announced[ArrivalChange | None](None)
     assert shown.shown(None) is None
     assert shown.shown(CHANGE) is None
     now_s += 52.9

@@ -1,0 +1,45 @@
+"""What may go wrong that a person must mend, and whom it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class OperatorError(ValueError):
+    """An error that only the operator can mend: one line with what, where and the remedy (status 2).
+
+    From the loops of a log it is about this log, unless it is one of the two classes below
+    (docs/decisions/0056-what-a-fault-stops.md).
+    """
+
+
+class WorkerError(OperatorError):
+    """An error about the store, the ledger or the state directory: nothing may be counted or released."""
+
+
+class StreamError(OperatorError):
+    """An error about one stream; the others over its log can go on without it."""
+
+    def __init__(self, text: str, stream: str) -> None:
+        super().__init__(text)
+        self.stream = stream
+
+
+@contextmanager
+def about(stream: str) -> Iterator[None]:
+    """Raise each OperatorError of the calls inside as a ``StreamError``, unless it is about the worker."""
+    try:
+        yield
+    except (WorkerError, StreamError):
+        raise
+    except OperatorError as failure:
+        raise StreamError(str(failure), stream) from failure
+
+
+class NothingCountedError(OperatorError):
+    """A replay is complete and has counted no record. Another start would not count one either."""
+
+
+class ClockDoubt(OSError):
+    """Two clocks disagree and it is unknown which is right: no bin is closed until they agree."""
