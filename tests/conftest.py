@@ -49,6 +49,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_OnlyFilesWithDoctests())
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a test by the length of bytes that are not plain text: those of gzip differ between processes."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) and not val.isascii() else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let tests of services run once more, and sort the tests.
 
