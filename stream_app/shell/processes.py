@@ -107,7 +107,8 @@ async def run_child(
 
     Args: role, of ``python -m stream_app.shell.child``; say, a function that shows the operator a line;
         on_ready, called whenever the child, started anew or again, does its work.
-    Returns: the exit status; CRASHED after too many crashes in a row.
+    Returns: the exit status; CRASHED after too many crashes in a row. If it is cancelled, it returns REFUSED
+        for a child that ends so when it is asked to.
     """
     crashes = 0
     clock = asyncio.get_running_loop().time
@@ -152,6 +153,13 @@ async def _run_once(
         async for line in _lines(stderr):
             say(line)
         return await process.wait()
+    except asyncio.CancelledError:
+        await _end(process)
+        if process.returncode != REFUSED:
+            raise
+        async for line in _lines(stderr):  # what it has not counted
+            say(line)
+        return REFUSED
     finally:
         awaiting.cancel()
         await _end(process)

@@ -51,8 +51,8 @@ class Service:
 async def run_service(settings: Settings, report: Report, service: Service) -> int:
     """Run the service's processes with separate Redis users; return the exit status.
 
-    Returns: 0 after Ctrl-C, the requested end, or a completed replay; 2 after an operator's error, or if no
-        replay has counted a record.
+    Returns: 0 after Ctrl-C, the requested end, or a completed replay; 2 after an operator's error, also if it
+        has stopped only some streams, or if no replay has counted a record.
     Raises: OperatorError if it cannot start.
     """
     check_files(settings.streams)
@@ -156,7 +156,8 @@ class _Run:
         finally:
             for task in (progress, *children):
                 task.cancel()
-            await asyncio.gather(progress, *children, return_exceptions=True)
+            if REFUSED in await asyncio.gather(progress, *children, return_exceptions=True):
+                self.status = self.status or REFUSED
 
     async def _follow(self) -> Never:
         replays: ReplayWatch | None = None

@@ -7,6 +7,7 @@ import socket
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from deploy.ports import free_port
@@ -28,6 +29,15 @@ streams:
 
 def write_event(file: Path) -> None:
     file.write_text(json.dumps({"at": int(time.time())}) + "\n")
+
+
+def seq(port: int, stream: str) -> int:
+    """Return how many rows of a stream are visible; 0 while the API has none."""
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{port}/v1/streams/{stream}")
+    except httpx.HTTPError:
+        return 0
+    return int(answer.json().get("seq", 0))
 
 
 def start(folder: Path, port: int) -> Service:
@@ -58,6 +68,30 @@ def test_readers_are_served_on_when_counting_has_stopped(tmp_path: Path) -> None
         assert service.interrupt() == 2
     with start(tmp_path, port) as again:  # it has nothing to add to what it served before
         assert again.wait() == 2, again.output
+
+
+def test_a_fault_of_one_log_is_said_at_once_and_at_the_end(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "lone.ndjson").write_text(json.dumps({"at": int(time.time()), "of": "lone"}) + "\n")
+    more = """
+  lone:
+    source: {file: lone.ndjson}
+    time: {field: at, format: s, bin: 1s, grace: 0s, epoch: 1h}
+    privacy: {epsilon: 1}
+"""
+    write_event(tmp_path / "clicks-b.ndjson")
+    (tmp_path / "app.yaml").write_text(CONFIGURATION.format(port=port) + more)
+    with Service(["run", "--config", "app.yaml"], tmp_path) as service:
+        for stream in ("clicks", "lone"):
+            service.until_true(lambda name=stream: seq(port, name) > 0, f"{stream} has released")
+        (tmp_path / "lone.ndjson").unlink()
+        service.until("stopped: lone; all other streams go on")
+        assert "counting has stopped" not in service.output
+        before = seq(port, "clicks")
+        service.until_true(lambda: seq(port, "clicks") > before + 1, "clicks goes on")
+        assert service.interrupt() == 2
+        # Without the words about other streams, because all have stopped.
+        assert any("lone.ndjson" in line and "stopped: lone" not in line for line in service.lines)
 
 
 def test_a_replay_does_not_wait_for_readers_when_it_is_refused(tmp_path: Path) -> None:
