@@ -39,17 +39,17 @@ def release(behind: Backstage, kind: Release) -> None:
     behind.run(stream.show(), timeout_s=600)
 
 
-def asked(address: str, kind: Release) -> dict[str, float]:
+def asked(address: str, kind: Release, bins: int, questions: int) -> dict[str, float]:
     """Ask for counts of random ranges from a separate process; return milliseconds."""
     with httpx.Client(base_url=address, timeout=60) as client:
         client.get(f"/v1/streams/{kind}/count").raise_for_status()  # makes the service read the visible rows
-        return _asked(client, kind)
+        return _asked(client, kind, bins, questions)
 
 
-def _asked(client: httpx.Client, kind: Release) -> dict[str, float]:
+def _asked(client: httpx.Client, kind: Release, bins: int, questions: int) -> dict[str, float]:
     draw, times_ms = np.random.default_rng(12), []
-    for _ in range(QUESTIONS):
-        first, last = sorted(draw.choice(BINS, 2, replace=False).tolist())
+    for _ in range(questions):
+        first, last = sorted(draw.choice(bins, 2, replace=False).tolist())
         query = {
             "start": format_instant((FIRST_BIN + first) * BIN_US),
             "end": format_instant((FIRST_BIN + last) * BIN_US),
@@ -73,7 +73,7 @@ def measured() -> dict[str, Any]:
         address = behind.start()
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as reader:
             for kind in kinds:
-                found[kind] = reader.submit(asked, address, kind).result()
+                found[kind] = reader.submit(asked, address, kind, BINS, QUESTIONS).result()
                 print(f"{kind:14}", found[kind], flush=True)
     finally:
         behind.close()
