@@ -112,6 +112,7 @@ test-all: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## every test, all schedules and
 	$(BIN)/python tests/services.py install
 	@$(MAKE) --no-print-directory check-types
 	$(BIN)/pytest -n 4 --dist worksteal --durations 15
+	$(BIN)/pytest -q tests/small_benchmarks.py tests/deployment/lowest_versions.py
 	@$(MAKE) --no-print-directory simulate chaos smoke upgrade mirror
 
 release: $(TOOLS_STAMP) ## wheel, sdist, the image's context, SBOM and checksums of the last commit, in dist/
