@@ -44,7 +44,7 @@ class Compared(NamedTuple):
     Args:
         changes: what a start would change, and when, a line each.
         not_compared: what could not be compared, a line each.
-        users: whether this machine has the keys of each stream's users.
+        users: whether this machine has the keys of each stream's users; streams that a fault stops.
         outputs: the output topics of all generations that run or begin next; None: the store was not asked.
         counted: the positions up to which each stream over a topic has counted. SECRET.
     """
@@ -89,7 +89,7 @@ async def check_stored(settings: Settings) -> Compared:
 async def _compared(settings: Settings, url: str) -> Compared:
     outside = outside_ledger(settings)
     kept = await outside.entries() if isinstance(outside, LedgerFile) else ()
-    changes, counted = list[str](), dict[str, Mapping[str, int]]()
+    changes, counted, stopped = list[str](), dict[str, Mapping[str, int]](), list[Finding]()
     store = RedisStore(url)
     try:
         await store.check_format()
@@ -102,6 +102,9 @@ async def _compared(settings: Settings, url: str) -> Compared:
             state = await store.load(stream.name)
             await check_ends(store, turned.running, stream, state)
             await check_own_witness(store, turned.running, stream)
+            if state is not None and state.halted:
+                said = "a fault has stopped it, and a worker's log says which; the other streams go on"
+                stopped.append(Finding("streams", "fail", f"{stream.name}: {said}"))
             if state is not None:
                 wanted = _as_a_start_plans(stream, settings, state)
                 changes += changes_in_words(running_strategy(state, wanted), wanted, state, now_us)
@@ -117,7 +120,7 @@ async def _compared(settings: Settings, url: str) -> Compared:
     unasked = [f"{name}: {said}" for name in topics]
     if outside is not None and not isinstance(outside, LedgerFile):
         unasked.append("what only the ledger outside the store knows was not checked; a start does")
-    return Compared(changes, unasked, users, turned.everything.outputs, counted)
+    return Compared(changes, unasked, [*users, *stopped], turned.everything.outputs, counted)
 
 
 async def _check_ledger(

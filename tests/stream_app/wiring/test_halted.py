@@ -19,6 +19,7 @@ import redis
 from deploy.ports import free_port
 from stream_app.config.load import load
 from stream_app.ports import OperatorError
+from stream_app.shell.doctor.stored import _compared
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader
@@ -138,6 +139,7 @@ class Worker:
 
     def __init__(self, folder: Path, server: EmbeddedRedis) -> None:
         self.folder, self.port, self._redis = folder, free_port(), server
+        self.url = server.worker_url
         self._reader = RedisReader(server.worker_url)
         self._streams: dict[str, str] = {}
 
@@ -203,6 +205,12 @@ class Worker:
         await self._reader.close()
 
 
+async def stopped_findings(worker: Worker) -> str:
+    """Return what ``doctor`` would say of streams that a fault has stopped, if it could read their logs."""
+    compared = await _compared(load(worker.folder / "app.yaml", {}), worker.url)
+    return "\n".join(found.said for found in compared.findings() if found.state == "fail")
+
+
 def in_world(folder: Path, work: Callable[[Worker], Awaitable[None]]) -> None:
     async def run(server: EmbeddedRedis) -> None:
         worker = Worker(folder, server)
@@ -241,6 +249,8 @@ def test_a_fault_of_a_log_stops_its_streams_only_and_they_go_on_once_it_is_corre
             metrics = await worker.asks("/metrics")
             assert all(f'stream_app_halted{{stream="{name}"}} 1.0' in metrics for name in everywhere)
             assert f'stream_app_halted{{stream="{CALM}"}}' not in metrics
+            found = await stopped_findings(worker)
+            assert {name for name in everywhere if f"{name}: a fault has stopped it" in found} == everywhere
             said = f"ready; {len(everywhere)} of {len(everywhere) + 1} streams stopped, see the log\n"
             assert await worker.asks("/readyz") == said
             mended = {name for name, fault in FAULTS.items() if fault.mend is not None}
