@@ -22,6 +22,7 @@ from dphist.noise import GeometricSource, checked_scale
 from dphist.noise.exponentials import exp_bounds
 
 _BITS = 256
+_LEAST_BITS = 128  # of delta
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class DiscoveryRule:
         Neighbours: one user more or less, with all that she brings. A key that only she has brought is named
         with probability at most delta / per_user in all decisions together.
     Raises: ValueError for numbers out of range.
-    Source: docs/decisions/0055-names-of-keys.md has the proof. The scales of r and z are not added up, as in
-        other sparse vector techniques, because n_t only grows.
+    Source: docs/decisions/0055-names-of-keys.md has the proof. The losses of r and z are not added up, as in
+        other sparse vector techniques, because a user only adds to n_t, and what she has added stays.
 
     >>> rule = DiscoveryRule(Fraction(1), Fraction(1, 10**9), decisions=24 * 365)
     >>> rule.threshold
@@ -61,8 +62,8 @@ class DiscoveryRule:
                 raise ValueError(f"{name}: {getattr(self, name)} is not at least 1")
         if self.epsilon <= 0:
             raise ValueError(f"epsilon: {self.epsilon} is not above 0")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta: {float(self.delta)} is not between 0 and 1")
+        if not Fraction(1, 1 << _LEAST_BITS) <= self.delta < 1:
+            raise ValueError(f"delta: {float(self.delta)} is not between 2^-{_LEAST_BITS} and 1")
 
     @property
     def step(self) -> Fraction:
@@ -136,7 +137,9 @@ class KeyDiscovery:
     """Decides about a growing list of keys which of them are named now.
 
     Keys have numbers in the order in which they are added. The caller knows their names, keeps them secret
-    until they are named, and counts users as ``DiscoveryRule`` says.
+    until they are named, and counts users as ``DiscoveryRule`` says. Numbers are secret for ever, because
+    they tell which key came first: show the names of one decision in an order of their own. Decide at
+    instants that no record chooses, also when nothing is new.
 
     Args: rule; noise, the source of all draws.
     Guarantee: that of the rule.
