@@ -102,7 +102,7 @@ def create_app(
     for module in (routes, panel_routes, boards, flat_rows, prometheus):
         # No scrape and no reader may take a store that nobody has read for a store without streams.
         app.include_router(module.router, dependencies=[Depends(routes.once_read)])
-    app.add_middleware(Access, rules=rules)
+    app.add_middleware(Access, rules=rules, followed=lambda: app.state.followers.held > 0)
     pages.install(app)
     openapi.install(app, rules.keys is not None)
     if rules.origins:  # outermost, because a browser's preflight request has no key

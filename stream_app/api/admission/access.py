@@ -134,12 +134,16 @@ class Access:
     """Pass a request to the application, or refuse it in one line: 400, 401, 403, 413, 414, 421 or 429."""
 
     def __init__(
-        self, app: ASGIApp, rules: AccessRules, clock_s: Callable[[], float] = time.monotonic
+        self,
+        app: ASGIApp,
+        rules: AccessRules,
+        clock_s: Callable[[], float] = time.monotonic,
+        followed: Callable[[], bool] = lambda: False,
     ) -> None:
         self.app = app
         self._rules = rules
         self._budgets = Budgets(rules.requests_per_s, clock_s)
-        self._turnstile = Turnstile()
+        self._turnstile = Turnstile(followed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on; no answer is buffered, so server-sent events flow."""

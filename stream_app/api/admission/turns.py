@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import inf
 
 _AT_ONCE_S = 0.000_5
 _AHEAD_S = 0.05
 _LONGEST_REST_S = 0.05
+_ALONE_AFTER_S = 1.0  # a reader is alone once no other has asked for so long
 MOST_WAITING = 24  # long questions of one reader, beside the one that runs
 
 
@@ -25,10 +26,15 @@ class Turnstile:
     """Admits one request of each reader at a time. If requests use the loop much, the next ones wait.
 
     Guarantee: however many requests one reader sends, another reader waits for only one of them. Half of the
-        loop's time stays free for other tasks: requests may use ``_AHEAD_S`` of it before they wait.
+        loop's time stays free for other tasks: requests may use ``_AHEAD_S`` of it before they wait. Requests
+        of a reader who is alone wait for nobody: between two of them all other tasks have their turn.
+    Args: followed, returns whether anybody follows a stream.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, followed: Callable[[], bool]) -> None:
+        self._followed = followed
+        self._last: str | None = None  # who asked last
+        self._others_s = -inf  # when another reader than the one before asked
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._passed: set[str] = set()
         self._since_s: float | None = None  # when the current requests were admitted
@@ -39,6 +45,9 @@ class Turnstile:
 
     async def passed(self, reader: str) -> None:
         """Wait for the reader's turn."""
+        if self._last not in (None, reader):
+            self._others_s = asyncio.get_running_loop().time()
+        self._last = reader
         if reader in self._passed:
             turn = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(reader, deque()).append(turn)
@@ -59,7 +68,8 @@ class Turnstile:
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         took_s = now_s - self._since_s
-        if took_s >= _AT_ONCE_S:
+        alone = now_s - self._others_s >= _ALONE_AFTER_S and not self._followed()
+        if took_s >= _AT_ONCE_S and not alone:
             gained_s = (now_s - self._counted_s) / 2
             self._ahead_s = min(_AHEAD_S, self._ahead_s + gained_s) - took_s
             self._counted_s = now_s

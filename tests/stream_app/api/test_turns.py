@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_S
 
 def test_many_requests_of_one_reader_do_not_delay_another() -> None:
     async def run() -> list[str]:
-        turnstile, order = Turnstile(), []
+        turnstile, order = Turnstile(lambda: True), []
 
         async def enter(reader: str) -> None:
             await turnstile.passed(reader)
@@ -33,6 +33,20 @@ def test_many_requests_of_one_reader_do_not_delay_another() -> None:
 
 
 @pytest.mark.parametrize(
+    ("readers", "followed", "rests"),
+    [
+        (["one"], False, False),
+        (["one"], True, True),
+        (["one", "two"], False, True),
+        (["one"] * 40 + ["two"], False, True),  # another reader asks less than a second apart
+        (["one"] * 400 + ["two"], False, False),
+    ],
+)
+def test_reader_who_is_alone_never_rests(readers: list[str], followed: bool, rests: bool) -> None:
+    assert (_rested_s(400, 0.005, Turnstile(lambda: followed), readers) > 0.0) == rests
+
+
+@pytest.mark.parametrize(
     ("requests", "each_s", "least_s", "most_s"),
     [
         (1, 0.02, 0.0, 0.0),
@@ -46,6 +60,12 @@ def test_many_requests_of_one_reader_do_not_delay_another() -> None:
 def test_requests_use_half_of_the_time_and_a_little_ahead(
     requests: int, each_s: float, least_s: float, most_s: float
 ) -> None:
+    assert least_s <= _rested_s(requests, each_s, Turnstile(lambda: True), ["one"]) <= most_s
+
+
+def _rested_s(requests: int, each_s: float, turnstile: Turnstile, readers: list[str]) -> float:
+    """Return for how long requests rested. Args: each_s, of a request; readers, who ask in turn."""
+
     class Clock(asyncio.SelectorEventLoop):
         """A loop whose time passes only while it sleeps, or a request works."""
 
@@ -62,19 +82,18 @@ def test_requests_use_half_of_the_time_and_a_little_ahead(
             return self.call_soon(callback, *given, context=context)
 
     async def run(clock: Clock) -> None:
-        turnstile = Turnstile()
-        for _ in range(requests):
-            await turnstile.passed("one")
+        for number in range(requests):
+            await turnstile.passed(readers[number % len(readers)])
             clock.now_s += each_s
 
     with contextlib.closing(Clock()) as clock:
         clock.run_until_complete(run(clock))
-        assert least_s <= clock.rested_s <= most_s
+        return clock.rested_s
 
 
 def test_cancelled_request_delays_nobody() -> None:
     async def run() -> None:
-        turnstile = Turnstile()
+        turnstile = Turnstile(lambda: True)
         await turnstile.passed("a")
         waiting = [asyncio.create_task(turnstile.passed("a")) for _ in range(3)]
         await asyncio.sleep(0)
