@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from contextlib import suppress
 
 import msgspec
 
@@ -34,21 +33,21 @@ def is_object(record: bytes) -> bool:
     >>> [is_object(record) for record in (b'{"at": 1}', b'[{"at": 1}]', b"at,page")]
     [True, False, False]
     """
-    if len(record) > MOST_VALUES and has_too_many_values(record):
-        return False
+    return not has_too_many_values(record) and (is_plain(record) or _is_object_when_clean(record))
+
+
+def is_plain(record: bytes) -> bool:
+    """Return whether a record is a JSON object as it stands, so that nothing of it has to be mended."""
     try:
         decode_nothing(record)
     except UNDECODABLE:
-        return _is_object_when_clean(record)
+        return False
     return True
 
 
 def _is_object_when_clean(record: bytes) -> bool:
-    for one in (clean := bare(record), mended(clean)):
-        with suppress(*UNDECODABLE):
-            decode_nothing(one)
-            return True
-    return False
+    clean = bare(record)
+    return is_plain(clean) or is_plain(mended(clean))
 
 
 def bare(record: bytes) -> bytes:

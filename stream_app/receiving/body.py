@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import msgspec
 
-from stream_app.core.json_objects import UNDECODABLE, is_object
+from stream_app.core.json_objects import MOST_VALUES, UNDECODABLE, is_object, is_plain
 
-MOST_OTHERS = 10_000  # records of a body that may be no objects: each costs as much as ten objects
+# Records of a body that may be no JSON objects as they stand, and their bytes: each costs as much as ten.
+MOST_OTHERS, MOST_OTHER_BYTES = 10_000, 1 << 20
 MOST_ARRAY_BYTES = 4 << 20  # an array is read at once, and nothing else runs meanwhile
 HINT = (
     f"send one JSON object per line, or one array of objects of at most {MOST_ARRAY_BYTES >> 20} MiB, "
@@ -30,12 +31,15 @@ def lines_of(body: bytes) -> tuple[bytes, int]:
     ((b'{"a": 1}\\n', 0), (b'{"a": 1}\\n{"a": 2}\\n3\\n', 1))
     """
     lines = lines_in(body)
-    others = no_objects(lines, MOST_OTHERS)
-    if others and len(body) <= MOST_ARRAY_BYTES and (whole := _whole(body)) is not None:
+    others = _others(lines)
+    if others != 0 and len(body) <= MOST_ARRAY_BYTES and (whole := _whole(body)) is not None:
         lines, body = whole, b"".join(line + b"\n" for line in whole)
-        others = no_objects(lines, MOST_OTHERS)
-    if others > MOST_OTHERS:
-        raise ValueError(f"more than {MOST_OTHERS:,} lines of it are no JSON object; {HINT}")
+        others = _others(lines)
+    if others is None:
+        raise ValueError(
+            f"more than {MOST_OTHERS:,} lines of it, or {MOST_OTHER_BYTES >> 20} MiB of them, are no JSON "
+            f"object (NaN is no JSON); {HINT}, with fewer such lines in a request"
+        )
     if lines and others == len(lines):
         raise ValueError(f"no line of it is a JSON object; {HINT}")
     return body if not body or body.endswith(b"\n") else body + b"\n", others
@@ -46,13 +50,17 @@ def lines_in(data: bytes) -> list[bytes]:
     return [line for line in data.split(b"\n") if line and not line.isspace()]
 
 
-def no_objects(lines: Iterable[bytes], most: int | None = None) -> int:
-    """Return how many lines are no JSON object: counting refuses them as undecodable.
+def no_objects(lines: Iterable[bytes]) -> int:
+    """Return how many lines are no JSON object: counting refuses them as undecodable."""
+    return sum(not is_object(line) for line in lines)
 
-    Args: most, after one more than so many the rest is not looked at.
-    """
-    found = (1 for line in lines if not is_object(line))
-    return sum(found if most is None else islice(found, most + 1))
+
+def _others(lines: Sequence[bytes]) -> int | None:
+    """Return how many lines are no JSON object, or None if finding that out would hold up other senders."""
+    unclear = list(islice((line for line in lines if not is_plain(line)), MOST_OTHERS + 1))
+    # Longer lines are not mended, so they cost no more than objects.
+    size = sum(len(line) for line in unclear if len(line) <= MOST_VALUES)
+    return None if len(unclear) > MOST_OTHERS or size > MOST_OTHER_BYTES else no_objects(unclear)
 
 
 def _whole(body: bytes) -> list[bytes] | None:

@@ -35,6 +35,8 @@ def text_of(told: Transition) -> str:
     if told["value"] is not None:
         lines.append(f"Estimate: {_value(told)}{f' {unit}' if unit else ''}")
     lines.append(told.get("meaning") or "")
+    if not told["private"]:
+        lines.append("Not private: this value protects nobody")
     if told["kind"] == "resolved":
         lines.append(f"Resolved with the interval that ended {format_instant(told['at_us'])}")
     else:

@@ -98,7 +98,9 @@ def test_a_reply_says_how_many_records_are_no_objects_and_again_when_it_is_repea
 
 def test_a_broken_or_large_body_costs_little() -> None:
     """Nothing else is answered while a body is read, so its sender could delay the events of others."""
-    with pytest.raises(ValueError, match="more than 10,000 lines of it are no JSON object; send one"):
+    with pytest.raises(
+        ValueError, match="more than 10,000 lines of it, or 1 MiB of them, are no JSON object"
+    ):
         lines_of(b"1\n" * 1_000_000 + ONE)
     with pytest.raises(
         ValueError, match=r"no line of it is a JSON object; .* array of objects of at most 4 MiB"
@@ -106,6 +108,9 @@ def test_a_broken_or_large_body_costs_little() -> None:
         lines_of(b"[" + b"1," * (body.MOST_ARRAY_BYTES // 2) + ONE + b"]")
     text = b"[ERROR] lost\n" + ONE + b"x" * body.MOST_ARRAY_BYTES + b"\n" + ONE + b"\n"
     assert lines_of(text) == (text, 2)
+    for unclear in (b'{"a":NaN}\n' * 10_001, b'{"a":[' + b"NaN," * 9_999 + b"NaN]}\n"):
+        with pytest.raises(ValueError, match="are no JSON object"):
+            lines_of(ONE + b"\n" + unclear * (1 if len(unclear) > 99_999 else 30))
     data = ONE + b"\n" + b"x\n" * body.MOST_OTHERS
     assert lines_of(data) == (data, body.MOST_OTHERS)
 
