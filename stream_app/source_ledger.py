@@ -12,7 +12,7 @@ caller decides once what one log is (``config/one_log.py``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -67,7 +67,8 @@ class SourceLedger:
         outside: a copy of every entry that survives a loss of the store; None: there is none.
         total: what the epochs may cost together; None: no limit.
         configured: the streams whose witnesses could put back lost entries; None: all that there are.
-        others: returns the other names of the log; its argument are names that may be new; None: none.
+        others: other names of the log that are known.
+        find_others: returns all other names that the log has now; its argument are names that may be new.
     """
 
     def __init__(
@@ -78,7 +79,8 @@ class SourceLedger:
         outside: OutsideLedger | None = None,
         total: Total | None = None,
         configured: Collection[str] | None = None,
-        others: Callable[[Iterable[str]], Sequence[str]] | None = None,
+        others: Sequence[str] = (),
+        find_others: Callable[[Iterable[str]], Awaitable[Sequence[str]]] | None = None,
     ) -> None:
         self._store = store
         self._accept = accept
@@ -86,8 +88,7 @@ class SourceLedger:
         self._outside = outside
         self._total = total
         self._configured = configured
-        self._find_others = others
-        self._others: Sequence[str] = () if others is None else others(())
+        self._others, self._find_others = others, find_others
 
     @property
     def counts_others(self) -> bool:
@@ -131,16 +132,23 @@ class SourceLedger:
         Raises: OperatorError, with the remedy; TotalSpent.
         """
         await self._check_not_begun(new)
+        await self._has_new_names()  # its files may have come long after the start compared all logs
         await self._ask(new)
         reply = await self.reserve_within_total(new)
         if self._find_others is not None:
             await self._store.reserve(replace(new, source=NAMES, log=self._own(new.source)))
-            begun = [one.log or one.source for one in await self._store.ledger(NAMES)]
-            if (others := self._find_others(begun)) != self._others:
-                self._others = others
+            if await self._has_new_names():
                 await self.reserve(new)
         await self._ask(new)  # another worker may have begun in between: the second one is refused
         return reply
+
+    async def _has_new_names(self) -> bool:
+        """Look for other names of the log; return whether they are others than before."""
+        before = self._others
+        if self._find_others is not None:
+            begun = [one.log or one.source for one in await self._store.ledger(NAMES)]
+            self._others = await self._find_others(begun)
+        return self._others != before
 
     async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
         """Write an entry once to every ledger that it belongs to. Raises: OSError.

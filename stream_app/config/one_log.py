@@ -21,6 +21,7 @@ from stream_app.sources.file_list import is_list, listed
 from stream_app.spool import RECORDS
 
 _FILE, _SPOOL = "file:", "http:"
+_Compared = Mapping[Path, tuple[Hashable, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Logs:
         names: all names of logs that were compared.
         noted: how files began that were counted under these names, on this machine.
         same: by the name of a log, the other names that may mean its events.
+        compared: by the name of a log, its files when they were compared, with a hash of their first records.
     """
 
     directory: Path = Path()
@@ -40,20 +42,26 @@ class Logs:
     names: frozenset[str] = frozenset()
     noted: Mapping[str, Collection[Beginning]] = field(default_factory=dict)
     same: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    compared: Mapping[str, _Compared] = field(default_factory=dict)
 
     def among(self, names: Iterable[str], noted: Mapping[str, Collection[Beginning]] | None = None) -> Logs:
         """Return the same with all relations between these names. Args: noted, as for ``related``."""
         places = {name: path for name in sorted(names) if (path := self._path_of(name)) is not None}
         counted = self.noted if noted is None else noted
-        return replace(self, names=frozenset(names), noted=counted, same=related(places, counted))
+        # Read before they are compared: a file that changes meanwhile is compared again.
+        compared = {name: _compared(path) for name, path in places.items()} if len(places) > 1 else {}
+        same = related(places, counted)
+        return replace(self, names=frozenset(names), noted=counted, same=same, compared=compared)
 
-    def others(self, name: str, new: Iterable[str] = ()) -> tuple[str, ...]:
-        """Return the other names under which a log may have been measured.
+    def others(self, name: str) -> tuple[str, ...]:
+        """Return the other names under which a log may have been measured."""
+        return self.same.get(name, ())
 
-        Args: new, names that may have come since the names were compared.
-        """
-        known = self if self.names.issuperset(new) else self.among({name, *self.names, *new})
-        return known.same.get(name, ())
+    def knows(self, name: str, names: Iterable[str]) -> bool:
+        """Return whether a log with the files that it has now was compared with all these names."""
+        path = self._path_of(name)
+        was = self.compared.get(name)
+        return self.names.issuperset(names) and (was is None or path is None or was == _compared(path))
 
     def _path_of(self, name: str) -> Path | None:
         if name.startswith(_FILE):
@@ -134,6 +142,14 @@ def _by_notes(
         for file in _files(path) if names else ():
             for begins in begins_as(file, says_csv(file.name.lower()), names):
                 yield from product(names[begins], [name])
+
+
+def _compared(path: Path) -> _Compared:
+    """Return what is compared of the files of a log."""
+    return {
+        file: (_identity(file), hash(first_records(file, says_csv(file.name.lower()))))
+        for file in _files(path)
+    }
 
 
 def _files(path: Path) -> Iterable[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -55,8 +55,21 @@ def ledger_of(
 ) -> SourceLedger:
     """Return the ledger of a stream's source."""
     _, *logs = names = ledgers_of(stream, settings.file.parent)
-    others = partial(settings.logs.others, names[-1]) if _is_file(stream) else None
-    return SourceLedger(store, stream.accept, logs, outside, stream.total, settings.names, others)
+    others = settings.logs.others(names[-1])
+    find = partial(_find_others, names[-1], settings, store, outside) if _is_file(stream) else None
+    return SourceLedger(store, stream.accept, logs, outside, stream.total, settings.names, others, find)
+
+
+async def _find_others(
+    name: str, settings: Settings, store: Store, outside: OutsideLedger | None, new: Iterable[str]
+) -> Sequence[str]:
+    """Return the other names of a log; compare anew if its files are not those of the last comparison.
+
+    Args: new, names that may have come since. Cost: reads the first bytes of the log's files.
+    """
+    if not await asyncio.to_thread(settings.logs.knows, name, new):
+        settings = await with_known_logs(settings, store, outside, [*settings.logs.names, *new])
+    return settings.logs.others(name)
 
 
 async def link_known(settings: Settings, store: Store) -> None:

@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -29,7 +29,7 @@ from stream_app.loops.clocks import ReplayClock
 from stream_app.ports import Clock, OperatorError, OutsideLedger, Source
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
-from stream_app.source_ledger import SourceLedger, measured
+from stream_app.source_ledger import SourceLedger, TotalSpent, measured
 from stream_app.wiring.event_logs import check_files, open_source
 from stream_app.wiring.known_logs import ledger_of, with_known_logs
 from stream_app.wiring.starting import check_measured_before
@@ -345,7 +345,7 @@ def test_of_two_names_that_begin_at_the_same_moment_one_is_asked_about() -> None
 
     async def race() -> list[object]:
         store = MemoryStore()
-        ledgers = [SourceLedger(store, others=_others(name, names)) for name in names]
+        ledgers = [SourceLedger(store, find_others=_others(name, names)) for name in names]
         entries = [LedgerEntry(name, name[-1], 0, 0, 10, "3", "event", name) for name in names]
         begins = (ledger.begin(entry) for ledger, entry in zip(ledgers, entries, strict=True))
         return list(await asyncio.gather(*begins, return_exceptions=True))
@@ -353,8 +353,55 @@ def test_of_two_names_that_begin_at_the_same_moment_one_is_asked_about() -> None
     assert any(isinstance(found, OperatorError) for found in asyncio.run(race()))
 
 
-def _others(own: str, same: tuple[str, ...]) -> Callable[[Iterable[str]], Sequence[str]]:
-    return lambda names: [name for name in set(names) if name in same and name != own]
+def _others(own: str, same: tuple[str, ...]) -> Callable[[Iterable[str]], Awaitable[Sequence[str]]]:
+    async def find(names: Iterable[str]) -> list[str]:
+        return [name for name in set(names) if name in same and name != own]
+
+    return find
+
+
+LATE_FILES = {
+    link_hard: "hard.ndjson",
+    link_soft: "soft.ndjson",
+    link_folder: "folder/day.ndjson",
+    link_from_a_list: "list/*.ndjson",
+    copy: "copy.ndjson",
+    copy_compressed: "copy.ndjson.gz",
+    copy_and_grow: "c*.ndjson",
+    rename: "renamed.ndjson",
+}
+
+
+@pytest.mark.parametrize("change", LATE_FILES)
+@pytest.mark.parametrize("total", ["", ", total: {epsilon: 5}"])
+def test_a_file_that_comes_after_the_start_is_compared_before_its_stream_begins(
+    world: World, change: Callable[[World], None], total: str
+) -> None:
+    """The worker looks again for a file that was missing, and its stream begins by itself."""
+    write(world.path / "day.ndjson", 1, 2, 3)
+    write(world.path / "far.ndjson", 7)
+    world.start(("a", DAY))
+
+    async def late(accept: str) -> None:
+        b = (f"b{accept}", f"file: '{LATE_FILES[change]}'")
+        settings = world.settings(("far", "file: far.ndjson"), b, total=total)
+        if not world.sources.keys() - {"a"}:
+            compared.append(await with_known_logs(settings, world.store, world.outside))
+            change(world)
+        settings = replace(settings, logs=compared[0].logs)
+        far, stream = settings.streams
+        await world._begin(far, settings)
+        await world._begin(stream, settings)
+
+    compared: list[Settings] = []
+    with pytest.raises(OperatorError, match=r"accept is missing: .* already measured by a"):
+        asyncio.run(late(""))
+    if total:
+        with pytest.raises(TotalSpent):
+            asyncio.run(late("|accept"))
+    else:
+        asyncio.run(late("|accept"))
+        assert world.stated("b") == world.stated("a") == [6, 6, 6]
 
 
 DIFFERENT = [
