@@ -9,19 +9,22 @@ import asyncio
 import json
 from base64 import b64decode, b64encode
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
 from stream_app.core.changes import is_change
 from stream_app.core.records import WitnessRow
+from stream_app.core.releases.release import RowLink
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError, Witness
+from stream_app.ports.errors import StreamError
 from stream_app.stored_format import CHANGES, check_directory_format, mark_directory
 from stream_app.together import in_thread_to_its_end
 
 _TAB = b"\t"  # never in a row: JSON escapes it
+_FIELDS = {"seq": int, "epoch": int, "bin": int, "start": str, "strategy": str, "prev": str}  # what is read
 
 
 class WitnessFile(Witness):
@@ -30,7 +33,8 @@ class WitnessFile(Witness):
     A slow disk delays only the streams that wait for it: files are opened and synced in threads, several at a
     time, so that the file system joins their syncs.
     Args: directory, of this service only; one process may write to it.
-    Raises: OperatorError if another process writes to it, or rows differ from the rows that it has.
+    Raises: OperatorError if another process writes to it, or rows differ from the rows that it has;
+        StreamError for a damaged file.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -65,7 +69,7 @@ class WitnessFile(Witness):
     async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
         async with self._locks[stream]:
             log = await self._log(stream)
-            return [row for row in map(_read, log.lines()) if row.seq > after_seq]
+            return [row for row in _chained(log.path, stream, log.lines()) if row.seq > after_seq]
 
     def close(self) -> None:
         """Close the files, so that another process can write."""
@@ -85,7 +89,11 @@ class WitnessFile(Witness):
     def _open(self, stream: str) -> None:
         log = LineLog(_file(self._directory, stream))
         if (last := log.last_line()) is not None:
-            row = _read(last)
+            try:
+                row = _read(log.path, stream, "its last line", last)
+            except BaseException:
+                log.close()
+                raise
             self._heads[stream] = row.seq, row.row
         self._logs[stream] = log
 
@@ -105,18 +113,20 @@ def witnessed_rows(directory: Path, stream: str) -> list[WitnessRow]:
     file = _file(directory, stream)
     if not file.exists():
         return []
-    return [_read(line[:-1]) for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    whole = file.read_bytes().split(b"\n")[:-1]
+    return [_read(file, stream, f"line {number}", line) for number, line in enumerate(whole, 1)]
 
 
 def first_witnessed(directory: Path, stream: str) -> bytes | None:
     """Return the first row that a file holds; None without a file, or a whole line in it. It only reads."""
     check_directory_format("state.dir", directory)
+    path = _file(directory, stream)
     try:
-        with _file(directory, stream).open("rb") as file:
+        with path.open("rb") as file:
             line = file.readline()
     except FileNotFoundError:
         return None
-    return _read(line[:-1]).row if line.endswith(b"\n") else None
+    return _read(path, stream, "line 1", line[:-1]).row if line.endswith(b"\n") else None
 
 
 def _file(directory: Path, stream: str) -> Path:
@@ -127,6 +137,39 @@ def _line(row: WitnessRow) -> bytes:
     return row.row + _TAB + b64encode(row.values) if row.values else row.row
 
 
-def _read(line: bytes) -> WitnessRow:
+def _read(file: Path, stream: str, place: str, line: bytes) -> WitnessRow:
+    """Return the row that a line holds. Raises: StreamError if it holds no row of the stream."""
     row, _, values = line.partition(_TAB)
-    return WitnessRow(int(json.loads(row)["seq"]), row, b64decode(values))
+    try:
+        message = json.loads(row)
+        if message["stream"] == stream and all(type(message[key]) is kind for key, kind in _FIELDS.items()):
+            return WitnessRow(message["seq"], row, b64decode(values, validate=True))
+        is_others = type(message["stream"]) is str and message["stream"] != stream
+    except (ValueError, LookupError, TypeError, RecursionError):
+        is_others = False
+    raise _damaged(file, stream, f"{place} is {'of another stream' if is_others else 'no row of a release'}")
+
+
+def _chained(file: Path, stream: str, lines: Iterable[bytes]) -> Iterator[WitnessRow]:
+    """Yield all rows. Raises: StreamError if one does not follow the row before.
+
+    Only whole epochs may be missing: those that retention removed before this witness had them.
+    """
+    before: RowLink | None = None
+    for number, line in enumerate(lines, 1):
+        row = _read(file, stream, f"line {number}", line)
+        link = RowLink.of(row.row)
+        if before is not None:
+            follows = link.prev == before.hash and link.seq == before.seq + 1
+            if not follows and (link.seq <= before.seq + 1 or link.epoch <= before.epoch):
+                raise _damaged(file, stream, f"line {number} does not follow the line before")
+        yield row
+        before = link
+
+
+def _damaged(file: Path, stream: str, what: str) -> StreamError:
+    return StreamError(
+        f"{file}: {what}, so the file was damaged; put a copy of it back, or, if Redis has lost nothing, "
+        "move it away and run stream-app new-witness",
+        stream,
+    )

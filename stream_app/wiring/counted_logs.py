@@ -174,6 +174,8 @@ class _CountedLog:
         """Stop the streams that a fault is about; those that are left have to be opened again."""
         await self._close()
         name = fault.stream if isinstance(fault, StreamError) else None
+        if name not in [stream.name for stream in self._left]:
+            name = None  # of the log, or of a stopped stream that these streams need: its cost is unknown
         stopped = [stream for stream in self._left if name in (None, stream.name)]
         self._left = [stream for stream in self._left if stream not in stopped]
         self._waits = [stream for stream in self._waits if stream not in stopped]

@@ -35,7 +35,7 @@ from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.waiting import KAFKA, OWN_START, REDIS
 from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Store, Witness
 from stream_app.ports.errors import StreamError, about
-from stream_app.sinks.witness_file import first_witnessed, witnessed_rows
+from stream_app.sinks.witness_file import WitnessFile, first_witnessed, witnessed_rows
 from stream_app.source_ledger import lost, measured, put_back
 from stream_app.together import each_to_its_end
 from stream_app.wiring.event_logs import (
@@ -94,6 +94,7 @@ async def checked_start(
             turned = turned.without(await refused_topics(turned.beginning, turned.due))
             witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
             witnesses |= await open_witnesses(turned.beginning, attempt, turned.notes())
+            await _check_readable(store, witnesses)
             break
         except StreamError as fault:
             # What it has measured is unknown, so to all others it is a stream of another configuration.
@@ -118,6 +119,8 @@ async def checked_start(
         except StreamError as fault:
             if fault.stream in {following.stream.name for following in turned.following}:
                 turned = turned.without({fault.stream: str(fault)})
+            elif base_of(fault.stream) in map(base_of, names):
+                raise  # what a stopped stream has measured cannot be put back into the ledger
             else:
                 await halted.refuse(turned.running.streams, fault)
     if not may_store or (stored := await begins.store_due(store)) is None:
@@ -128,6 +131,14 @@ async def checked_start(
     streams = sorted((*stored.streams, *stopped), key=lambda stream: places[base_of(stream.name)])
     running = replace(stored, streams=tuple(streams))
     return CheckedStart(running, begins, witnesses, outside, keys)
+
+
+async def _check_readable(store: Store, witnesses: Mapping[str, Witness]) -> None:
+    """Read the last row of each file of rows; all rows if the store lacks it. Raises: StreamError."""
+    for name, witness in witnesses.items():
+        head = await witness.head(name) if isinstance(witness, WitnessFile) else None
+        if head is not None and not await store.rows(name, head[0] - 1, 1):
+            await witness.rows(name, 0)
 
 
 async def check_measured_before(

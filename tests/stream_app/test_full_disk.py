@@ -68,7 +68,8 @@ async def _awaited(work: Callable[[], Awaitable[object]]) -> object:
 
 def test_the_witness(disk: Disk) -> None:
     directory = disk.directory / "witness"
-    row = WitnessRow(1, b'{"seq":1}' + b" " * 100_000, b"")
+    fields = {"seq": 1, "stream": "clicks", "epoch": 0, "bin": 1, "start": "", "strategy": "", "prev": ""}
+    row = WitnessRow(1, json.dumps(fields).encode() + b" " * 100_000, b"")
 
     async def write() -> None:
         witness = WitnessFile(directory)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from stream_app.core.incoming import Reason, Refusal
 from stream_app.core.records import WitnessRow
+from stream_app.core.releases.release import row_hash
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError
 from stream_app.sinks import dead_letter_file
@@ -25,9 +27,12 @@ from stream_app.sinks.witness_file import WitnessFile
 from tests.patience import PATIENCE_S
 
 
-def row(seq: int, text: str = "") -> WitnessRow:
+@cache
+def row(seq: int, text: str = "", stream: str = "visits") -> WitnessRow:
     """Return a row of the chain with only the fields that the witness reads."""
-    return WitnessRow(seq, json.dumps({"seq": seq, "text": text}).encode())
+    prev = row_hash(row(seq - 1, "", stream).row) if seq > 1 else ""
+    fields = {"seq": seq, "stream": stream, "epoch": 0, "bin": seq, "start": "", "strategy": "", "prev": prev}
+    return WitnessRow(seq, json.dumps({**fields, "text": text}).encode())
 
 
 def test_rows_survive_a_restart(tmp_path: Path) -> None:
@@ -35,12 +40,12 @@ def test_rows_survive_a_restart(tmp_path: Path) -> None:
         first = WitnessFile(tmp_path)
         assert await first.head("visits") is None
         await first.append("visits", [row(1), row(2)])
-        await first.append("sales", [row(1, "other")])
+        await first.append("sales", [row(1, "other", "sales")])
         first.close()
 
         second = WitnessFile(tmp_path)
         assert await second.head("visits") == row(2)[:2]
-        assert await second.head("sales") == row(1, "other")[:2]
+        assert await second.head("sales") == row(1, "other", "sales")[:2]
         await second.append("visits", [row(3)])
         assert await second.rows("visits", 1) == [row(2), row(3)]
         second.close()

@@ -9,6 +9,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ STREAM = """
     privacy: {{{privacy}}}
 """
 CALM = "calm"
+NOT_NEXT = "does not follow the line before"
 
 
 def event(number: int = 1) -> bytes:
@@ -150,6 +152,11 @@ class Worker:
         """Change a stream's state in the store by hand."""
         with redis.Redis.from_url(self._redis.operator_url, protocol=2) as client:
             client.hset(StreamKeys(name).state, "strategy_hash", "another")
+
+    def empty(self) -> None:
+        """Delete everything in the store."""
+        with redis.Redis.from_url(self._redis.operator_url, protocol=2) as client:
+            client.flushall()
 
     def place(self, name: str, *, is_list: bool = False) -> Place:
         place = Place(self.folder / name, is_list=is_list)
@@ -329,5 +336,65 @@ def test_a_stream_that_cannot_start_keeps_no_other_from_starting(
             await worker.all_go_on("missing")
 
         await worker.during(goes_on, ends="names no file")
+
+    in_world(tmp_path, work)
+
+
+Lines = list[bytes]
+DAMAGE: dict[str, tuple[Callable[[Lines], Lines], str]] = {  # of a witness, and what a start says
+    "foreign-line": (lambda at: [*at[:-1], b"hello", b""], "its last line is no row"),
+    "foreign-stream": (
+        lambda at: [at[0].replace(b"foreign-stream", b"another"), b""],
+        "is of another stream",
+    ),
+    "empty-line": (lambda at: [*at, b""], "its last line is no row"),
+    "wrong-hash": (lambda at: [*at[:-2], at[-2].replace(b'"prev":"', b'"prev":"0'), b""], NOT_NEXT),
+    "cut": (lambda at: [*at[:-1], at[-2][:50]], ""),
+}
+LOST: dict[str, tuple[Callable[[Lines], Lines], str]] = {  # what a start says once Redis is empty
+    "first-line": (lambda at: [b"hello", *at[1:]], "line 1 is no row"),
+    "missing": (lambda at: [at[0], *at[2:]], f"line 2 {NOT_NEXT}"),
+    "swapped": (lambda at: [at[1], at[0], *at[2:]], f"line 2 {NOT_NEXT}"),
+    "beside": (lambda at: [at[0], *at[2:]], f"line 2 {NOT_NEXT}"),  # over the log of a calm stream
+}
+
+
+def test_a_damaged_witness_stops_its_stream_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start reads the last rows; one that finds an empty store reads all of them."""
+    monkeypatch.setattr(counted_logs, "RETRY_S", 0.5)
+    caplog.set_level(logging.WARNING)
+
+    async def work(worker: Worker) -> None:
+        shared = worker.folder / CALM / "log-b.ndjson"
+        for name in (*DAMAGE, *LOST):
+            worker.place(name)
+        worker.stream("beside", shared, 'epsilon: 1, accept: "measured again"')
+
+        async def three_rows() -> None:
+            for _ in range(3):
+                await worker.all_go_on(CALM, *DAMAGE, *LOST)
+
+        await worker.during(three_rows)
+        for name, (hurt, _) in (DAMAGE | LOST).items():
+            witness = tmp_path / f"state/witness/{name}.ndjson"
+            witness.write_bytes(b"\n".join(hurt(witness.read_bytes().split(b"\n"))))
+
+        async def only(stopped: dict[str, str]) -> None:
+            caplog.clear()
+            await worker.all_go_on(CALM, *(DAMAGE | LOST).keys() - stopped.keys())
+            lines = [line for line in caplog.messages if "stopped: " in line]
+            for name, said in stopped.items():
+                [line] = [line for line in lines if f"stopped: {name};" in line]
+                assert f"state/witness/{name}.ndjson: " in line
+                assert said in line
+            assert len(lines) == len(stopped), lines
+
+        stopped = {name: said for name, (_, said) in DAMAGE.items() if said}
+        await worker.during(partial(only, stopped), ends="so the file was damaged")
+        worker.empty()
+        stopped |= {name: said for name, (_, said) in LOST.items()}
+        await worker.during(partial(only, stopped), ends="so the file was damaged")
 
     in_world(tmp_path, work)
