@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ _LARGEST_LATTICE = 2.0**14
 NORMAL = math.inf
 
 
+@lru_cache(maxsize=4096)
 def discrete_laplace_variance(scale: float) -> float:
     """Return the variance of Z with P(Z = z) proportional to a^|z|, a = exp(-1 / scale).
 
@@ -177,6 +178,8 @@ class LawTable:
 
     def take(self, rows: NDArray[np.int64]) -> LawTable:
         """Return a table of the chosen rows."""
+        if len(self) == len(rows) == 1:
+            return self
         return LawTable(self.weights[rows], self.copies[rows], self.scales[rows])
 
     def distinct(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -198,7 +201,9 @@ class LawTable:
 
     def scaled(self, factors: FloatArray) -> LawTable:
         """Return the laws of the errors multiplied by one factor per law."""
-        return LawTable(self.weights * factors[:, np.newaxis], self.copies, self.scales)
+        found = LawTable(self.weights * factors[:, np.newaxis], self.copies, self.scales)
+        found.__dict__["variances"] = self.variances  # they do not depend on weights
+        return found
 
     def repeated(self, copies: FloatArray | int) -> LawTable:
         """Return the laws of sums of ``copies`` independent errors. Args: copies, per law or one for all."""
@@ -220,7 +225,7 @@ class LawTable:
         """
         present = (self.copies > 0) & (self.weights != 0)
         found: BoolArray = (present & (self.scales == NORMAL)).any(axis=1)
-        if bool((found & (present & (self.scales != NORMAL)).any(axis=1)).any()):
+        if found.any() and bool((found & (present & (self.scales != NORMAL)).any(axis=1)).any()):
             raise ValueError("law: a sum of normal and of Laplace noise has no certified interval here")
         return found
 

@@ -12,13 +12,12 @@ node, and wholly inside or wholly outside the range:
 with the decoder's integer weights for part and share, so the laws are exactly those of the published values.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from dphist.arrays import BoolArray, FloatArray, Int64Array
+from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.tree.decoder import WEIGHT_BITS, decoder_weights
 from dphist.tree.design import TreeDesign
@@ -36,12 +35,12 @@ def published_laws(design: TreeDesign, starts: Int64Array, stops: Int64Array) ->
     Args: an anticipating design; 0 <= a <= b <= horizon, each of shape (ranges,).
     Cost: O(height^2 * ranges), in numpy; for the first ranges of a design, O(horizon).
     """
-    weights, copies, scales = zip(*_Walk(design, starts, stops).terms(), strict=True)
-    nodes = np.concatenate(copies, axis=1)
-    used = np.flatnonzero(nodes.any(axis=0))
-    return LawTable.of_uniform(
-        np.concatenate(weights, axis=1)[:, used], nodes[:, used], np.concatenate(scales)[used]
-    )
+    walk = _Walk(design, np.asarray(starts, np.int64), np.asarray(stops, np.int64))
+    groups, (weights, copies) = _groups(design, walk.paths), walk.terms()
+    nodes = copies[groups.terms] * groups.copies[:, np.newaxis]
+    used = np.flatnonzero(nodes.any(axis=1))
+    weights = weights[groups.terms[used]] * groups.weights[used, np.newaxis]
+    return LawTable.of_uniform(weights.T, nodes[used].T, groups.scales[used])
 
 
 def published_law(design: TreeDesign, a: int, b: int) -> WeightedNoise:
@@ -63,120 +62,122 @@ def published_prefix_variances(design: TreeDesign) -> FloatArray:
     return prefix_variances(design.shape, design.horizon, design.node_variances(), design.anticipates)
 
 
-class _Terms(NamedTuple):
-    """Groups of nodes with equal weights: ``weights`` and ``copies`` (ranges, groups), a scale per group."""
+class _Walk:
+    """The paths of all ranges. Arrays are (levels, paths, ranges), root side first; few calls are quick."""
 
+    def __init__(self, design: TreeDesign, starts: Int64Array, stops: Int64Array) -> None:
+        self.design, self.decoder = design, decoder_weights(design)
+        last, widths = design.horizon - 1, np.array(design.shape.widths[1:])[:, np.newaxis]
+        # Ranges from 0 need no path to their start; if the horizon cuts nodes, the path to the last bin is
+        # needed.
+        bins = [np.minimum(starts, last)] if starts.any() else []
+        bins.append(np.minimum(stops, last))
+        if (design.horizon % widths).any():
+            bins.append(np.full_like(stops, last))
+        self.paths = len(bins)
+        self.node = np.stack(bins) // widths[..., np.newaxis]
+        self.fresh = np.ones(self.node.shape, np.bool_)  # no earlier path has the same node
+        for place in range(1, self.paths):
+            others = self.node[:, :place] != self.node[:, place, np.newaxis]
+            self.fresh[:, place] = others.all(axis=1)
+        # Per level and range, the first and the end index of the nodes that lie wholly inside.
+        self.first, self.stop = -(-starts // widths)[:, np.newaxis], (stops // widths)[:, np.newaxis]
+        self.alpha = self._alpha(starts, stops)
+
+    def _alpha(self, starts: Int64Array, stops: Int64Array) -> FloatArray:
+        node, below, inner = self.node[:-1], self.node[1:], len(self.node) - 1
+        k = np.array(self.design.branching[1:]).reshape(-1, 1, 1)
+        child = np.empty((inner, 4, *node.shape[1:]), np.int64)
+        child[:, 0], child[:, 1] = np.maximum(self.stop, self.first)[1:], self.first[1:]
+        child[:, 2], child[:, 3] = below + 1, below
+        # The part of a node's correction that goes to all of its children before ``child``.
+        begin = (node * k)[:, np.newaxis]
+        before = np.minimum(np.maximum(child - begin, 0), k[:, np.newaxis])
+        place = begin + np.maximum(before - 1, 0)
+        handed = np.empty(child.shape)
+        for level, parts in enumerate(self.decoder.parts):
+            handed[level] = parts.reshape(-1)[place[level]]
+        handed = np.where(before > 0, handed * _UNIT, 0.0)
+        # First the children wholly inside; then those that the range or the horizon cuts.
+        inside, own = handed[:, 0] - handed[:, 1], handed[:, 2] - handed[:, 3]
+        cut = self.fresh[1:] & ((below < self.first[1:]) | (below >= self.stop[1:]))
+        own = np.where(cut, own, 0.0)[:, np.newaxis] * (node[:, np.newaxis] == node[:, :, np.newaxis])
+        alpha = np.empty(self.node.shape)
+        alpha[-1] = (self.node[-1] >= starts) & (self.node[-1] < stops)
+        for level in reversed(range(inner)):
+            alpha[level] = inside[level] + (own[level] * alpha[level + 1]).sum(axis=1)
+        return alpha
+
+    def terms(self) -> tuple[FloatArray, FloatArray]:
+        """Return weights and copies of the terms, (terms, ranges).
+
+        First, for each level, its nodes off the paths that are wholly inside and wholly outside the range,
+        for each path to their parents: (levels, 2, paths). Then the nodes on the paths: (levels, paths).
+        """
+        parent_alpha = np.zeros(self.alpha.shape)
+        parent_alpha[1:] = self.alpha[:-1]
+        gained, passed, weight = (
+            self.alpha - parent_alpha,
+            np.zeros(self.alpha.shape),
+            np.empty(self.alpha.shape),
+        )
+        for level, children in enumerate(self.decoder.children):
+            reach = gained[level] + passed[level]
+            passed[level + 1] = reach * (children[self.node[level]] * _UNIT)
+            weight[level] = reach - passed[level + 1]
+        weight[-1] = gained[-1] + passed[-1]
+        reach = np.array([1.0, 0.0])[:, np.newaxis, np.newaxis] - parent_alpha[:, np.newaxis]
+        reach += passed[:, np.newaxis]
+        ranges = self.alpha.shape[2]
+        weights = (reach.reshape(-1, ranges), weight.reshape(-1, ranges))
+        copies = (self._off_the_paths().reshape(-1, ranges), self.fresh.reshape(-1, ranges))
+        return np.concatenate(weights), np.concatenate(copies, dtype=np.float64)
+
+    def _off_the_paths(self) -> Int64Array:
+        """Return how many children of each path's nodes are on no path: inside and outside, from the root."""
+        counts = np.array(node_counts(self.design.shape, self.design.horizon)).reshape(-1, 1, 1)
+        k = np.array(self.design.branching).reshape(-1, 1, 1)
+        parent, fresh = np.zeros_like(self.node), np.zeros_like(self.fresh)
+        parent[1:], fresh[1:], fresh[0, 0] = self.node[:-1], self.fresh[:-1], True
+        first = parent * k
+        stop = np.minimum(first + k, counts)
+        low, high = (np.minimum(np.maximum(edge, first), stop) for edge in (self.first, self.stop))
+        node, own = self.node[:, np.newaxis], self.fresh[:, np.newaxis]
+        mine = own & (node >= first[:, :, np.newaxis]) & (node < stop[:, :, np.newaxis])
+        whole = mine & (node >= low[:, :, np.newaxis]) & (node < high[:, :, np.newaxis])
+        inside, on_paths = np.maximum(high - low, 0), whole.sum(axis=2)
+        outside = stop - first - inside - (mine.sum(axis=2) - on_paths)
+        return np.where(fresh[:, np.newaxis], np.stack([inside - on_paths, outside], axis=1), 0)
+
+
+class _Groups(NamedTuple):
+    """Groups of nodes with equal weights, from the top down, (groups,): a term of ``_Walk.terms`` for each.
+
+    ``weights`` and ``copies`` multiply those of the term; ``scales`` are those of the groups' noise.
+    """
+
+    terms: Int64Array
     weights: FloatArray
     copies: FloatArray
     scales: FloatArray
 
 
-class _Paths(NamedTuple):
-    """The paths' nodes on one level, (paths, ranges); ``fresh``: no earlier path has the same node."""
-
-    node: Int64Array
-    alpha: FloatArray
-    fresh: BoolArray
-
-
-class _Walk:
-    """The paths of all ranges, level by level; ``paths[i]`` holds their nodes on level i + 1."""
-
-    def __init__(self, design: TreeDesign, starts: Int64Array, stops: Int64Array) -> None:
-        self.design = design
-        self.weights = decoder_weights(design)
-        self.counts = node_counts(design.shape, design.horizon)
-        self.below_complete = _all_unfolded(design)
-        self.starts, self.stops = np.asarray(starts, np.int64), np.asarray(stops, np.int64)
-        last = design.horizon - 1
-        # Ranges from 0 need no path to their start; if the horizon cuts nodes, the path to the last bin is
-        # needed.
-        bins = [np.minimum(self.starts, last)] if self.starts.any() else []
-        bins.append(np.minimum(self.stops, last))
-        if any(design.horizon % width for width in design.shape.widths[1:]):
-            bins.append(np.full_like(self.stops, last))
-        self.paths = self._from_below(np.stack(bins))
-
-    def inside(self, level: int) -> tuple[Int64Array, Int64Array]:
-        """Return, per range, the first and the end index of the level's nodes that lie wholly inside."""
-        width = self.design.shape.widths[level]
-        return -(-self.starts // width), self.stops // width
-
-    def _from_below(self, bins: Int64Array) -> list[_Paths]:
-        """Return, root side first, each level's nodes on the paths to these bins, with their ``alpha``."""
-        levels: list[_Paths] = []
-        for level in reversed(self.design.shape.levels):
-            node = bins // self.design.shape.widths[level]
-            fresh = np.ones(node.shape, np.bool_)
-            for place in range(1, len(node)):
-                fresh[place] = (node[:place] != node[place]).all(axis=0)
-            if levels:
-                alpha = self._alpha(level, node, levels[-1])
-            else:
-                alpha = ((node >= self.starts) & (node < self.stops)).astype(np.float64)
-            levels.append(_Paths(node, alpha, fresh))
-        return levels[::-1]
-
-    def _alpha(self, level: int, node: Int64Array, below: _Paths) -> FloatArray:
-        k = self.design.branching[level]
-        first, stop = self.inside(level + 1)
-        parent = below.node // k
-        of, child = np.empty((2, 4, *node.shape), np.int64)  # one call for all: few calls are quick
-        of[:2], of[2:] = node, parent
-        child[0], child[1], child[2], child[3] = np.maximum(stop, first), first, below.node + 1, below.node
-        handed = self._handed(level, of, child)
-        # First the children wholly inside; then those that the range or the horizon cuts.
-        alpha, own = handed[0] - handed[1], handed[2] - handed[3]
-        cut = below.fresh & ((below.node < first) | (below.node >= stop))
-        parts = np.where(cut, own * below.alpha, 0.0)
-        return np.asarray(alpha + np.where(parent == node[:, np.newaxis], parts, 0.0).sum(axis=1))
-
-    def _handed(self, level: int, node: Int64Array, child: Int64Array) -> FloatArray:
-        """Return the part of a node's correction that goes to all of its children before ``child``."""
-        parts, k = self.weights.parts[level - 1], self.design.branching[level]
-        before = np.minimum(np.maximum(child - node * k, 0), k)
-        return np.where(before > 0, parts[node, before - 1] * _UNIT, 0.0)
-
-    def terms(self) -> Iterator[_Terms]:
-        """Yield groups of nodes with equal weights, from the top down."""
-        nothing = np.zeros((1, len(self.stops)))
-        parents = _Paths(np.zeros_like(self.stops)[np.newaxis], nothing, np.ones(nothing.shape, np.bool_))
-        passed = nothing
-        for level, paths in zip(self.design.shape.levels, self.paths, strict=True):
-            yield self._children(level, parents, passed)
-            reach = weight = paths.alpha - parents.alpha + passed
-            if level < self.design.shape.height:
-                passed = reach * (self.weights.children[level - 1][paths.node] * _UNIT)
-                weight = reach - passed
-            scale = np.full(len(weight), float(self.design.scales[level - 1]))
-            yield _Terms(weight.T, paths.fresh.T.astype(np.float64), scale)
-            parents = paths
-
-    def _children(self, level: int, parents: _Paths, passed: FloatArray) -> _Terms:
-        """Return the terms of the path nodes' children off the paths, and of all nodes below these."""
-        k = self.design.branching[level - 1] if level > 1 else self.counts[0]
-        first = parents.node * k
-        stop = np.minimum(first + k, self.counts[level - 1])
-        low, high = (np.minimum(np.maximum(edge, first), stop) for edge in self.inside(level))
-        node, fresh = self.paths[level - 1].node, self.paths[level - 1].fresh
-        mine = fresh & (node >= first[:, np.newaxis]) & (node < stop[:, np.newaxis])
-        whole = mine & (node >= low[:, np.newaxis]) & (node < high[:, np.newaxis])
-        inside = np.maximum(high - low, 0)
-        outside = stop - first - inside - (mine & ~whole).sum(axis=1)
-        inside = inside - whole.sum(axis=1)
-        copies = np.where(parents.fresh, np.stack([inside, outside]), 0)
-        reach = np.array([1.0, 0.0])[:, np.newaxis, np.newaxis] - parents.alpha + passed
-        below, ranges = self.below_complete[level - 1], len(self.stops)
-        return _Terms(
-            np.multiply.outer(reach, below.weights).transpose(2, 0, 1, 3).reshape(ranges, -1),
-            np.multiply.outer(copies, below.copies).transpose(2, 0, 1, 3).reshape(ranges, -1),
-            np.tile(below.scales, 2 * len(passed)),
-        )
-
-
 @lru_cache(maxsize=64)
-def _all_unfolded(design: TreeDesign) -> tuple[_Terms, ...]:
-    """Return, per level, the weights of a complete node's estimate on the noise of its subtree's levels."""
+def _groups(design: TreeDesign, paths: int) -> _Groups:
+    """Return the groups of all ranges with this number of paths."""
+    found: list[tuple[float, ...]] = []
+    on_paths = 2 * paths * design.shape.height  # the first of these terms
+    for level, below in enumerate(_all_unfolded(design)):
+        for term in range(2 * paths * level, 2 * paths * (level + 1)):
+            found += [(term, *group) for group in below]
+        own = range(on_paths + paths * level, on_paths + paths * (level + 1))
+        found += [(term, 1.0, 1.0, float(design.scales[level])) for term in own]
+    terms, *columns = np.array(found).T
+    return _Groups(terms.astype(np.int64), *columns)
+
+
+def _all_unfolded(design: TreeDesign) -> list[list[tuple[float, int, float]]]:
+    """Return, per level, a complete node's estimate: weight, copies and scale of its subtree's levels."""
     weights, scales = decoder_weights(design), [float(scale) for scale in design.scales]
     levels = []
     for level in design.shape.levels:
@@ -185,6 +186,5 @@ def _all_unfolded(design: TreeDesign) -> tuple[_Terms, ...]:
             share = float(weights.children[below - 1][0]) * _UNIT
             rows.append((passed - passed * share, nodes, scales[below - 1]))
             passed, nodes = passed * share, nodes * design.branching[below]
-        rows.append((passed, nodes, scales[-1]))
-        levels.append(_Terms(*np.array(rows).T))
-    return tuple(levels)
+        levels.append([*rows, (passed, nodes, scales[-1])])
+    return levels
