@@ -15,6 +15,7 @@ import weakref
 from asyncio import TimerHandle
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from http import HTTPStatus
 
 import h11
@@ -40,6 +41,7 @@ async def run_server(server: uvicorn.Server) -> None:
         raise
 
 
+@lru_cache(maxsize=1024)
 def client_of(address: str) -> str:
     """Return the name under which an address is counted; for IPv6 its /64 network, which one host owns.
 

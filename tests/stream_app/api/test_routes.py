@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from stream_app.api import routes
 from tests.stream_app.api.client import EXACT, Api, api_over, with_api
 from tests.stream_app.published import FIRST_BIN, Published
 
@@ -36,6 +37,30 @@ async def test_counts_without_noise_equal_a_recount(api: Api) -> None:
             assert answer["value"] == sum(COUNTS[start:stop])
             assert answer["interval"] == [answer["value"], answer["value"]]
             assert (answer["start"], answer["end"], answer["stderr"]) == (at(start), at(stop), 0)
+
+
+@with_api(COUNTS)
+async def test_counts_read_by_the_route_and_by_fastapi_are_the_same_bytes(api: Api) -> None:
+    asked = [
+        *("", "?", f"?start={at(2)}", f"?end={seconds(5)}", f"?start={at(2)}&end={at(5)}&confidence=0.9"),
+        *(f"?start={at(5)}&end={at(2)}", f"?start={at(2)}&start={at(3)}", "?start=", "?start", "?start=%00"),
+        *("?confidence=", "?confidence=0.4", "?confidence=nan", "?confidence=high", "?confidence=%200.9%20"),
+        *("?confidence=1e-1", "?confidence=0.9&confidence=0.8", "?confidence=9_0e-2", "?Start=1", "?x=1"),
+        *("?key=", "?key=a", "?key=a&key=b", "?not_key=a", "?start=2013-01-01T02:00:00%2B00:00", "?end=1e9"),
+        *("?start=2013-01-01T02:00:00+00:00", "?start=%ff", f"?start={at(2)};end={at(5)}", "?=1", "?end=-0"),
+    ]
+    paths = [f"/v1/streams/{name}/count{one}" for name in ("counts", "none", "a%2Fb", "%ff") for one in asked]
+    paths[: len(asked)] = [f"/v1/streams/{api.stream.name}/count{one}" for one in asked]
+    answered = []
+    for plain in (routes._PLAIN, frozenset[str]()):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(routes, "_PLAIN", plain)
+            [replica] = api.app.state.replicas.streams.shown()
+            replica.answers.clear()
+            found = [await api.client.get(path) for path in paths]
+            answered.append([(one.status_code, one.headers.multi_items(), one.content) for one in found])
+    assert answered[0] == answered[1]
+    assert {status for status, _, _ in answered[0]} == {200, 400, 404, 422}
 
 
 @with_api(COUNTS, epsilon=EXACT)
