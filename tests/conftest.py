@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from _pytest.doctest import DoctestModule
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings, strategies
 
 from tests.brokers import bootstrap_servers  # noqa: F401  (a fixture for whoever asks)
 from tests.browsers import browser, shared_browser  # noqa: F401
@@ -93,6 +93,11 @@ def _is_short(item: pytest.Item) -> bool:
     return item.get_closest_marker("slow") is None
 
 
+@given(strategies.none())
+def _first_example(_none: None) -> None:
+    """Let Hypothesis make its random generator."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without Python's garbage collector; then make it skip what is loaded, and run seldom.
@@ -104,6 +109,7 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
+        _first_example()  # old versions warn of a generator that only a frozen object holds
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 20)

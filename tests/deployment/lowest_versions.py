@@ -26,6 +26,7 @@ TESTS = (
     "tests/stream_app/api/test_routes.py",
     "tests/stream_app/api/test_server.py",
     "tests/stream_app/client",
+    "tests/stream_app/sources/test_decode.py",
     "tests/stream_app/test_kafka_tokens.py",
     "tests/stream_app/vault",
 )
