@@ -14,7 +14,7 @@ from stream_app.api import replica as replica_module
 from stream_app.api import replicas as replicas_module
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
-from stream_app.api.sse import follow, frames
+from stream_app.api.sse import _Follower, follow, frames
 from stream_app.core.measured import KnownEpochs
 from stream_app.core.records import EpochRecord, PublicState
 from tests.models.memory import MemoryStore
@@ -388,3 +388,20 @@ def test_follower_skips_rows_that_a_lost_store_had() -> None:
         assert [seq for seq, _ in events_of(await take(follower, 1))] == [6]
 
     asyncio.run(run())
+
+
+@with_api([5] * 3)
+async def test_a_follower_that_missed_a_row_is_not_pushed_newer_ones(api: Api) -> None:
+    pushed: list[bytes] = []
+    await api.stream.close([1])
+    await api.refresh()
+    assert [seq for seq, _ in api.replica.newest] == [4]
+
+    def push(part: bytes) -> bool:
+        pushed.append(part)
+        return True
+
+    assert not _Follower(api.replica, 2, False, push).take()
+    assert pushed == []
+    assert _Follower(api.replica, 3, False, push).take()
+    assert events_of(pushed) == await stored(api, after=3)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import io
+import itertools
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -342,3 +344,25 @@ def check_windows(url: str, loads: np.ndarray) -> None:
     assert len(said(*last, "--quantile", "0.5", "--quantile", "0.9", "--format", "csv")) == 3
     assert said("loads", "--histogram", "--start", "2013-01-01T04:00:00Z")[0].endswith("leave both out")
     assert "one of them" in said("loads", "--histogram", "--cdf")[0]
+
+
+def cut_and_whole() -> httpx.MockTransport:
+    """Return a service whose first answer ends within an event; the second has it whole, and another."""
+    answers = iter(
+        [
+            f"event: release\nid: 6\ndata: {row(6)}\n",
+            "".join(f"event: release\nid: {seq}\ndata: {row(seq)}\n\n" for seq in (6, 7)),
+        ]
+    )
+    return httpx.MockTransport(lambda request: httpx.Response(200, text=next(answers)))
+
+
+def test_a_connection_cut_inside_an_event_is_resumed() -> None:
+    async def run() -> list[int]:
+        async with AsyncClient("http://x", transport=cut_and_whole()) as client:
+            found = client.follow("departures", 5)
+            return [(await anext(found)).seq for _ in range(2)]
+
+    assert asyncio.run(run()) == [6, 7]
+    with Client("http://x", transport=cut_and_whole()) as client:
+        assert [one.seq for one in itertools.islice(client.follow("departures", 5), 2)] == [6, 7]

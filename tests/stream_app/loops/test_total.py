@@ -375,3 +375,17 @@ def test_mutants_are_caught(
     monkeypatch.setattr(SourceLedger, "fits", mutants()[mutant])
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         caught_by(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["group", "log"])
+def test_epochs_that_the_ledger_outside_knows_under_another_name_count(tmp_path: Path, name: str) -> None:
+    async def run() -> None:
+        outside = LedgerFile.create(tmp_path / "ledger.ndjson")
+        await outside.append([entry("a", 0, name), entry("a", 1, name)])
+        ledger = SourceLedger(
+            MemoryStore(), ACCEPTED, logs=("log",), outside=outside, total=Total(Fraction(2))
+        )
+        with pytest.raises(TotalSpent):
+            await ledger.reserve_within_total(entry("b", 0, "group"))
+
+    asyncio.run(run())
