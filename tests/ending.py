@@ -38,10 +38,13 @@ def end_all_with_this_run() -> None:
 
 
 def pass_hang_ups_on() -> None:
-    """Let children take SIGHUP as usual, also if this run ignores it (``nohup make test``).
+    """Let children take SIGHUP and SIGINT as usual, also if this run ignores them (``nohup make test &``).
 
-    A signal that a process ignores stays ignored in its children. One with a handler is theirs to decide.
+    A signal that a process ignores stays ignored in its children. One with a handler is theirs to decide. A
+    shell lets what it starts in the background ignore SIGINT.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or _HANG_UPS_IGNORED in os.environ:
         os.environ[_HANG_UPS_IGNORED] = "1"
         signal.signal(signal.SIGHUP, lambda *_: None)

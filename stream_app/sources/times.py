@@ -99,7 +99,10 @@ def _from_numbers(values: Sequence[Any], divide: int, multiply: int) -> Int64Arr
 def _from_floats(values: Sequence[float], divide: int, multiply: int) -> Int64Array:
     given = np.array(values, dtype=np.float64)
     inside = np.abs(given) <= _LAST_US // multiply * divide  # False for NaN
-    scaled = np.rint(np.where(inside, given, 0.0) * multiply / divide).astype(np.int64)
+    kept = np.where(inside, given, 0.0)
+    scaled = np.rint(kept * multiply / divide).astype(np.int64)
+    # A time just before a full second, where bins begin, is not rounded into it.
+    scaled -= (scaled % 1_000_000 == 0) & (kept < scaled * divide / multiply)
     return np.where(inside, scaled, _NONE)
 
 

@@ -318,3 +318,12 @@ def test_other_columns_of_latin_1_cost_no_row(tmp_path: Path) -> None:
         tmp_path, "e.csv", f"id,at,name\n{rows}".encode("latin-1"), keys={"field": "name", "list": ["x"]}
     )
     assert (found.total, found.cells, found.refused) == (20, {"x": 15, "other": 5}, {})
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_key_with_a_line_break_is_the_same_key_in_csv(tmp_path: Path, end: str) -> None:
+    rows = "".join(f'{at},"one{end}two"{end}' for at in ROWS)
+    (tmp_path / "r.csv").write_bytes(f"at,k{end}{rows}".encode())
+    keys = {"field": "k", "list": ["one\ntwo"], "other": True}
+    counted = count(tmp_path, one=stream("r.csv", keys=keys))["one"]
+    assert counted.cells == {"one\ntwo": len(ROWS)}

@@ -360,7 +360,7 @@ def _others(own: str, same: tuple[str, ...]) -> Callable[[Iterable[str]], Awaita
     return find
 
 
-LATE_FILES = {
+LATE_FILES: dict[Callable[[World], None], str] = {
     link_hard: "hard.ndjson",
     link_soft: "soft.ndjson",
     link_folder: "folder/day.ndjson",
