@@ -13,10 +13,11 @@ from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField
 from stream_app.sources.growing import GrowingFile
-from stream_app.sources.lines import PARTITION, FileFormat, open_lines
+from stream_app.sources.lines import PARTITION, FileFormat, LineFile, open_lines
 
 BATCH_BYTES = 1 << 18
 _NOTED_BYTES = 4096  # behind a header
+_NOTE = "first_bytes.json"
 
 
 class FileSource(GrowingFile):
@@ -37,7 +38,7 @@ class FileSource(GrowingFile):
     ) -> None:
         self._path = path
         self._lines = open_lines(path, format, time, others)
-        self._note = directory / "first_bytes.json"
+        self._note = directory / _NOTE
         self._complete = 0  # the position after the last complete line that was seen
         self._noted = 0  # how many of the first bytes are in the note, which the file was compared with
         self._position_checked = False
@@ -95,13 +96,23 @@ class FileSource(GrowingFile):
 
         A first line alone would not recognise a file of CSV.
         """
-        noted = json.loads(self._note.read_bytes()) if self._note.exists() else self._first_bytes(0)
-        if self._first_bytes(noted["bytes"]) != noted:
-            raise OperatorError(f"{self._path}: this is not the file counted so far; put that back")
-        if noted["bytes"] < wanted:
-            noted = self._first_bytes(wanted)
-            write_durably(self._note, [json.dumps(noted).encode()])
-        self._noted = noted["bytes"]
+        self._noted = check_first_bytes(self._path, self._lines, self._note.parent)
+        if self._noted < wanted:
+            write_durably(self._note, [json.dumps(_first_bytes(self._lines, wanted)).encode()])
+            self._noted = wanted
 
-    def _first_bytes(self, count: int) -> dict[str, Any]:
-        return {"bytes": count, "sha256": hashlib.sha256(self._lines.bytes_at(0, count)).hexdigest()}
+
+def check_first_bytes(path: Path, lines: LineFile, directory: Path) -> int:
+    """Return how many first bytes of a file are noted in a directory, and change nothing.
+
+    Raises: OperatorError if the file has other bytes.
+    """
+    note = directory / _NOTE
+    noted = json.loads(note.read_bytes()) if note.exists() else _first_bytes(lines, 0)
+    if _first_bytes(lines, noted["bytes"]) != noted:
+        raise OperatorError(f"{path}: this is not the file counted so far; put that back")
+    return int(noted["bytes"])
+
+
+def _first_bytes(lines: LineFile, count: int) -> dict[str, Any]:
+    return {"bytes": count, "sha256": hashlib.sha256(lines.bytes_at(0, count)).hexdigest()}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stream_app.sources.lines import LineFile
 
 FIRST_BYTES = COMPARED_BYTES  # behind a header, that identify a file
+_NOTES = "files.ndjson"
 _NUMBERED = re.compile(r"\d+([-_.]\d+)*", re.ASCII)
 _OTHER_PATTERN = re.compile(r"[?\[]")
 _SETTLED_NS = 2_000_000_000  # a directory's time has coarse ticks: a younger one is listed again
@@ -155,7 +156,7 @@ class FileList:
         self.paths: dict[str, Path] = {}  # of the files that exist now
         self._copies, self._compared = Copies(csv), 0  # the files that a new one is compared with
         self._listed_ns = -1  # the directory's time of modification when it was listed
-        self._notes = LineLog(directory / "files.ndjson")
+        self._notes = LineLog(directory / _NOTES)
         for line in self._notes.lines():
             self._take(json.loads(line))
 
@@ -215,10 +216,7 @@ class FileList:
         """
         file, most = self.files[number], lines.first_position + FIRST_BYTES
         start = lines.bytes_at(0, most)
-        if file.first is not None and _digest(start, file.first["bytes"]) != file.first:
-            raise OperatorError(
-                f"{self.paths[file.name]}: this is not the file counted so far; put that back"
-            )
+        _check_first(self.paths[file.name], lines, file.first)
         noted, wanted = 0 if file.first is None else file.first["bytes"], min(complete, most)
         is_new = noted <= lines.first_position < complete  # no record was read
         if is_new and self._may_be_copied(number, lines, complete):
@@ -281,6 +279,28 @@ class FileList:
         elif "first" in fact:
             self.files[fact["number"]].first = fact["first"]
             self.files[fact["number"]].line = fact.get("line")
+
+
+def check_listed_file(path: Path, name: str, lines: LineFile, directory: Path) -> None:
+    """Compare a file with the note of its first bytes, if there is one, and change nothing.
+
+    Args: name, in the list; directory, with the list's notes.
+    Raises: OperatorError if the file has other bytes.
+    """
+    notes, names, first = directory / _NOTES, list[str](), dict[str, Any]()
+    for line in notes.read_bytes().splitlines() if notes.exists() else ():
+        with suppress(ValueError):  # a worker may be writing the last line
+            fact = json.loads(line)
+            if "name" in fact:
+                names.append(fact["name"])
+            elif "first" in fact:
+                first[names[fact["number"]]] = fact["first"]
+    _check_first(path, lines, first.get(name))
+
+
+def _check_first(path: Path, lines: LineFile, noted: dict[str, Any] | None) -> None:
+    if noted is not None and _digest(lines.bytes_at(0, noted["bytes"]), noted["bytes"]) != noted:
+        raise OperatorError(f"{path}: this is not the file counted so far; put that back")
 
 
 def _line(lines: LineFile) -> str:

@@ -22,10 +22,10 @@ from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.clocks import ReplayClock
 from stream_app.ports import Clock, OperatorError, Source
 from stream_app.ports.errors import about
-from stream_app.sources.copies import check_copies
+from stream_app.sources.copies import GZIP, check_copies
 from stream_app.sources.decode import TimeField
-from stream_app.sources.file import FileSource
-from stream_app.sources.file_list import files_of, is_list
+from stream_app.sources.file import FileSource, check_first_bytes
+from stream_app.sources.file_list import check_listed_file, files_of, is_list
 from stream_app.sources.finished_files import check_whole, open_start
 from stream_app.sources.lines import EmptyFileError, FileFormat, OneFile, open_lines
 from stream_app.sources.replay import ReplaySource
@@ -167,19 +167,26 @@ def check_log(stream: StreamSettings, source: SourceSettings, state_dir: Path) -
     """
     check_files([stream])
     time, form, others = time_field(stream), file_format(stream), other_fields([stream])
+    notes = _notes_of(stream, source, state_dir)
     try:
         if stream.declared.source.replay is not None:
             return check_whole(source.file, form, time, others)
         if not is_list(source.file):
-            open_lines(source.file, form, time, others).close()
+            with open_lines(source.file, form, time, others) as lines:
+                check_first_bytes(source.file, lines, notes)
             return 0
-        files = list(files_of(source.file).values())
+        files = files_of(source.file)
         has_begun = note_of(stream.name, state_dir).exists()
         if not has_begun:
-            check_copies(files, form == "csv", grows=True)
-        for file in files[-1:] if has_begun else files:  # the others were opened when they were counted
-            with suppress(EmptyFileError):  # it has no records, or its writer has only just begun it
-                open_start(file, form, time, others).close()
+            check_copies(list(files.values()), form == "csv", grows=True)
+        # The others were opened when they were counted.
+        for name, file in list(files.items())[-1:] if has_begun else files.items():
+            with (
+                suppress(EmptyFileError),  # it has no records, or its writer has only just begun it
+                open_start(file, form, time, others) as lines,
+            ):
+                if file.suffix != GZIP:  # a start opens a compressed file only if it is not yet counted
+                    check_listed_file(file, name, lines, notes)
     except OperatorError as refusal:
         raise OperatorError(f"{key_of(stream.name, 'source.file')}: {refusal}") from None
     return 0
@@ -255,7 +262,7 @@ def _open_file(
 ) -> Source:
     """Open a file or a list of files; a separate directory holds what the source remembers about it."""
     stream, others, form = streams[0], other_fields(streams), file_format(streams[0])
-    directory = secret_directory(state_dir / "sources" / _reading(stream, source, state_dir))
+    directory = secret_directory(_notes_of(stream, source, state_dir))
     time = time_field(stream)
     if source.keep_us is not None:
         check_directory_format("ingest.dir", source.file)
@@ -264,6 +271,10 @@ def _open_file(
         return ReplaySource(source.file, form, time, directory, clock.reached_us, others)
     follow = SegmentedSource if is_list(source.file) else FileSource
     return follow(source.file, form, time, directory, others)
+
+
+def _notes_of(stream: StreamSettings, source: SourceSettings, state_dir: Path) -> Path:
+    return state_dir / "sources" / _reading(stream, source, state_dir)
 
 
 def file_format(stream: StreamSettings) -> FileFormat:

@@ -204,6 +204,37 @@ def test_all_refuse_what_a_run_refuses(tmp_path: Path, files: Files, source: str
     assert found.run is not None
 
 
+CHANGED = [
+    ("unchanged", JSON, True),
+    ("grown", JSON + JSON, True),
+    ("half-a-line-more", JSON + b'{"at": "2026-03', True),
+    ("rewritten", JSON.replace(b'"a"', b'"b"') + JSON, False),
+    ("one-byte-differs", JSON.replace(b"T00:00", b"T00:01"), False),
+    ("truncated", JSON[: len(JSON) // 2], False),
+    ("truncated-at-a-line", b"".join(JSON.splitlines(keepends=True)[:10]), False),
+    ("emptied", b"", False),
+]
+
+
+@pytest.mark.parametrize("source", ["file: e-1.ndjson", 'file: "e-*.ndjson"'], ids=["file", "list"])
+@pytest.mark.parametrize(("later", "good"), [row[1:] for row in CHANGED], ids=[row[0] for row in CHANGED])
+def test_all_recognise_the_file_counted_so_far(tmp_path: Path, source: str, later: bytes, good: bool) -> None:
+    write(tmp_path, {"e-1.ndjson": JSON})
+    config = tmp_path / "app.yaml"
+    config.write_text(text(source))
+    assert why_refused(config) is None
+    notes = {file: file.read_bytes() for file in (tmp_path / "state" / "sources").rglob("*.*json")}
+    assert notes
+    write(tmp_path, {"e-1.ndjson": later})
+    for name in ("check-config", "doctor"):
+        status, said = command(config, name)
+        assert (status, "this is not the file counted so far; put that back" in said) == (
+            (0, False) if good else (2, True)
+        ), said
+    assert notes == {file: file.read_bytes() for file in notes}
+    assert (why_refused(config) is None) == good
+
+
 @pytest.mark.parametrize(
     ("declared", "unit"),
     [("s", 10**3), ("ms", 1), ("us", 10**3), ("ms", 10**6), ("ns", 10**6), ("iso8601", 1)],
