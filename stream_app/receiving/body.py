@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 
 import msgspec
 
-from stream_app.core.json_objects import MOST_VALUES, UNDECODABLE, is_object, is_plain
+from stream_app.core.json_objects import MOST_VALUES, UNDECODABLE, is_object, is_plain, mended
 
 # Records of a body that may be no JSON objects as they stand, and their bytes: each costs as much as ten.
 MOST_OTHERS, MOST_OTHER_BYTES = 10_000, 1 << 20
@@ -68,10 +69,10 @@ def _whole(body: bytes) -> list[bytes] | None:
     text = body.removeprefix(BOM_UTF8).strip()
     if not text.startswith(b"["):
         return [_on_one_line(text)] if is_object(text) else None
-    try:
-        return list(map(_on_one_line, _elements(text)))
-    except UNDECODABLE:
-        return None
+    for mend in (bytes, mended):  # NaN in a short array is taken as in a line, which counting mends
+        with suppress(*UNDECODABLE):
+            return list(map(_on_one_line, _elements(mend(text))))
+    return None
 
 
 def _on_one_line(element: msgspec.Raw | bytes) -> bytes:

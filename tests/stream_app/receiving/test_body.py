@@ -39,6 +39,9 @@ PRETTY = b'{\n  "at": 1,\n  "tags": [\n    {}\n  ]\n}\n'
         (b"[1," + ONE + b',null,"x"]', b"1\n" + ONE + b'\nnull\n"x"\n', 3),
         (ONE + b"\nlost\n" + TWO + b"\n", ONE + b"\nlost\n" + TWO + b"\n", 1),
         (b"[ERROR] lost\n" + ONE + b"\n", b"[ERROR] lost\n" + ONE + b"\n", 1),
+        (b'[{"at":1,"t":NaN}]', b'{"at":1,"t":null}\n', 0),
+        (b'[{"at":1,"t":[-Infinity,"NaN"]},' + ONE + b"]", b'{"at":1,"t":[-1e999,"NaN"]}\n' + ONE + b"\n", 0),
+        (b'[{"at":1,"t":"\\ud800"},NaN]', b'{"at":1,"t":"\\ufffd"}\nnull\n', 1),
         (b"[]", b"", 0),
         (b"", b"", 0),
         (b"\n \r\n", b"\n \r\n", 0),
@@ -58,6 +61,8 @@ def test_a_body_becomes_the_records_that_it_means(sent: bytes, stored: bytes, ot
         pytest.param(b"at=1&page=%2Fa", id="a form"),
         pytest.param(b"[" + ONE + b",]", id="an array that is no JSON"),
         pytest.param(b"[1,2]", id="an array of numbers"),
+        pytest.param(b"[NaN]", id="an array of NaN"),
+        pytest.param(b"[NaN," + ONE, id="half an array with NaN"),
         pytest.param(b"[[" + ONE + b"]]", id="an array of arrays"),
         pytest.param(b"[" + ONE + b"]\n[" + TWO + b"]\n", id="an array per line"),
         pytest.param(b"null", id="null"),
@@ -106,6 +111,8 @@ def test_a_broken_or_large_body_costs_little() -> None:
         ValueError, match=r"no line of it is a JSON object; .* array of objects of at most 4 MiB"
     ):
         lines_of(b"[" + b"1," * (body.MOST_ARRAY_BYTES // 2) + ONE + b"]")
+    with pytest.raises(ValueError, match="no line of it is a JSON object"):
+        lines_of(b"[NaN," + b" " * (1 << 16) + ONE + b"]")
     text = b"[ERROR] lost\n" + ONE + b"x" * body.MOST_ARRAY_BYTES + b"\n" + ONE + b"\n"
     assert lines_of(text) == (text, 2)
     for unclear in (b'{"a":NaN}\n' * 10_001, b'{"a":[' + b"NaN," * 9_999 + b"NaN]}\n"):

@@ -346,8 +346,8 @@ def test_the_first_events_of_a_compressed_file_are_decoded(folder: Path) -> None
 def test_numbers_of_unequal_length_in_a_list_are_found(
     folder: Path, names: list[str], said: str | None
 ) -> None:
-    for name in names:
-        (folder / name).write_text('{"at": 1}\n')
+    for at, name in enumerate(names):  # two files with the same records would be copies
+        (folder / name).write_text(f'{{"at": {at}}}\n')
     text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
     (folder / "app.yaml").write_text(text.replace("clicks.ndjson}", "clicks-*.ndjson}"))
     found = asyncio.run(doctor.examine(load(folder / "app.yaml", {})))
