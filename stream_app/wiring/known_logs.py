@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from stream_app.config import Settings, SourceSettings, StreamSettings
-from stream_app.config.source import ledgers_of
+from stream_app.config.source import all_ledgers_of, ledgers_of
 from stream_app.ports import OutsideLedger, Store
 from stream_app.source_ledger import NAMES, SourceLedger, link
 from stream_app.sources.copies import Beginning, beginnings
@@ -26,7 +26,8 @@ async def with_known_logs(
 
     Args: more, further names. Cost: as ``one_log.related``. Raises: OSError, as the store.
     """
-    own = {ledgers_of(stream, settings.file.parent)[-1] for stream in settings.streams if _is_file(stream)}
+    files = filter(_is_file, settings.streams)
+    own = {stream.name: ledgers_of(stream, settings.file.parent)[-1] for stream in files}
     if not own:
         return settings
     entries = [] if outside is None else list(await outside.entries())
@@ -34,9 +35,9 @@ async def with_known_logs(
     groups = {source for source in sources.values() if ":" not in source}
     for source in (NAMES, *sorted(groups)):
         entries += await store.ledger(source)
-    log_of = sources | {entry.stream: entry.log or entry.source for entry in entries}
+    log_of = own | sources | {entry.stream: entry.log or entry.source for entry in entries}
     noted = await asyncio.to_thread(_noted, settings.state_dir, log_of)
-    names = {*own, *more, *log_of.values(), *sources.values()}
+    names = {*own.values(), *more, *log_of.values(), *sources.values()}
     return replace(settings, logs=await asyncio.to_thread(settings.logs.among, names, noted))
 
 
@@ -82,6 +83,15 @@ async def link_known(settings: Settings, store: Store) -> None:
         others = settings.logs.others([source, *logs][-1])
         if others and any(entry.stream == stream.name for entry in await store.ledger(source)):
             await link(store, [source, *logs], others)
+
+
+async def measuring_with(
+    name: str, settings: Settings, store: Store, outside: OutsideLedger | None
+) -> list[StreamSettings]:
+    """Return the streams whose costs one ledger adds up with those of a stream, itself among them."""
+    settings = await with_known_logs(settings, store, outside)
+    ledgers = {stream.name: {*all_ledgers_of(stream, settings)} for stream in settings.streams}
+    return [stream for stream in settings.streams if ledgers[stream.name] & ledgers[name]]
 
 
 def _is_file(stream: StreamSettings) -> bool:

@@ -46,8 +46,8 @@ from stream_app.wiring.event_logs import (
     note_of,
 )
 from stream_app.wiring.generations import Turned, with_generations
-from stream_app.wiring.halted import Halted, some_of
-from stream_app.wiring.known_logs import ledger_of, link_known, with_known_logs
+from stream_app.wiring.halted import START_AGAIN, Halted, some_of
+from stream_app.wiring.known_logs import ledger_of, link_known, measuring_with, with_known_logs
 from stream_app.wiring.storage import noise_keys, open_witnesses, outside_ledger, refused_topics
 from stream_app.wiring.witnessed import Unwritten, Witnesses
 
@@ -97,10 +97,14 @@ async def checked_start(
             await _check_readable(store, witnesses)
             break
         except StreamError as fault:
-            # What it has measured is unknown, so to all others it is a stream of another configuration.
             await attempt.aclose()
-            await halted.refuse(configured, fault)
-            left = [stream for stream in settings.streams if stream.name != base_of(fault.stream)]
+            base = base_of(fault.stream)
+            # Only its witness and a ledger outside know its cost after a loss of the store: no sum of its
+            # source is certain without them.
+            own = [stream for stream in settings.streams if stream.name == base]
+            stopped = own if outside is not None else await measuring_with(base, settings, store, outside)
+            await halted.add(stopped, fault, START_AGAIN)
+            left = [stream for stream in settings.streams if stream not in stopped]
             settings = replace(settings, streams=tuple(left))
     looked = zip(settings.streams, turned.found, strict=True)
     metrics.refuse_generations(stream.name for stream, found in looked if found.refused is not None)

@@ -355,22 +355,22 @@ LOST: dict[str, tuple[Callable[[Lines], Lines], str]] = {  # what a start says o
     "first-line": (lambda at: [b"hello", *at[1:]], "line 1 is no row"),
     "missing": (lambda at: [at[0], *at[2:]], f"line 2 {NOT_NEXT}"),
     "swapped": (lambda at: [at[1], at[0], *at[2:]], f"line 2 {NOT_NEXT}"),
-    "beside": (lambda at: [at[0], *at[2:]], f"line 2 {NOT_NEXT}"),  # over the log of a calm stream
 }
 
 
 def test_a_damaged_witness_stops_its_stream_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A start reads the last rows; one that finds an empty store reads all of them."""
+    """A start reads the last rows; one that finds an empty store reads all of them.
+
+    Streams over the same source would stop, too: tests/stream_app/wiring/test_starting.py.
+    """
     monkeypatch.setattr(counted_logs, "RETRY_S", 0.5)
     caplog.set_level(logging.WARNING)
 
     async def work(worker: Worker) -> None:
-        shared = worker.folder / CALM / "log-b.ndjson"
         for name in (*DAMAGE, *LOST):
             worker.place(name)
-        worker.stream("beside", shared, 'epsilon: 1, accept: "measured again"')
 
         async def three_rows() -> None:
             for _ in range(3):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from stream_app.core.instants import parse_instant
 from stream_app.core.ledger import statement
 from stream_app.core.measured import ledger_entry
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Reply, WitnessRow
-from stream_app.ports import OperatorError
+from stream_app.monitoring.metrics import Metrics
+from stream_app.ports import Clock, OperatorError
 from stream_app.sinks.ledger_file import LedgerFile
-from stream_app.wiring.starting import check_measured_before
+from stream_app.wiring.halted import Halted
+from stream_app.wiring.starting import check_measured_before, checked_start
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 
@@ -232,3 +235,62 @@ def test_a_first_start_that_nothing_knows_of_says_so(world: World, caplog: pytes
     with caplog.at_level(logging.WARNING):
         world.start("a|" + ACCEPT, "b")
     assert caplog.messages == []
+
+
+UNREAD = [
+    ("x.ndjson", b"no row\n{}\n"),
+    ("x%402.json", b"["),
+    ("x%402.json", b""),
+    ("x%402.json", b"\xff"),
+    ("x%403.json", b"{}"),
+]
+
+
+class Noon(Clock):
+    """The store's clock."""
+
+    virtual = False
+
+    async def sleep_until_us(self, instant_us: int) -> None:
+        raise AssertionError("a start does not sleep")
+
+    async def now_us(self) -> int:
+        return NOW_US
+
+
+READERS = {"x": "events", "y": "events", "listed": "ev*", "renamed": "old", "far": "far"}
+
+
+@pytest.mark.parametrize(("name", "content"), UNREAD)
+@pytest.mark.parametrize("kept", [False, True])
+def test_no_stream_begins_over_a_source_of_which_one_stream_cannot_be_read(
+    tmp_path: Path, name: str, content: bytes, kept: bool
+) -> None:
+    """The store was lost, so only what cannot be read knows what the stream has cost."""
+    text = "ledger: {file: ledger.ndjson}\n" if kept else ""
+    text += "streams:"
+    for stream, file in READERS.items():
+        (tmp_path / f"{file.replace('*', '2')}.ndjson").write_bytes(
+            f'{{"at": 1, "file": "{file}"}}\n'.encode()
+        )
+        text += f"""
+  {stream}:
+    source: {{file: '{file}.ndjson'}}
+    time: {{field: at, format: s, bin: 1h, grace: 1m, epoch: 1d, first: 2024-06-01T00:00:00Z}}
+    privacy: {{epsilon: 1{ACCEPT}{", total: {epsilon: 3, per: stream}" if stream == "y" else ""}}}"""
+    read = load_text(text, tmp_path / "app.yaml", {})
+    (tmp_path / "state" / "witness").mkdir(parents=True)
+    (tmp_path / "state" / "witness" / name).write_bytes(content)
+    LedgerFile.create(tmp_path / "ledger.ndjson")
+
+    async def start() -> tuple[set[str], set[str]]:
+        store, metrics = MemoryStore(), Metrics()
+        halted = Halted([stream.name for stream in read.streams], store, metrics)
+        async with AsyncExitStack() as resources:
+            started = await checked_start(read, store, Noon(), metrics, (), halted, resources)
+        assert started is not None
+        return {stream.name for stream in started.settings.streams}, set(halted.lines)
+
+    running, stopped = asyncio.run(start())
+    assert stopped == ({"x"} if kept else {"x", "y", "listed"})
+    assert running == READERS.keys() - stopped
