@@ -122,10 +122,10 @@ def beginnings(directory: Path) -> set[Beginning]:
     found: list[dict[str, Any]] = []
     for note in (*directory.glob("*.json"), *directory.glob("files.ndjson")):
         for line in note.read_bytes().splitlines():
-            with suppress(ValueError):  # a crash may have cut the last line
+            with suppress(ValueError, AttributeError):  # damaged; or a crash cut the last line
                 said = json.loads(line)
                 found += said.get("files", [said.get("first") or said])
-    return {(one["bytes"], one["sha256"]) for one in found if "bytes" in one}
+    return {(one["bytes"], one["sha256"]) for one in found if {"bytes", "sha256"} <= one.keys()}
 
 
 def beginning(path: Path, csv: bool, most: int = COMPARED_BYTES) -> dict[str, Any]:

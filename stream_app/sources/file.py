@@ -105,13 +105,19 @@ class FileSource(GrowingFile):
 def check_first_bytes(path: Path, lines: LineFile, directory: Path) -> int:
     """Return how many first bytes of a file are noted in a directory, and change nothing.
 
-    Raises: OperatorError if the file has other bytes.
+    Raises: OperatorError if the file has other bytes, or the note is damaged.
     """
     note = directory / _NOTE
-    noted = json.loads(note.read_bytes()) if note.exists() else _first_bytes(lines, 0)
-    if _first_bytes(lines, noted["bytes"]) != noted:
+    try:
+        noted = json.loads(note.read_bytes()) if note.exists() else _first_bytes(lines, 0)
+        count = int(noted["bytes"])
+    except (ValueError, LookupError, TypeError):
+        raise OperatorError(
+            f"{note}: it is damaged; put a copy of it back, or delete it if {path} is the file counted so far"
+        ) from None
+    if _first_bytes(lines, count) != noted:
         raise OperatorError(f"{path}: this is not the file counted so far; put that back")
-    return int(noted["bytes"])
+    return count
 
 
 def _first_bytes(lines: LineFile, count: int) -> dict[str, Any]:

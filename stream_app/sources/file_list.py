@@ -289,7 +289,7 @@ def check_listed_file(path: Path, name: str, lines: LineFile, directory: Path) -
     """
     notes, names, first = directory / _NOTES, list[str](), dict[str, Any]()
     for line in notes.read_bytes().splitlines() if notes.exists() else ():
-        with suppress(ValueError):  # a worker may be writing the last line
+        with suppress(ValueError, LookupError):  # a worker may be writing the last line
             fact = json.loads(line)
             if "name" in fact:
                 names.append(fact["name"])

@@ -189,6 +189,9 @@ def check_log(stream: StreamSettings, source: SourceSettings, state_dir: Path) -
                     check_listed_file(file, name, lines, notes)
     except OperatorError as refusal:
         raise OperatorError(f"{key_of(stream.name, 'source.file')}: {refusal}") from None
+    except OSError as failure:  # of a note in a directory of another user, for example
+        why = f"{failure.filename} cannot be read ({failure.strerror}); let this user read it"
+        raise OperatorError(f"{key_of(stream.name, 'source.file')}: {why}") from None
     return 0
 
 

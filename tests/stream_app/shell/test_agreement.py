@@ -235,6 +235,26 @@ def test_all_recognise_the_file_counted_so_far(tmp_path: Path, source: str, late
     assert (why_refused(config) is None) == good
 
 
+@pytest.mark.parametrize("note", [b"", b"{", b"[]", b'{"sha256": ""}', b'{"bytes": null}', None])
+def test_all_refuse_a_damaged_note_of_a_file_in_one_line(tmp_path: Path, note: bytes | None) -> None:
+    write(tmp_path, {"e.ndjson": JSON})
+    config = tmp_path / "app.yaml"
+    config.write_text(text("file: e.ndjson"))
+    assert why_refused(config) is None
+    [noted] = (tmp_path / "state" / "sources").glob("*/first_bytes.json")
+    noted.unlink()
+    if note is None:
+        noted.mkdir()
+    else:
+        noted.write_bytes(note)
+    said = f"{noted}: it is damaged; put a copy" if note is not None else f"{noted} cannot be read"
+    for name in ("check-config", "doctor"):
+        status, output = command(config, name)
+        assert (status, said in output) == (2, True), output
+    if note is not None:
+        assert said in str(why_refused(config))
+
+
 @pytest.mark.parametrize(
     ("declared", "unit"),
     [("s", 10**3), ("ms", 1), ("us", 10**3), ("ms", 10**6), ("ns", 10**6), ("iso8601", 1)],
