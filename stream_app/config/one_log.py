@@ -114,13 +114,14 @@ def _by_name(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
 
 def _by_content(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
     """Yield the logs that have one file, or a file and its copy, at this moment."""
-    by_file: dict[Hashable, str] = {}
+    by_file: dict[Hashable, dict[str, None]] = defaultdict(dict)  # all names of each file
     by_line: dict[bytes, list[tuple[str, bytes]]] = defaultdict(list)
     for name, path in places.items():
         for file in _files(path):
-            first = by_file.setdefault(_identity(file), name)
-            yield first, name
-            if first is not name or not (records := first_records(file, says_csv(file.name.lower()))):
+            names = by_file[_identity(file)]
+            yield from product(names, [name])
+            names[name] = None
+            if not (records := first_records(file, says_csv(file.name.lower()))):
                 continue
             alike = by_line[records.partition(b"\n")[0]]
             for other, known in alike:

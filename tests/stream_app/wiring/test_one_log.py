@@ -18,6 +18,7 @@ import pytest
 
 from stream_app.api.replicas import Replicas
 from stream_app.config import ConfigError, Settings, StreamSettings, load_text
+from stream_app.config.one_log import related
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import check_measurements
 from stream_app.config.source import by_log
@@ -402,6 +403,16 @@ def test_a_file_that_comes_after_the_start_is_compared_before_its_stream_begins(
     else:
         asyncio.run(late("|accept"))
         assert world.stated("b") == world.stated("a") == [6, 6, 6]
+
+
+def test_a_copy_is_found_beside_each_name_of_a_linked_file(world: World) -> None:
+    write(world.path / "day.ndjson", 1, 2, 3)
+    link_hard(world)
+    copy(world)
+    places = {name: world.path / f"{name}.ndjson" for name in ("day", "hard", "copy")}
+    assert {name: set(others) for name, others in related(places).items()} == {
+        name: places.keys() - {name} for name in places
+    }
 
 
 DIFFERENT = [
