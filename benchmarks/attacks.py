@@ -62,10 +62,10 @@ QUESTIONS = (
 def service(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Run the service for the block, with its history released."""
     keys = [f"k{number:05}" for number in range(KEYS)]
-    for name in ("a.ndjson", "b.ndjson"):
+    for first, name in enumerate(("a.ndjson", "b.ndjson")):  # equal files would be one log
         events = (
             json.dumps({"at": f"2024-01-0{1 + n % 9}T{n % 24:02}:00:00Z", "k": keys[n % KEYS], "v": n % 100})
-            for n in range(500)
+            for n in range(first, first + 500)
         )
         (directory / name).write_text("\n".join(events) + "\n")
     (directory / "app.yaml").write_text(CONFIGURATION.format(port=port, keys=json.dumps(keys)))

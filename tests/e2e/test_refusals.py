@@ -67,10 +67,15 @@ def test_a_share_per_node_is_refused_with_its_remedy(tmp_path, text):
 def test_a_second_measurement_before_the_first_one_begins(tmp_path, text):
     streams = [("departures", "epsilon: 1"), ("total", "epsilon: 1")]
     text = configuration(tmp_path / "flights.ndjson", free_port(), hours=48, streams=streams)
-    line = refused(tmp_path, text)
-    assert "streams.total.privacy.accept is missing: file:flights.ndjson is already measured by dep" in line
-    assert not (tmp_path / "state" / "streams").exists()
-    assert not (tmp_path / "state" / "noise_keys").exists()
+    (tmp_path / "app.yaml").write_text(text)
+    with Service(["run", "--config", "app.yaml"], tmp_path) as service:
+        service.until(
+            "streams.total.privacy.accept is missing: file:flights.ndjson is already measured by dep"
+        )
+        service.until("counting has stopped")
+        service.until("departures: 48 of 48 bins closed")
+        assert service.interrupt() == 2
+    assert [path.name for path in (tmp_path / "state" / "witness").glob("*.ndjson")] == ["departures.ndjson"]
 
 
 def test_an_unreachable_redis(tmp_path, text):

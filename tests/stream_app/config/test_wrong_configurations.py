@@ -430,7 +430,7 @@ CASES: list[tuple[str, str, str | None]] = [
         yaml_with(source="{topic: t}", top='kafka: {bootstrap_servers: "http://h:9092"}'),
         'kafka.bootstrap_servers "http://h:9092": must be host:port, several',
     ),
-    ("file dir", yaml_with(source="{file: .}"), "streams.s.source.file: HERE is no file; create it or"),
+    ("file dir", yaml_with(source="{file: .}"), "streams.s.source.file: HERE is a directory; name its files"),
     (
         "file missing",
         yaml_with(source="{file: nope.ndjson}"),
