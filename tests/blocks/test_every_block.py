@@ -369,7 +369,10 @@ def test_commands_of_the_first_page_count_a_file(tmp_path: Path) -> None:
     at = f"{datetime.now(UTC):%Y-%m}-01T00:30:00Z"
     (tmp_path / "visits.ndjson").write_text(f"{json.dumps({'at': at})}\n" * 200)
     with in_terminal(init.split(), tmp_path) as terminal:
-        for question in ("events", "time", "from", "person", "count", "epsilon", "length of a bin"):
+        for question in ("events", "time"):
+            terminal.answer(f"{question} [")
+        terminal.answer("still grows [", "yes")
+        for question in ("from", "person", "count", "epsilon", "length of a bin"):
             terminal.answer(f"{question} [")
         assert terminal.status() == 0
     port = free_port()
