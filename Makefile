@@ -104,9 +104,10 @@ test: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## all short tests, with real servic
 	$(BIN)/python tests/services.py install
 	@$(MAKE) --no-print-directory -j 2 check-types chosen-tests
 
-# Types are checked beside the tests and are done long before them, so that the last line is pytest's.
+# Types are checked beside the tests and are done long before them, so that the last line is pytest's. Five
+# processes, because the tests of services wait more than they compute.
 chosen-tests: $(STAMP)
-	$(BIN)/pytest -p tests.which -n 3 --dist worksteal --durations 15
+	$(BIN)/pytest -p tests.which -n 5 --dist worksteal --durations 15
 
 test-all: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## every test, all schedules and faults: for nights and releases; four hours
 	$(BIN)/python tests/services.py install
