@@ -16,7 +16,7 @@ from itertools import combinations, product
 from pathlib import Path
 
 from stream_app.core.patterns import can_match_alike
-from stream_app.sources.copies import GZIP, Beginning, begins_as, first_records
+from stream_app.sources.copies import GZIP, Beginning, begins_as, first_records, is_copy
 from stream_app.sources.file_list import is_list, listed
 from stream_app.spool import RECORDS
 
@@ -125,7 +125,7 @@ def _by_content(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
                 continue
             alike = by_line[records.partition(b"\n")[0]]
             for other, known in alike:
-                if other != name and (known.startswith(records) or records.startswith(known)):
+                if other != name and is_copy(known, records, finished=True):
                     yield other, name
             if (name, records) not in alike:
                 alike.append((name, records))

@@ -19,9 +19,7 @@ from stream_app.durable import LineLog
 from stream_app.ports import OperatorError
 from stream_app.sources.copies import (
     COMPARED_BYTES,
-    FEWEST_RECORDS,
     GZIP,
-    MOST_COMPARED,
     Copies,
     check_links,
     first_line,
@@ -242,24 +240,19 @@ class FileList:
         if known is not None:
             raise is_a_copy(path, known)
         start, line = lines.bytes_at(0, min(complete, header + FIRST_BYTES)), _line(lines)
-        few = lines.bytes_at(header, min(complete - header, MOST_COMPARED)).count(b"\n") < FEWEST_RECORDS
         for earlier in self.files[:number]:  # those that were deleted, renamed or truncated since
             noted = 0 if earlier.first is None else earlier.first["bytes"]
-            length = noted if earlier.ended_at is None else earlier.ended_at
-            is_short, is_long = noted > len(start), noted >= header + FIRST_BYTES
+            is_short = noted > len(start)
             if noted <= header or (earlier.line != line and (earlier.line is not None or is_short)):
                 continue
-            if (not is_short and _digest(start, noted) != earlier.first) or (
-                complete > length and not is_long
-            ):
+            if not is_short and _digest(start, noted) != earlier.first:
                 continue
             now = self.paths.get(earlier.name)
             if now is not None and _digest(first_records(now, False, noted), noted) == earlier.first:
                 continue  # it was compared above
-            if not self.is_finished(number) and (is_short or not is_long):
-                undecided = True
-            elif not few and (is_long or complete == length) and not is_short:
+            if not is_short or self.is_finished(number):
                 raise is_a_copy(path, earlier.name)
+            undecided = True
         return undecided
 
     def _add(self, name: str) -> None:
