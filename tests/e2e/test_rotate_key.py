@@ -76,7 +76,7 @@ def test_a_key_is_rotated_while_a_worker_runs(tmp_path: Path) -> None:
             releases()
             config.write_text(CONFIG.format(url=server.worker_url, secrets="secrets: {key_file: noise.key}"))
             assert "is in use by a worker; stop it" in rotated("move", config, 2)
-            assert worker.interrupt() == 0
+            assert worker.interrupt() == 0, worker.output
         users = (bytes.fromhex(json.loads(held.read_text())["key"]),)
         assert "holds the key of users' hashes and a new key" in rotated("move", config, 0)
         assert not held.exists()
@@ -139,7 +139,7 @@ def events_of_ann(file: Path) -> Iterator[None]:
     def write() -> None:
         while not over.wait(0.1):
             with file.open("a") as log:
-                log.write(json.dumps({"at": int(time.time()), "who": "ann"}) + "\n")
+                log.write(json.dumps({"at": int(time.time()), "who": "ann", "log": "people"}) + "\n")
 
     file.touch()
     writer = Thread(target=write)
