@@ -30,7 +30,7 @@ def test_the_five_minutes_begin_with_a_file_that_somebody_has(
     file.write_text(f"{text}api: {{port: {free_port()}}}\n")
     lines = '{"at": "2026-01-05T10:00:00Z", "country": "FR"}\n' * 3
     (tmp_path / "clicks-2026-01-05.ndjson.gz").write_bytes(gzip.compress(lines.encode()))
-    (tmp_path / "clicks-2026-01-06.ndjson").write_text(lines)
+    (tmp_path / "clicks-2026-01-06.ndjson").write_text(lines.replace("05T", "06T"))
     checked = CliRunner().invoke(main, [*doctor.split()[:2], str(file)])
     assert checked.exit_code == 0, checked.output
     assert "every event of a sample can be decoded" in " ".join(checked.output.split())
