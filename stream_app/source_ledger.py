@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from stream_app.core.budget import Total
-from stream_app.core.generations import base_of, key_of
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED, certainly_small, check_measurement, composed, place_of
 from stream_app.core.records import LedgerEntry, Reply
+from stream_app.core.segments.names import base_of, key_of
 from stream_app.ports import OperatorError, OutsideLedger, Store
 from stream_app.ports.errors import WorkerError
 from stream_app.ports.reader import PublicReader

@@ -15,11 +15,11 @@ from stream_app.durable import NoRoomError, naming_full_disk, sync_directory, wa
 from stream_app.ports import OperatorError
 
 FIRST = 1
-# Format 2: a stream may be history, which nobody counts any more (core/history.py).
+# Format 2: a stream may be history, which nobody counts any more (core/segments/history.py).
 HISTORY = 2
 # Format 3: users' records wait as entries in strings (state/lua/waiting.lua), not in hashes.
 ENTRIES = 3
-# Format 4: a stream's settings may have changed (core/changes.py): it has several strategies.
+# Format 4: a stream's settings may have changed (core/segments/strategies.py): it has several strategies.
 CHANGES = 4
 # Format 5: a stream may have an end (state/lua/end_at.lua), and a successor that counts from there on.
 ENDS = 5

@@ -10,8 +10,8 @@ import time
 from collections.abc import Container, Sequence
 from typing import Generic, TypeVar
 
-from stream_app.core.generations import number_of
 from stream_app.core.records import LedgerEntry
+from stream_app.core.segments.names import number_of
 from stream_app.ports.reader import PublicReader
 
 SHOWN_EVERY_S = 60

@@ -21,7 +21,7 @@ from stream_app.api.routes import Nothing, all_replicas, followed
 from stream_app.api.schemas import AnnotationAnswer, NoQuery
 from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
 from stream_app.core.boards import Board, Measure, Show
-from stream_app.core.generations import number_of
+from stream_app.core.segments.names import number_of
 
 LOOK_S = 0.25
 _MOST_STREAMS = 200

@@ -8,7 +8,7 @@ from itertools import pairwise, zip_longest
 
 from stream_app.api.replica import StreamReplica
 from stream_app.core.answers.succession import edge_in_words, is_complete
-from stream_app.core.generations import address_of, base_of, generation, number_of
+from stream_app.core.segments.names import address_of, base_of, generation, number_of
 
 
 class Generations:

@@ -23,9 +23,9 @@ from stream_app.api.succession import Succession
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import sum_series
-from stream_app.core.generations import base_of
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
+from stream_app.core.segments.names import base_of
 
 SPARKLINE_POINTS = 60
 LOOK_S = 0.25

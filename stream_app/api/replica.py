@@ -22,9 +22,9 @@ from stream_app.core.answers.labels import UNLABELLED, Labels
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import width_of
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.measured import KnownEpochs
 from stream_app.core.promise import Statement
 from stream_app.core.records import PublicState
+from stream_app.core.segments.visible_costs import KnownEpochs
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 

@@ -13,11 +13,11 @@ from stream_app.api.replica import StreamReplica
 from stream_app.core.alerts.states import State, generation_of
 from stream_app.core.answers.labels import NO_LABELS, AllLabels
 from stream_app.core.budget import Left, left
-from stream_app.core.generations import base_of
 from stream_app.core.ledger import statement
-from stream_app.core.measured import KnownEpochs
 from stream_app.core.promise import Statement
 from stream_app.core.records import LedgerEntry
+from stream_app.core.segments.names import base_of
+from stream_app.core.segments.visible_costs import KnownEpochs
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader

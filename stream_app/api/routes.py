@@ -33,7 +33,7 @@ from stream_app.api.replies import answered, apart_of, making_turn, rendered
 from stream_app.api.succession import Succession
 from stream_app.core.alerts.readings import Shown
 from stream_app.core.answers.query import StreamView
-from stream_app.core.generations import base_of
+from stream_app.core.segments.names import base_of
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 _OTHER_FORMATS: dict[int | str, dict[str, Any]] = {

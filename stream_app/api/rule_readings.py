@@ -12,7 +12,7 @@ from stream_app.api.replicas import Replicas
 from stream_app.core.alerts.readings import Shown, shown_now
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.answers.query import StreamView
-from stream_app.core.generations import base_of
+from stream_app.core.segments.names import base_of
 
 MOST_RULES = 200  # of a stream; the others are listed without what they read
 WAIT_S = 0.25

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from stream_app.api.admission.turns import Places
 from stream_app.api.replica import StreamReplica
-from stream_app.core.generations import base_of, number_of
+from stream_app.core.segments.names import base_of, number_of
 
 Push = Callable[[bytes], bool]  # writes a part of a running answer now; False: it cannot
 

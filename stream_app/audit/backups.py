@@ -15,8 +15,8 @@ from stream_app.audit.checks import Check
 from stream_app.audit.collecting import collect_from
 from stream_app.audit.stored import PART, Stored, check_stored
 from stream_app.config import Settings
-from stream_app.core.generations import base_of
 from stream_app.core.releases.release import RowLink
+from stream_app.core.segments.names import base_of
 from stream_app.ports import NoiseKeys, OperatorError, Store
 from stream_app.redis_address import redis_address
 from stream_app.state.keys import STREAM_NAMES, StreamKeys, ledger_key

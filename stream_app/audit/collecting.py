@@ -10,8 +10,8 @@ from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.answers.visible import visible_rows
-from stream_app.core.changes import may_change, strategy_of
 from stream_app.core.records import LedgerEntry, PublicState, WitnessRow
+from stream_app.core.segments.strategies import may_change, strategy_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import differences
 from stream_app.ports import OperatorError

@@ -20,12 +20,12 @@ from stream_app.audit.added_up import added_up, covers
 from stream_app.audit.checks import Check
 from stream_app.config.facts import as_json
 from stream_app.core.ledger import statement
-from stream_app.core.measured import ledger_entry
 from stream_app.core.promise import in_words, promise_in_words
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, Trimmed, WitnessRow
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import epochs_of, restored, strategies_of
 from stream_app.core.releases.tiles import tile_appends
+from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import differences
 

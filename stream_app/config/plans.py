@@ -23,12 +23,12 @@ from dphist.tree.epoch_nodes import node_counts
 from dphist.windows.design import WindowDesign
 from stream_app.config.settings import StreamSettings
 from stream_app.core.counting.cells import Axis
-from stream_app.core.generations import base_of
 from stream_app.core.kinds import Kind, kind_of
 from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.releases.row_values import may_be_too_large
+from stream_app.core.segments.names import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 

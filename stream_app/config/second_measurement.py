@@ -14,7 +14,6 @@ from stream_app.config.document import ConfigError
 from stream_app.config.plans import planned
 from stream_app.config.settings import StreamSettings
 from stream_app.config.source import by_log, log_of, same_logs
-from stream_app.core.generations import key_of, number_of
 from stream_app.core.ledger import (
     ACCEPTED,
     certainly_small,
@@ -26,6 +25,7 @@ from stream_app.core.ledger import (
 )
 from stream_app.core.promise import promise_in_words
 from stream_app.core.records import EpochRecord, LedgerEntry
+from stream_app.core.segments.names import key_of, number_of
 
 
 def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:

@@ -169,7 +169,7 @@ class Tree(
 class Declaration(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"amounts": "sum"}
 ):
-    """Everything that a stream promises. ``changes.py`` says what may change, and when.
+    """Everything that a stream promises. ``segments/`` says how it changes.
 
     Args:
         count: "users" if each user counts once per epoch (``max_events`` is then 1); None for events.

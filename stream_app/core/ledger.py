@@ -26,7 +26,6 @@ from typing import Any
 
 from stream_app.core.costs import cost_of, cost_of_whole_user, exact, total_of, unit_of
 from stream_app.core.declaration import Declaration
-from stream_app.core.generations import key_of
 from stream_app.core.instants import format_instant
 from stream_app.core.measurements import (
     ends_of,
@@ -38,6 +37,7 @@ from stream_app.core.measurements import (
 )
 from stream_app.core.promise import CHANGES, Measurement, Statement, in_words, promise_in_words
 from stream_app.core.records import EpochRecord, LedgerEntry
+from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import canonical_json
 
 # A larger epsilon protects nobody: an answer at 20 shifts the odds of an event by up to 500 million.

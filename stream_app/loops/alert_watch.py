@@ -27,11 +27,11 @@ from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.succession import is_complete
 from stream_app.core.answers.visible import visible_epochs, width_of
-from stream_app.core.generations import base_of, generation, number_of
 from stream_app.core.ledger import statement
-from stream_app.core.measured import KnownEpochs
 from stream_app.core.promise import Statement
 from stream_app.core.records import PublicState
+from stream_app.core.segments.names import base_of, generation, number_of
+from stream_app.core.segments.visible_costs import KnownEpochs
 from stream_app.loops.clocks import own_clock_us
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError

@@ -11,9 +11,9 @@ import logging
 from dataclasses import replace
 
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.changes import announced_bin, may_announce, pending_change
 from stream_app.core.instants import format_instant
 from stream_app.core.records import Reply, StreamState
+from stream_app.core.segments.strategies import announced_bin, may_announce, pending_change
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import facts_in_words
 from stream_app.ports import Clock, Store

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from dphist.tree.anticipating_step import BinsNoise
-from stream_app.core.generations import key_of
 from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.releases.release import make_release
+from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.loops.announcing import announce

@@ -8,11 +8,17 @@ from typing import Any
 
 from stream_app.config.facts import fact_in_words
 from stream_app.core.arrival import Arrival
-from stream_app.core.changes import announced_bin, may_announce, may_begin_anew, may_change, pending_change
-from stream_app.core.generations import base_of
-from stream_app.core.history import in_words, read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
+from stream_app.core.segments.history import in_words, read_strategy
+from stream_app.core.segments.names import base_of
+from stream_app.core.segments.strategies import (
+    announced_bin,
+    may_announce,
+    may_begin_anew,
+    may_change,
+    pending_change,
+)
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 
-from stream_app.core.changes import last_text
-from stream_app.core.generations import key_of
-from stream_app.core.history import read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.measurements import end_of
 from stream_app.core.records import ENDED, Reply, StreamState
+from stream_app.core.segments.history import read_strategy
+from stream_app.core.segments.names import key_of
+from stream_app.core.segments.strategies import last_text
 from stream_app.core.strategy import Strategy
 from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError, Store

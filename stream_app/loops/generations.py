@@ -14,17 +14,17 @@ from msgspec import structs
 
 from stream_app.config.plans import planned
 from stream_app.config.settings import StreamSettings
-from stream_app.core.changes import last_text
 from stream_app.core.declaration import Declaration
-from stream_app.core.generations import base_of, generation, number_of
-from stream_app.core.history import read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.measurements import end_of
 from stream_app.core.records import LedgerEntry, StreamState
+from stream_app.core.segments.edges import common_edge, ends_ahead, never_meet
+from stream_app.core.segments.history import read_strategy
+from stream_app.core.segments.names import base_of, generation, number_of
+from stream_app.core.segments.strategies import last_text
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import facts_in_words, needs_generation, stored_strategy
-from stream_app.loops.edges import common_edge, ends_ahead, never_meet
 from stream_app.ports import OperatorError, Store
 
 LEAD_US = 300_000_000  # before a generation begins, its beginning is stored; it cannot be taken back then

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from stream_app.core.measured import ledger_entry
 from stream_app.core.records import WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import epochs_of, strategies_of
+from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import running_strategy
 from stream_app.loops.stream import Ports, Stream

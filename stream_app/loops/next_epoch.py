@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.generations import number_of
 from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, StreamState
 from stream_app.core.releases.release import RowLink
+from stream_app.core.segments.names import number_of
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Source
 

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from stream_app.core.changes import by_hash, strategies_text, with_strategy
-from stream_app.core.generations import key_of
 from stream_app.core.instants import format_instant
-from stream_app.core.measured import ledger_entry
 from stream_app.core.records import EpochRecord, LedgerEntry, Reply, StreamState, WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import epochs_of
+from stream_app.core.segments.names import key_of
+from stream_app.core.segments.strategies import by_hash, strategies_text, with_strategy
+from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_change, facts_in_words, running_strategy
 from stream_app.loops.ending import announce_ends, changed_by_end, last_bin_to_begin

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from stream_app.core.counting.closing import next_public_instant_us
 from stream_app.core.records import EpochRecord, StreamState
 from stream_app.core.releases.row_values import rows_at_once
-from stream_app.core.retention import ended_us, last_seq_of
+from stream_app.core.segments.retention import ended_us, last_seq_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.lease import Leadership
 from stream_app.loops.stream import Ports, Stream

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
-from stream_app.core.changes import last_text
 from stream_app.core.counting.closing import Closing
 from stream_app.core.incoming import RecordBatch, Refusal
 from stream_app.core.records import Apply, Release, Reply, StreamState
+from stream_app.core.segments.strategies import last_text
 from stream_app.core.strategy import Strategy
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import DeadLetters, Source, Store

@@ -87,7 +87,7 @@ class Store(Protocol):
         visible bin if rows were discarded. Cells of bins before ``record.first_bin`` are deleted.
 
         Args:
-            strategy: the text of the epoch's strategy, or ``core.changes.strategies_text``.
+            strategy: the text of the epoch's strategy, or ``core.segments.strategies.strategies_text``.
             head: the hash of row ``record.first_seq - 1``, which the chain continues. If this is not the
                 store's own head, rows that were never visible are discarded first: the witness has others.
             noise: the epoch's only noise.
@@ -242,7 +242,7 @@ class Store(Protocol):
         """Remove rows, values and records of epochs that ended before an instant; return how many.
 
         The oldest epoch leaves first, each in one step with all it has. What follows it stays, and a row
-        after it must be visible (``core.retention.removable``). The place and the hash of the last
+        after it must be visible (``core.segments.retention.removable``). The place and the hash of the last
         removed row stay. Witness, ledger and the stream's state do not change.
         """
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from stream_app.config import ApiSettings, Settings, StreamSettings
 from stream_app.config.access import is_loopback
-from stream_app.core.generations import base_of, generation
 from stream_app.core.instants import format_instant
+from stream_app.core.segments.names import base_of, generation
 from stream_app.loops.configured import stored_strategy
 from stream_app.ports.reader import PublicReader
 from stream_app.shell.progress import StreamProgress

@@ -15,8 +15,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from stream_app.core.generations import base_of, number_of
 from stream_app.core.instants import format_instant, parse_instant
+from stream_app.core.segments.names import base_of, number_of
 from stream_app.shell.numbers import outward
 
 PLAIN_EVERY_S = 5.0

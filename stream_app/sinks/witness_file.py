@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from stream_app.core.changes import is_change
 from stream_app.core.records import WitnessRow
 from stream_app.core.releases.release import RowLink
+from stream_app.core.segments.strategies import is_change
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError, Witness
 from stream_app.ports.errors import StreamError

@@ -19,8 +19,8 @@ from itertools import chain
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from stream_app.core.changes import is_change
 from stream_app.core.records import WitnessRow
+from stream_app.core.segments.strategies import is_change
 from stream_app.kafka_cluster import (
     COMPACTED,
     Cluster,

@@ -13,10 +13,10 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.changes import read_strategies
 from stream_app.core.counting.bounding import UserShard
-from stream_app.core.history import HISTORY_HASH
 from stream_app.core.records import Cut, EpochRecord, PartitionState, Reply, StreamState, Trimmed
+from stream_app.core.segments.history import HISTORY_HASH
+from stream_app.core.segments.strategies import read_strategies
 from stream_app.core.strategy import canonical_json
 from stream_app.core.user_keys import UserKeys
 from stream_app.ports import OperatorError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from stream_app.core.answers.visible import invisible_slices
-from stream_app.core.changes import read_strategies
 from stream_app.core.records import EpochRecord, Reply, StoredNoise
 from stream_app.core.releases.tiles import TileSlice
+from stream_app.core.segments.strategies import read_strategies
 from stream_app.state import codec
 from stream_app.state.connection import batch, script, transaction
 from stream_app.state.keys import STREAM_NAMES, StreamKeys

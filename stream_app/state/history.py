@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stream_app.core.answers.visible import last_bin_of, visible_bins
-from stream_app.core.changes import strategies_text
-from stream_app.core.history import HISTORY_HASH, history_text
 from stream_app.core.records import EpochRecord, History, Reply
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import Restored
+from stream_app.core.segments.history import HISTORY_HASH, history_text
+from stream_app.core.segments.strategies import strategies_text
 from stream_app.core.strategy import Strategy
 from stream_app.state import codec
 from stream_app.state.connection import batch, script, transaction

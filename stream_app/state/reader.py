@@ -10,10 +10,10 @@ from itertools import chain
 from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.visible import check_kept, epoch_of, public_state, visible_rows, width_of
-from stream_app.core.changes import strategy_of
-from stream_app.core.history import read_strategy
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.releases.tiles import TileGeometry, join_slices
+from stream_app.core.segments.history import read_strategy
+from stream_app.core.segments.strategies import strategy_of
 from stream_app.ports.reader import News, PublicReader
 from stream_app.state.codec import decode_rows
 from stream_app.state.connection import batch, connect

@@ -14,9 +14,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.changes import read_strategies
 from stream_app.core.counting.choosing import Bounds
-from stream_app.core.history import HISTORY_HASH
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
     Apply,
@@ -32,6 +30,8 @@ from stream_app.core.records import (
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
+from stream_app.core.segments.history import HISTORY_HASH
+from stream_app.core.segments.strategies import read_strategies
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
 from stream_app.state import arguments, checks, codec, epochs, retention, taking_cuts

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from stream_app.core.changes import read_strategies
-from stream_app.core.history import read_strategy
 from stream_app.core.records import EpochRecord, Reply
-from stream_app.core.retention import anchor, last_seq_of, removable, tiles_of
+from stream_app.core.segments.history import read_strategy
+from stream_app.core.segments.retention import anchor, last_seq_of, removable, tiles_of
+from stream_app.core.segments.strategies import read_strategies
 from stream_app.state import codec
 from stream_app.state.connection import batch, script, transaction
 from stream_app.state.keys import StreamKeys

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from stream_app.core.changes import source_of
 from stream_app.core.ledger import entry_from_json
 from stream_app.core.records import LedgerEntry
+from stream_app.core.segments.strategies import source_of
 from stream_app.shared_answer import SharedAnswer
 from stream_app.state import codec
 from stream_app.state.connection import batch, transaction

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stream_app.core.history import HISTORY_HASH
 from stream_app.core.records import Reply
+from stream_app.core.segments.history import HISTORY_HASH
 from stream_app.core.user_keys import UserKeys
 from stream_app.state import codec
 from stream_app.state.connection import batch, script, transaction

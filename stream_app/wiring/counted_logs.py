@@ -16,7 +16,7 @@ from dphist import SystemNoise
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.plans import planned
 from stream_app.config.source import by_log, by_source, ledgers_of
-from stream_app.core.generations import base_of
+from stream_app.core.segments.names import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.lease import Lease

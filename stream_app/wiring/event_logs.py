@@ -16,7 +16,7 @@ from typing import cast
 from msgspec import structs
 
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
-from stream_app.core.generations import key_of
+from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.clocks import ReplayClock

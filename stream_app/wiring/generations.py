@@ -18,9 +18,9 @@ from stream_app.config import Settings, StreamSettings
 from stream_app.config.settings import OutputSettings
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.declaration import Declaration
-from stream_app.core.generations import base_of, number_of, topic_of
 from stream_app.core.instants import format_instant
 from stream_app.core.records import LedgerEntry, Reply
+from stream_app.core.segments.names import base_of, number_of, topic_of
 from stream_app.core.strategy import canonical_json
 from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.generations import Generations, Next, Witnessed, generations_of

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from stream_app.config import StreamSettings, TopicSettings
-from stream_app.core.generations import base_of
+from stream_app.core.segments.names import base_of
 from stream_app.loops.lease import Lease
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import OperatorError, Store

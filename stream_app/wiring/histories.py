@@ -11,14 +11,14 @@ from dphist.arrays import Int64Array
 from stream_app.config import Settings
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.answers.visible import visible_rows
-from stream_app.core.changes import with_strategy
 from stream_app.core.exports import Export, ExportedStream, read_export
-from stream_app.core.generations import address_of, base_of, number_of
-from stream_app.core.history import read_strategy
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import EpochRecord, History, LedgerEntry, PublicState, Reply, WitnessRow
 from stream_app.core.releases.restored import Restored, epochs_of, restored, strategies_of
 from stream_app.core.releases.row_values import packed, place_of, rows_of_bin
+from stream_app.core.segments.history import read_strategy
+from stream_app.core.segments.names import address_of, base_of, number_of
+from stream_app.core.segments.strategies import with_strategy
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError, OutsideLedger
 from stream_app.ports.reader import PublicReader

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
-from stream_app.core.changes import with_strategy
-from stream_app.core.history import REBUILDING, read_strategy
 from stream_app.core.records import Reply, WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import Restored, epochs_of, restored
+from stream_app.core.segments.history import REBUILDING, read_strategy
+from stream_app.core.segments.strategies import with_strategy
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted
 from stream_app.loops.lost_entries import witnessed_strategies

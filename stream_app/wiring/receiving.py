@@ -19,9 +19,9 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.access import check_operator, is_loopback
 from stream_app.config.key_file import follow_keys, read_keys
 from stream_app.config.settings import IngestSettings
-from stream_app.core.changes import last_text, most_ahead_bins
 from stream_app.core.records import StreamState
 from stream_app.core.releases.release import RowLink
+from stream_app.core.segments.strategies import last_text, most_ahead_bins
 from stream_app.core.strategy import Strategy
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.outage import Outage

@@ -18,9 +18,9 @@ from typing import Protocol
 
 import numpy as np
 
-from stream_app.core.history import read_strategy
 from stream_app.core.instants import format_instant
 from stream_app.core.records import Reply, StreamState
+from stream_app.core.segments.history import read_strategy
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import UserKeys, mark_of_users
 from stream_app.ports import OperatorError, Store

@@ -19,11 +19,11 @@ from stream_app.config import ConfigError, Settings, SourceSettings, StreamSetti
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import refusals
 from stream_app.config.source import all_ledgers_of, by_log
-from stream_app.core.changes import by_hash
-from stream_app.core.generations import base_of, key_of, number_of
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.releases.release import RowLink
+from stream_app.core.segments.names import base_of, key_of, number_of
+from stream_app.core.segments.strategies import by_hash
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted, running_strategy
 from stream_app.loops.ending import check_predecessor, end_to_store

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from stream_app.config import Settings
 from stream_app.config.settings import OutputSettings
 from stream_app.core.declaration import Declaration
-from stream_app.core.generations import base_of, number_of, topic_of
 from stream_app.core.records import WitnessRow
+from stream_app.core.segments.names import base_of, number_of, topic_of
 from stream_app.core.strategy import canonical_json
 from stream_app.loops.generations import Released
 from stream_app.ports import OperatorError, Witness

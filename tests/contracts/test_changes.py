@@ -9,10 +9,10 @@ import pytest
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
-from stream_app.core.changes import strategies_text
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.kinds import kind_of
 from stream_app.core.records import Cut, Reply
+from stream_app.core.segments.strategies import strategies_text
 from stream_app.ports import OperatorError
 from stream_app.state.connection import batch
 from stream_app.state.keys import STORED_FORMAT, StreamKeys

@@ -9,7 +9,7 @@ import pytest
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.releases.release import row_hash
-from stream_app.core.retention import tiles_of
+from stream_app.core.segments.retention import tiles_of
 from stream_app.ports import OperatorError
 from stream_app.state.connection import batch
 from stream_app.state.keys import StreamKeys

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from stream_app.core.generations import number_of
+from stream_app.core.segments.names import number_of
 from stream_app.kafka_cluster import Cluster
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis

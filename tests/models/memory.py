@@ -17,7 +17,6 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.changes import read_strategies, source_of
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import (
     Apply,
@@ -34,7 +33,8 @@ from stream_app.core.records import (
 )
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.row_values import witness_row
-from stream_app.core.retention import removable
+from stream_app.core.segments.retention import removable
+from stream_app.core.segments.strategies import read_strategies, source_of
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
 from stream_app.state.checks import (

@@ -8,9 +8,9 @@ from itertools import islice
 from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.visible import check_kept, public_state, visible_rows, width_of
-from stream_app.core.changes import read_strategies, strategy_of
 from stream_app.core.records import LedgerEntry, PublicState
 from stream_app.core.releases.tiles import TileGeometry, join_slices
+from stream_app.core.segments.strategies import read_strategies, strategy_of
 from stream_app.ports.reader import News, PublicReader
 from tests.models.memory_stream import MemoryStream
 

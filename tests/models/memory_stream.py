@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from stream_app.core.answers.visible import invisible_slices, last_bin_of
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.changes import read_strategies
 from stream_app.core.counting.bounding import (
     ID_BYTES,
     UserShard,
@@ -22,7 +21,8 @@ from stream_app.core.incoming import Reason
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, History, TileKey, Trimmed, Users
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import TileSlice
-from stream_app.core.retention import anchor, last_seq_of
+from stream_app.core.segments.retention import anchor, last_seq_of
+from stream_app.core.segments.strategies import read_strategies
 from stream_app.core.user_keys import UserKeys
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
 

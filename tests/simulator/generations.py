@@ -23,12 +23,12 @@ from msgspec import structs
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.settings import ApiSettings, RedisSettings
-from stream_app.core.changes import by_hash
 from stream_app.core.declaration import Declaration
-from stream_app.core.generations import generation
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import ENDED, EpochRecord, LedgerEntry, Reply
-from stream_app.loops import edges
+from stream_app.core.segments import edges
+from stream_app.core.segments.names import generation
+from stream_app.core.segments.strategies import by_hash
 from stream_app.loops import generations as decisions
 from stream_app.loops.generations import Released
 from stream_app.loops.lease import Lease

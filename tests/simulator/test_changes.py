@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from stream_app.core.arrival import Arrival, LatePolicy
-from stream_app.core.changes import by_hash
 from stream_app.core.counting.bins import BinRules
 from stream_app.core.ledger import statement
 from stream_app.core.records import EpochRecord
+from stream_app.core.segments.strategies import by_hash
 from stream_app.loops import lost_entries
 from stream_app.loops.closer import Closer
 from stream_app.loops.next_epoch import Start

@@ -18,8 +18,8 @@ from unittest.mock import patch
 import pytest
 
 from stream_app.core.records import StreamState
+from stream_app.core.segments import edges
 from stream_app.core.strategy import Strategy
-from stream_app.loops import edges
 from stream_app.loops import generations as decisions
 from tests.simulator.generations import EdgeWorld, StartedByGenerations, drawn
 from tests.simulator.log import USERS, Kind, Log

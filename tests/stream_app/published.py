@@ -14,7 +14,6 @@ from dphist.arrays import Int64Array
 from dphist.tree.anticipating_step import BinsNoise, bins_noise
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import Release
-from stream_app.core.changes import strategies_text, with_strategy
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import Condition
 from stream_app.core.declaration import Counted, Declaration
@@ -30,6 +29,7 @@ from stream_app.core.records import (
     StreamState,
 )
 from stream_app.core.releases.release import make_release
+from stream_app.core.segments.strategies import strategies_text, with_strategy
 from stream_app.core.strategy import Strategy
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import declared_of

@@ -25,7 +25,7 @@ from stream_app.api.admission.hosts import Hosts
 from stream_app.api.admission.turns import Turnstile
 from stream_app.api.errors import reply
 from stream_app.core.boards import Board
-from stream_app.core.generations import base_of
+from stream_app.core.segments.names import base_of
 from stream_app.ports.access import ApiKey, Limits, Scrapes, digest_of
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})

@@ -26,12 +26,12 @@ from stream_app.core.answers.succession import edge_in_words, names_of
 from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.boards import Annotation
 from stream_app.core.counting.closing import next_public_instant_us
-from stream_app.core.generations import address_of, base_of
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
 from stream_app.core.promise import delta_in_words, in_words
 from stream_app.core.records import ENDED
+from stream_app.core.segments.names import address_of, base_of
 
 
 def summary(view: StreamView) -> schemas.StreamSummary:

@@ -12,8 +12,8 @@ from stream_app.core.alerts.readings import Reading, readings
 from stream_app.core.alerts.rules import OF_AMOUNTS, Condition, Rule
 from stream_app.core.answers.query import StreamView
 from stream_app.core.declaration import Declaration
-from stream_app.core.generations import base_of, generation, number_of
 from stream_app.core.meaning import counted_in, meaning_of, meaning_of_amounts
+from stream_app.core.segments.names import base_of, generation, number_of
 
 Phase = Literal["inactive", "pending", "firing"]
 Change = Literal["pending", "firing", "resolved", "inactive"]

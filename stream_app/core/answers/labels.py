@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from stream_app.core.arrival import ArrivalChange
 from stream_app.core.boards import Annotation
 from stream_app.core.budget import Total
-from stream_app.core.generations import base_of
+from stream_app.core.segments.names import base_of
 
 _FILE = "file:"
 _LOG = "the log"

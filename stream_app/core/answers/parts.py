@@ -18,9 +18,9 @@ from stream_app.core.answers.steps import JoinedBinning
 from stream_app.core.answers.visible_epochs import VisibleEpochs
 from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.cells import KeyList
-from stream_app.core.generations import address_of, base_of
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.records import Trimmed
+from stream_app.core.segments.names import address_of, base_of
 from stream_app.core.strategy import Strategy
 
 

@@ -14,9 +14,9 @@ from operator import is_
 
 from stream_app.core.answers.answered import Missing
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.changes import by_hash, read_strategies, strategy_of, with_strategy
 from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
 from stream_app.core.releases.tiles import TileGeometry, TileSlice
+from stream_app.core.segments.strategies import by_hash, read_strategies, strategy_of, with_strategy
 from stream_app.core.strategy import Strategy
 
 

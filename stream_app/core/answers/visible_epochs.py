@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.visible import is_whole, visible_bins
-from stream_app.core.changes import strategy_of
-from stream_app.core.generations import base_of, number_of
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import Span
 from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
+from stream_app.core.segments.names import base_of, number_of
+from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
 
 

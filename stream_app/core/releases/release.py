@@ -19,7 +19,6 @@ from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.units import UNITS_PER_COUNT
-from stream_app.core.changes import before_change, by_hash
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.errors import CONFIDENCE, RowError
@@ -28,6 +27,7 @@ from stream_app.core.meaning import epoch_in_words, meaning_of
 from stream_app.core.records import Release, StreamState
 from stream_app.core.releases.row_sums import interval, row_columns, row_sums
 from stream_app.core.releases.tiles import tile_appends
+from stream_app.core.segments.strategies import before_change, by_hash
 from stream_app.core.strategy import Strategy, canonical_json
 
 BLOCK_BINS = 64  # the errors of rows are computed for this many bins at once

@@ -13,11 +13,11 @@ from itertools import groupby
 
 import numpy as np
 
-from stream_app.core.changes import strategy_before
 from stream_app.core.kinds.tables import PUBLISHED, Block, node_table
 from stream_app.core.records import EpochRecord, TileAppend, WitnessRow
 from stream_app.core.releases.row_values import unpacked
 from stream_app.core.releases.tiles import tile_appends
+from stream_app.core.segments.strategies import strategy_before
 from stream_app.core.strategy import Strategy
 
 ROWS_A_STEP = 256

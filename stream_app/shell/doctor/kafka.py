@@ -14,8 +14,8 @@ from msgspec import structs
 
 from dphist.arrays import Int64Array
 from stream_app.config import Settings, StreamSettings, TopicSettings
-from stream_app.core.generations import base_of
 from stream_app.core.incoming import Refusal
+from stream_app.core.segments.names import base_of
 from stream_app.kafka_cluster import (
     Cluster,
     TopicFacts,

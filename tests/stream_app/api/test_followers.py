@@ -15,8 +15,8 @@ from stream_app.api import replicas as replicas_module
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
 from stream_app.api.sse import _Follower, follow, frames
-from stream_app.core.measured import KnownEpochs
 from stream_app.core.records import EpochRecord, PublicState
+from stream_app.core.segments.visible_costs import KnownEpochs
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import Api, with_api

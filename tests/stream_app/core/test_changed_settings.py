@@ -10,9 +10,9 @@ import pytest
 
 from dphist.tree.design import Release
 from stream_app.core.answers.query import StreamView
-from stream_app.core.changes import before_change, by_hash, strategy_before
 from stream_app.core.kinds.tables import SeriesKind, SeriesView, Span
 from stream_app.core.ledger import statement
+from stream_app.core.segments.strategies import before_change, by_hash, strategy_before
 from tests.models.memory import MemoryStore
 from tests.stream_app.core.test_query import EXACT, read
 from tests.stream_app.published import FIRST_BIN, Published

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from stream_app.audit.added_up import added_up
 from stream_app.core.budget import Total, one_more_in_words, over_epochs_in_words, until_now_in_words
-from stream_app.core.generations import generation
 from stream_app.core.ledger import (
     ACCEPTED,
     check_measurement,
@@ -24,6 +23,7 @@ from stream_app.core.ledger import (
 from stream_app.core.measurements import measured_before
 from stream_app.core.promise import in_words, promise_in_words
 from stream_app.core.records import EpochRecord, LedgerEntry
+from stream_app.core.segments.names import generation
 from tests.stream_app.declared import declared_of
 
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from stream_app.core.ledger import composed, statement
-from stream_app.core.measured import KnownEpochs, ledger_entry
 from stream_app.core.records import LedgerEntry, PublicState
+from stream_app.core.segments.visible_costs import KnownEpochs, ledger_entry
 from tests.contracts.examples import BINS, EPOCH, NEXT_EPOCH, STRATEGY, TEXT
 
 ENTRY = ledger_entry(STRATEGY, EPOCH)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.core.changes import by_hash
 from stream_app.core.exports import Export, ExportedStream, lines_of, read_export
 from stream_app.core.ledger import ACCEPTED
+from stream_app.core.segments.strategies import by_hash
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import changes_in_words
 from stream_app.loops.lost_entries import witnessed_strategies

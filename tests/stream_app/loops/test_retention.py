@@ -20,9 +20,9 @@ from stream_app.api.replicas import Replicas
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.tables import Span
-from stream_app.core.measured import KnownEpochs
 from stream_app.core.records import WitnessRow
 from stream_app.core.releases.release import RowLink, row_hash
+from stream_app.core.segments.visible_costs import KnownEpochs
 from stream_app.loops import recovery
 from stream_app.loops.opening import agrees
 from stream_app.outage import Outage

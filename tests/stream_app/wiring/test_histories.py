@@ -20,11 +20,11 @@ from redis import Redis
 from deploy.ports import free_port
 from stream_app.api.app import create_app
 from stream_app.config import load
-from stream_app.core.changes import last_text, source_of, strategies_text
 from stream_app.core.declaration import Declaration
 from stream_app.core.exports import lines_of, read_export
-from stream_app.core.history import HISTORY_HASH, history_text, read_strategy
 from stream_app.core.records import History
+from stream_app.core.segments.history import HISTORY_HASH, history_text, read_strategy
+from stream_app.core.segments.strategies import last_text, source_of, strategies_text
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from stream_app.shell.commands import main

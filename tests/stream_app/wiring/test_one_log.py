@@ -24,8 +24,8 @@ from stream_app.config.second_measurement import check_measurements
 from stream_app.config.source import by_log
 from stream_app.core.instants import parse_instant
 from stream_app.core.ledger import composed, statement
-from stream_app.core.measured import ledger_entry
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry
+from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.loops.clocks import ReplayClock
 from stream_app.ports import Clock, OperatorError, OutsideLedger, Source
 from stream_app.receiving.known_keys import KnownKeys

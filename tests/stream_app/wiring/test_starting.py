@@ -16,8 +16,8 @@ from stream_app.config import Settings, load_text
 from stream_app.config.plans import planned
 from stream_app.core.instants import parse_instant
 from stream_app.core.ledger import statement
-from stream_app.core.measured import ledger_entry
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Reply, WitnessRow
+from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import Clock, OperatorError
 from stream_app.sinks.ledger_file import LedgerFile

@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.history import read_strategy
 from stream_app.core.kinds.tree import Tree
 from stream_app.core.records import EpochRecord, StreamState
+from stream_app.core.segments.history import read_strategy
 from stream_app.core.strategy import Strategy, canonical_json
 
 _START = b'{"strategies":'  # canonical texts have sorted keys, so no strategy's text begins like this

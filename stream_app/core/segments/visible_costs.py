@@ -15,9 +15,9 @@ from dataclasses import replace
 from operator import is_
 
 from stream_app.core.answers.visible import is_whole
-from stream_app.core.changes import strategy_of
 from stream_app.core.ledger import composed, entry_of, place_of
 from stream_app.core.records import EpochRecord, LedgerEntry, PublicState
+from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
 
 

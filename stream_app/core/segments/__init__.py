@@ -1,0 +1,1 @@
+"""How a stream begins, changes and ends: a sequence of segments, each with its settings."""
