@@ -162,9 +162,8 @@ bench-api: $(STAMP) ## 500 followers and 200 questions a second while bins close
 	$(BIN)/python -m benchmarks.api
 	$(BIN)/python -m benchmarks.attacks
 
-bench-scale: $(STAMP) ## what workers, streams, keys and events cost; a model, checked; projections; 25 minutes
+bench-scale: $(STAMP) ## what workers, streams, keys and events cost: the tables of docs/how-to/sizing.md; 10 minutes
 	$(BIN)/python -m benchmarks.scale
-	$(BIN)/python -m benchmarks.scale.queueing --simulate
 
 bench-visible: $(STAMP) ## how late an SSE client has a row after its public instant, with 1 and with 20 streams on one topic
 	$(BIN)/python -m benchmarks.visible
