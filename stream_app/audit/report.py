@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -59,8 +59,7 @@ def in_markdown(checks: Sequence[Check], command: str) -> str:
     ]
     for part, of_part in groupby(checks_by_part(checks), key=lambda check: check.part):
         heading, words = _PARTS[part]
-        lines += ["", f"## {heading}", "", words, "", "| about | asked | | found |", "|---|---|---|---|"]
-        lines += map(_row, of_part)
+        lines += ["", f"## {heading}", "", words, *_questions(list(of_part))]
     return "\n".join(lines) + "\n"
 
 
@@ -92,9 +91,20 @@ def _today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def _row(check: Check) -> str:
-    cells = _cell(check.subject), _cell(check.asked), _WORDS[check.passed], _cell(check.found)
-    return f"| {' | '.join(cells)} |"
+def _questions(checks: Sequence[Check]) -> Iterator[str]:
+    """Yield a table for each question. Subjects with the same findings share a row."""
+    questions = list(dict.fromkeys((check.asked, check.passed) for check in checks))
+    for question in questions:
+        found: dict[str, list[str]] = {}
+        for check in checks:
+            if (check.asked, check.passed) == question:
+                found.setdefault(check.subject, []).append(check.found)
+        subjects: dict[str, list[str]] = {}
+        for subject, findings in found.items():
+            subjects.setdefault("; ".join(findings), []).append(subject)
+        heading = f"### {_cell(question[0])}: {_WORDS[question[1]]}"
+        yield from ("", heading, "", "| about | found |", "|---|---|")
+        yield from (f"| {_cell(', '.join(about))} | {_cell(text)} |" for text, about in subjects.items())
 
 
 def _cell(text: str) -> str:

@@ -62,7 +62,7 @@ def noticed_faults() -> list[Check]:
     )
     outcomes = re.findall(r"^(PASSED|FAILED|ERROR) \S*::test_(\S+)", run.stdout, flags=re.MULTILINE)
     return [
-        Check("faults", "the audit itself", name.replace("_", " "), outcome == "PASSED", outcome.lower())
+        Check("faults", name.replace("_", " "), "It is found", outcome == "PASSED", outcome.lower())
         for outcome, name in outcomes
         if re.search(r"noticed|found|refused|costs_twice", name)
     ]
