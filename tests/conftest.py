@@ -1,8 +1,10 @@
 """Shared test set-up: Hypothesis draws the same examples on every run, and the longest tests start first."""
 
 import gc
+import importlib
 import os
 from collections.abc import Generator
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 
@@ -98,14 +100,32 @@ def _first_example(_none: None) -> None:
     """Let Hypothesis make its random generator."""
 
 
+def _import_share(config: pytest.Config) -> None:
+    """Import this process's share of the test files first, so that each file is compiled by one process.
+
+    Pytest rewrites each assertion, which takes as long as all the rest of collecting, and stores the result.
+    Without shares the processes of a fresh clone meet at the same files and each compiles all of them.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    root = Path(__file__).parent
+    if processes == 1 or root not in [config.rootpath / place for place in config.args]:
+        return
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    for path in sorted(root.rglob("test_*.py"))[number::processes]:
+        if not config.hook.pytest_ignore_collect(collection_path=path, config=config):
+            with suppress(Exception):  # pytest imports the file again, and says what is wrong
+                importlib.import_module(".".join(path.relative_to(root.parent).with_suffix("").parts))
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect without Python's garbage collector; then make it skip what is loaded, and run seldom.
 
     Collecting makes a million objects and frees few. To look among them for garbage costs a tenth of the
     time. By default Python looks again after every 700 new objects.
     """
     gc.disable()
+    _import_share(session.config)
     try:
         return (yield)
     finally:
