@@ -19,6 +19,8 @@ SPOOLS ?= 1000
 FAULTS ?= 200
 FREEZES ?= 100
 SEED ?=
+MINUTES ?=
+PARTS ?=
 SOAK_SECONDS ?= 7200
 SOAK_FOLDER ?= state/soak
 
@@ -107,14 +109,11 @@ test: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## all short tests, with real servic
 # Types are checked beside the tests and are done long before them, so that the last line is pytest's. Five
 # processes, because the tests of services wait more than they compute.
 chosen-tests: $(STAMP)
-	$(BIN)/pytest -p tests.which -n 5 --dist worksteal --durations 15
+	$(BIN)/pytest -p tests.which -n 5 --dist worksteal --durations 15 --junitxml state/test.xml
 
-test-all: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## every test, all schedules and faults: for nights and releases; four hours
+test-all: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## every test, schedule and fault that has not passed at this commit; MINUTES: of a night; four hours
 	$(BIN)/python tests/services.py install
-	@$(MAKE) --no-print-directory check-types
-	$(BIN)/pytest -n 4 --dist worksteal --durations 15
-	$(BIN)/pytest -q tests/small_benchmarks.py tests/deployment/lowest_versions.py
-	@$(MAKE) --no-print-directory simulate chaos smoke upgrade mirror
+	$(BIN)/python -m tests.full_run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PARTS),--parts $(PARTS))
 
 release: $(TOOLS_STAMP) ## wheel, sdist, the image's context, SBOM and checksums of the last commit, in dist/
 	$(BIN)/python deploy/release.py

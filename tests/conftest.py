@@ -16,6 +16,7 @@ from tests.brokers import bootstrap_servers  # noqa: F401  (a fixture for whoeve
 from tests.browsers import browser, shared_browser  # noqa: F401
 from tests.ending import end_all_with_this_run, pass_hang_ups_on
 from tests.examples import QUICK, QUICK_MOST
+from tests.kinds import KIND, kind_of
 
 # A test that talks to one of these depends on a machine that others use: it runs once more before it fails,
 # and the summary names it. A test that computes never does.
@@ -65,6 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     servers, browsers, pages.
     """
     for item in items:
+        item.user_properties.append((KIND, kind_of(item.nodeid, (mark.name for mark in item.iter_markers()))))
         if any(item.get_closest_marker(service) for service in SERVICES):
             item.add_marker(pytest.mark.flaky(reruns=1))
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

@@ -18,9 +18,12 @@ def test_no_change_needs_no_long_test() -> None:
 
 
 def test_a_change_takes_the_long_tests_of_its_packages() -> None:
-    assert chosen([FIRST, SECOND, THIRD], {"stream_app/sinks/letters.py": 3}) == [SECOND, FIRST]
-    assert chosen([FIRST, SECOND, THIRD], {"deploy/compose.yaml": 1}) == [THIRD]
-    assert chosen([FIRST, SECOND, THIRD], {"stream_app/sinks_of_another/letters.py": 3}) == []
+    def taken(path: str) -> list[Long]:
+        return chosen([FIRST, SECOND, THIRD], {path: 3}, budget_s=120)
+
+    assert taken("stream_app/sinks/letters.py") == [SECOND, FIRST]
+    assert taken("deploy/compose.yaml") == [THIRD]
+    assert taken("stream_app/sinks_of_another/letters.py") == []
 
 
 def test_a_changed_test_runs() -> None:
@@ -61,13 +64,17 @@ def test_the_page_says_at_which_commit_all_tests_last_passed() -> None:
     assert isinstance(changes_since(last_full_run()), dict)
 
 
-def test_a_file_that_git_does_not_know_is_a_change(tmp_path: Path) -> None:
-    here = REPOSITORY / "tests" / f"{tmp_path.name}.txt"
+def test_a_file_that_git_does_not_know_is_a_change_and_a_link_to_a_folder_is_none(tmp_path: Path) -> None:
+    here, link = (REPOSITORY / "tests" / f"{tmp_path.name}.{end}" for end in ("txt", "link"))
     here.write_text("one\ntwo\n")
+    link.symlink_to(tmp_path, target_is_directory=True)
     try:
-        assert changes_since("HEAD")[here.relative_to(REPOSITORY).as_posix()] == 3
+        changes = changes_since("HEAD")
     finally:
         here.unlink()
+        link.unlink()
+    assert changes[here.relative_to(REPOSITORY).as_posix()] == 3
+    assert link.relative_to(REPOSITORY).as_posix() not in changes
 
 
 def _functions(text: str) -> set[str]:
