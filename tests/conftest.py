@@ -44,6 +44,12 @@ class _OnlyFilesWithDoctests:
         ]
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """Run every ``async def test_...`` with asyncio."""
+    return "asyncio"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let no server outlive the run; register the hook for files outside this folder, too."""
     if "PYTEST_XDIST_WORKER" not in os.environ:  # those are children of the first process

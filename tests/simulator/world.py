@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 from stream_app.core.kinds import pages as noise_pages
 from stream_app.core.records import PublicState
-from stream_app.loops import noise_ahead
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.stream import Ports
 from stream_app.ports import OperatorError
@@ -343,15 +342,9 @@ def run_world(world: World) -> str:
     """Run a world and return what happened in one line. Raises: AssertionError for a broken rule."""
     with (
         patch.object(noise_pages, "BINS_PER_PAGE", 2),
-        patch.object(noise_ahead, "in_thread", _in_this_thread),
         world.pipeline.patched(),
     ):
         return simulate(world.schedule.seed, world.run())
-
-
-async def _in_this_thread(_threads: object, call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call at once: a simulated loop has no threads."""
-    return call(*arguments)
 
 
 def cells_of(world: World) -> Counter[tuple[int, int]]:

@@ -231,13 +231,13 @@ def refusing(assignment: Assignment, masks: Mapping[Reason, NDArray[np.bool_]]) 
 
     These reasons take precedence over a date too far ahead, because whether a date is too far ahead is
     sometimes decided later.
-    Args: masks, for each reason which records are refused for it; no record is in two masks.
+    Args: masks, for each reason which records are refused for it. The first reason of a record counts.
     """
     refused = dict(assignment.refused)
     future = refused.pop(Reason.FUTURE, np.zeros_like(assignment.kept))
     kept, ahead = assignment.kept, assignment.ahead
     for reason, mask in masks.items():
-        if (hit := mask & (assignment.kept | assignment.ahead | future)).any():
+        if (hit := mask & (kept | ahead | future)).any():
             refused[reason] = hit
             kept, ahead, future = kept & ~hit, ahead & ~hit, future & ~hit
     if future.any():

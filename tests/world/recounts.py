@@ -1,0 +1,192 @@
+"""Counts drawn visits by every feature at once, and compares what readers see with the recount."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dphist.noise import NoiseSource, SeededNoise
+from dphist.tree.estimate import Interval
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.sums import mean_over, mean_series, sum_of, sum_series
+from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, Span, node_table
+from tests.stream_app.declared import FIRST_BIN
+from tests.stream_app.series import estimates
+from tests.world.features import BUCKETS, FEATURES, Arrivals, Feature, Recount, recounted, total_of
+from tests.world.settings import EPOCH_BINS, configured
+from tests.world.world import World
+
+SPANS = ((0, 1), (2, 5), (4, 8), (1, 13))  # in bins; an epoch has six
+SERIES: tuple[tuple[SeriesKind, dict[str, Any]], ...] = (
+    ("running", {}),
+    ("bin", {}),
+    ("bin", {"step": 2}),
+    ("window", {"window": 3}),
+)
+
+
+class ServiceNoise(SeededNoise):
+    """Seeded noise that the service accepts."""
+
+    private = True  # stands in for the system source, which nobody can repeat
+
+
+def counting(
+    features: Mapping[str, Feature],
+    release: str,
+    epsilon: str = "1e9",
+    noise: NoiseSource | None = None,
+    seed: int = 1,
+) -> World:
+    """Return a world that counts by all these features side by side."""
+    streams = {name: feature.settings_of(release, epsilon) for name, feature in features.items()}
+    return World(*configured(**streams), noise=noise, seed=seed)
+
+
+def patterns_of(feature: Feature) -> list[str | None]:
+    """Return the keys and rollups that a stream is asked about; None: all events."""
+    rollups = ["FR/*", "other/*", "*/tv"] if "fields" in feature.settings.get("keys", {}) else []
+    return [None, *feature.keys, *rollups]
+
+
+def check_exact(view: StreamView, feature: Feature, recount: Recount, bins: int) -> None:
+    """Compare every answer of a stream without noise with the recount."""
+    near = 0.05 if "delta" in feature.settings.get("privacy", {}) else 0.01
+    assert view.span == (FIRST_BIN, FIRST_BIN + bins)
+    for start, stop in (*SPANS, (0, bins)):
+        span = Span(FIRST_BIN + start, FIRST_BIN + stop)
+        for pattern in patterns_of(feature):
+            own = recount.within(start, stop, pattern)
+            asked = pattern, start, stop
+            assert view.of_key(pattern).count(span).value == pytest.approx(len(own), abs=near), asked
+            if feature.has("sum"):
+                total = float(total_of(own, feature))
+                assert sum_of(view, span, pattern).value == pytest.approx(total, abs=1e-6), asked
+                if own and start:
+                    mean = mean_over(view, span, pattern).value
+                    assert mean == pytest.approx(total / len(own), abs=1e-6), asked
+        if feature.has("value"):
+            table = Counter((one.key, one.bucket) for one in recount.within(start, stop))
+            rows = [[table[key, bucket] for bucket in range(BUCKETS)] for key in feature.keys or ("",)]
+            assert np.allclose(view.cells(span).groups[-1].values, rows, atol=1e-2), (start, stop)
+    for pattern in (None, *feature.keys[:1]):
+        _check_series(view, feature, recount, pattern, near)
+
+
+def check_rows(world: World, name: str, feature: Feature, recount: Recount) -> None:
+    """Compare the rows of a stream without noise with the recount, and check what they vouch for."""
+    strategy, reader = world.strategy(name), world.store.reader()
+    near = 0.05 if "delta" in feature.settings.get("privacy", {}) else 1e-6
+    for row in world.rows(name):
+        place = row["bin"] - FIRST_BIN
+        first = place - place % EPOCH_BINS
+        own = recount.within(first, place + 1)
+        assert row["estimate"] == [pytest.approx(len(own), abs=near)], row["bin"]
+        assert ("sum" in row) == feature.has("sum")
+        if feature.has("sum"):
+            total = float(total_of(own, feature))
+            said = [row["sum"]["estimate"], *row["sum"]["interval"]]
+            assert said == pytest.approx([total] * 3, abs=1e-6)
+        vouched = [(node_table(level), index, digest) for level, index, digest in row.get("node_hashes", [])]
+        if "columns_hash" in row:
+            vouched.append((PUBLISHED, place - first, row["columns_hash"]))
+        assert vouched or row["nodes"] or row["published"]
+        for table, index, digest in vouched:
+            width = strategy.kind.tables[table]
+            kept = world.run(reader.tile_rows(name, row["epoch"], table, index, 1, width))
+            assert hashlib.sha256(kept.astype("<i8").tobytes()).hexdigest() == digest, (row["bin"], table)
+
+
+def check_points(view: StreamView, feature: Feature) -> None:
+    """Compare each point of the series of a stream with noise with the answer about the point's range."""
+    for pattern in (None, *feature.keys[-1:]):
+        own = view.of_key(pattern)
+        for kind, asked in SERIES:
+            series = own.series(kind, view.span, **asked)
+            sums = sum_series(view, kind, view.span, pattern, **asked) if feature.has("sum") else None
+            for place, (span, point) in enumerate(zip(series.spans, estimates(series), strict=True)):
+                alone = own.count(span)
+                assert point.value == pytest.approx(alone.value, abs=alone.rounding + point.rounding + 1e-6)
+                assert point.variance == pytest.approx(alone.variance, rel=1e-6)
+                assert point.rounding >= alone.rounding * (1 - 1e-9)
+                if feature.has("sum"):
+                    sums, summed = (
+                        sum_series(view, kind, view.span, pattern, **asked),
+                        sum_of(view, span, pattern),
+                    )
+                    assert sums.values[place] == pytest.approx(summed.value, rel=1e-9, abs=1e-6)
+                    assert sums.laws.deviations()[place] == pytest.approx(summed.stderr, rel=1e-9)
+
+
+def _check_series(
+    view: StreamView, feature: Feature, recount: Recount, pattern: str | None, near: float
+) -> None:
+    for kind, asked in SERIES:
+        series = view.of_key(pattern).series(kind, view.span, **asked)
+        own = [
+            recount.within(span.start - FIRST_BIN, span.stop - FIRST_BIN, pattern) for span in series.spans
+        ]
+        assert len(own) > 3
+        assert series.values == pytest.approx([len(some) for some in own], abs=near), (kind, asked, pattern)
+        if feature.has("sum"):
+            summed = [float(total_of(some, feature)) for some in own]
+            assert sum_series(view, kind, view.span, pattern, **asked).values == pytest.approx(
+                summed, abs=1e-6
+            )
+            if (pattern, kind) != (None, "bin"):
+                continue
+            means = mean_series(view, kind, view.span, pattern, **asked).means
+            for some, mean in zip(own, means, strict=True):
+                if some:
+                    assert mean.value == pytest.approx(float(total_of(some, feature)) / len(some), abs=1e-6)
+
+
+def check_letters(world: World, feature: Feature, stream: str, recount: Recount) -> None:
+    """Compare dead letters and the operator's counters of a stream with the recount."""
+    lettered = +Counter({name: n for name, n in recount.refused.items() if name != "over_cap"})
+    if feature.late == "drop":
+        del lettered["late"]
+    own = Counter(
+        str(letter.reason)
+        for letter, refused_by in zip(world.letters.kept, world.letters.streams, strict=True)
+        if refused_by in (stream, None)
+    )
+    assert own == lettered, (own, lettered)
+    counted = world.operator_counts(stream)
+    assert {name: counted[name] for name in recount.refused if name in counted} == +recount.refused, (
+        counted,
+        recount.refused,
+    )
+
+
+def played(
+    world: World, arrivals: Arrivals, bins: int, features: Mapping[str, Feature] = FEATURES
+) -> Iterable[tuple[str, Feature, Recount]]:
+    """Let the visits arrive under workers that end every two bins; yield each stream with its recount."""
+    world.play(arrivals, FIRST_BIN + bins)
+    for name, feature in features.items():
+        yield name, feature, recounted(feature, arrivals, bins)
+
+
+def held(view: StreamView, feature: Feature, recount: Recount, bins: int) -> Iterator[tuple[str, bool]]:
+    """Yield, for some answers of a stream with noise, whether the 95 % interval holds the recount."""
+    for start, stop in ((0, bins), (1, 5), (4, 8)):
+        span = Span(FIRST_BIN + start, FIRST_BIN + stop)
+        for pattern in (None, *patterns_of(feature)[-2:]):
+            own = recount.within(start, stop, pattern)
+            interval = view.of_key(pattern).count(span).interval(0.95)
+            yield f"count {pattern} {span}", _holds(interval, len(own))
+            if feature.has("sum") and own:
+                total = float(total_of(own, feature))
+                interval, mean = sum_of(view, span, pattern).interval(0.95), mean_over(view, span, pattern)
+                yield f"sum {pattern} {span}", _holds(interval, total)
+                yield f"mean {pattern} {span}", mean.lower <= total / len(own) <= mean.upper
+
+
+def _holds(interval: Interval, value: float) -> bool:
+    return bool(interval.lower - 1e-9 <= value <= interval.upper + 1e-9)
