@@ -15,6 +15,11 @@ _NO_JSON = re.compile(
     rb'((?:[^"NI]++|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|N(?!aN\b)|I(?!nfinity\b))*+)(NaN|Infinity|\Z)',
     flags=re.DOTALL,
 )
+# A text, or a whole number of more digits than are read, in a group.
+_TOO_LONG = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?<![\d.eE])(?<![eE][+-])(\d{4301,}+)(?![.eE])', flags=re.DOTALL
+)
+_MOST_DIGITS = 4_300
 _AS_JSON = {b"NaN": b"null", b"Infinity": b"1e999", b"": b""}
 # The escapes of a text; those of half a character, which JSON cannot hold but JavaScript writes, in a group.
 _ESCAPES = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", flags=re.DOTALL)
@@ -70,8 +75,9 @@ def has_too_many_values(record: bytes) -> bool:
 def mended(record: bytes) -> bytes:
     """Return a record with what other programs write beside JSON replaced by JSON.
 
-    NaN becomes null, and Infinity a number beyond all doubles. Halves of characters, as they arise where a
-    program cuts a text, become U+FFFD. A long record stays as it is, because this could delay a cut.
+    NaN becomes null. Infinity and whole numbers of more than 4,300 digits become a number beyond all doubles.
+    Halves of characters, as they arise where a program cuts a text, become U+FFFD. A long record stays as it
+    is, because this could delay a cut.
 
     >>> mended(b'{"NaN": [NaN, -Infinity]}')
     b'{"NaN": [null, -1e999]}'
@@ -79,4 +85,6 @@ def mended(record: bytes) -> bytes:
     if len(record) > MOST_VALUES:
         return record
     record = _NO_JSON.sub(lambda found: found[1] + _AS_JSON[found[2]], record)
+    if len(record) > _MOST_DIGITS:
+        record = _TOO_LONG.sub(lambda found: b"1e999" if found[1] else found[0], record)
     return _ESCAPES.sub(lambda found: b"\\ufffd" if found[1] else found[0], record)

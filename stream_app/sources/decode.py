@@ -159,12 +159,12 @@ class NdjsonDecoder(Decoder):
 
     def _row(self, record: bytes) -> dict[str, Any] | None:
         """Return the values of one record; None if it is no JSON object."""
-        for one in (record, mended(record)):
+        for one in (record, clean := mended(record)):
             if (columns := self._together([one])) is not None:
                 return {path: value for path, [value] in columns.items()}
-            with suppress(*UNDECODABLE):
-                decode_nothing(one)
-                return {path: alone.value(one) for path, alone in self._alone.items()}
+        with suppress(*UNDECODABLE):
+            decode_nothing(clean)
+            return {path: alone.value(clean) for path, alone in self._alone.items()}
         return None
 
 

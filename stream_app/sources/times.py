@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal
 
 import numpy as np
@@ -31,9 +31,24 @@ _ZULU_FRACTION_DIGITS = {20: 0, 24: 3, 27: 6}
 _OFFSET_LENGTH = 25
 _LOCAL_FRACTION_DIGITS = {19: 0, 23: 3, 26: 6}  # without an offset; T or a space before the time of day
 _SHAPE = "dddd-dd-ddTdd:dd:dd"
-_LEAP_SECOND = re.compile(r":60(?=$|[.,Z+-])")
-_BEFORE_OFFSET = re.compile(r"(?<=[:.,]\d\d|\d\d\d) +(?=Z$|[+-]\d)")
-_UTC = re.compile(r" ?(?:UTC|GMT)$")
+_LONGEST_WRITTEN = 100
+# A calendar day, a day of the year, or a day of an ISO week. The forms with and without hyphens may be mixed
+# only between day and time of day. A fraction is one of the last unit that is written.
+_WRITTEN = re.compile(
+    r"""(?P<year>\d{4})
+        (?: (-?)(?P<month>\d\d)\2(?P<day>\d\d)
+        |   -?(?P<day_of_year>\d{3})
+        |   (-?)W(?P<week>\d\d)(?:\6(?P<weekday>\d))? )
+        (?: [T ](?P<hour>\d\d)(?: (:?)(?P<minute>\d\d)(?: \10(?P<second>\d\d))?)? (?: [.,](?P<fraction>\d+))?
+            (?: \ *(?P<offset>Z | UTC | GMT | (?P<sign>[-+\u2212])
+                (?P<hours>[01]\d|2[0-3])(?: :?(?P<minutes>[0-5]\d)(?: :?(?P<seconds>[0-5]\d))?)?
+                # What Go writes behind the offset: the zone's abbreviation and a monotonic clock.
+                (?: \ (?:[A-Z]{2,5}|[-+]\d\d(?:\d\d)?))?(?: \ m=[-+]\d+\.\d+)? ))?
+        )?
+        (?: \[[!-Z^-~]+\] )*""",
+    re.VERBOSE | re.ASCII | re.IGNORECASE,
+)
+_DAY_US = 86_400_000_000
 
 
 def times_us(values: Sequence[Any], format: TimeFormat, zone: str | None = None) -> tuple[Int64Array, Bools]:
@@ -189,23 +204,47 @@ def _from_any_form(text: str, zone: str | None) -> tuple[int, bool]:
     """Return the time of any ISO 8601 text, and whether it is a local time, which needs a zone.
 
     Spaces around it are no part of it, nor are those before its offset, nor a zone in brackets behind it
-    (RFC 9557); UTC and GMT mean Z. A leap second is read as the second before it, and stays on its day.
+    (RFC 9557); UTC and GMT mean Z. A minute's 60th second is read as the second before it, and 24:00 as the
+    next day's beginning.
     """
-    text = text.strip().upper()
-    if text.endswith("]"):
-        text = text.partition("[")[0]
-    if len(text) > _LONGEST_TEXT or not text.isascii() or not text.isprintable():
+    found = _WRITTEN.fullmatch(text.strip()) if len(text.strip()) <= _LONGEST_WRITTEN else None
+    if found is None:
         return _NONE, False
-    text = _BEFORE_OFFSET.sub("", _UTC.sub("Z", text))
-    whole = _LEAP_SECOND.sub(":59", text)
     try:
-        moment = datetime.fromisoformat(whole)
-        if moment.tzinfo is not None:
-            us = (moment - _1970) // _MICROSECOND
-            return us if whole == text or us // 1_000_000 % 86_400 == 86_399 else _NONE, False
-        if whole != text:
-            return _NONE, False
-        local_us = (moment.replace(tzinfo=UTC) - _1970) // _MICROSECOND
-        return (local_us, True) if zone else (_NONE, False)
-    except (ValueError, OverflowError):
+        us = (_day_of(found).toordinal() - _1970.toordinal()) * _DAY_US + _us_of_day(found)
+    except ValueError:
         return _NONE, False
+    if found["offset"]:
+        return us - _offset_us(found), False
+    return (us, True) if zone else (_NONE, False)
+
+
+def _day_of(found: re.Match[str]) -> date:
+    """Return the day. Raises: ValueError if the calendar has no such day."""
+    year = int(found["year"])
+    if found["week"]:
+        return date.fromisocalendar(year, int(found["week"]), int(found["weekday"] or 1))
+    if not found["day_of_year"]:
+        return date(year, int(found["month"]), int(found["day"]))
+    day = date(year, 1, 1) + timedelta(days=int(found["day_of_year"]) - 1)
+    if day.year != year:
+        raise ValueError
+    return day
+
+
+def _us_of_day(found: re.Match[str]) -> int:
+    """Return the time of day in microseconds. Raises: ValueError if a day has no such time."""
+    hour, minute, second = (int(found[unit] or 0) for unit in ("hour", "minute", "second"))
+    digits = found["fraction"] or "0"
+    last_unit_s = 1 if found["second"] else 60 if found["minute"] else 3_600
+    fraction_us = last_unit_s * 1_000_000 * int(digits) // 10 ** len(digits)
+    is_next_day = hour == 24 and not (minute or second or int(digits))
+    if not (hour < 24 or is_next_day) or minute > 59 or second > 60:
+        raise ValueError
+    return ((hour * 60 + minute) * 60 + min(second, 59)) * 1_000_000 + fraction_us
+
+
+def _offset_us(found: re.Match[str]) -> int:
+    hours, minutes, seconds = (int(found[unit] or 0) for unit in ("hours", "minutes", "seconds"))
+    us = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
+    return us if found["sign"] in (None, "+") else -us

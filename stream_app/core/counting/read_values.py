@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dphist.privacy import is_plain
 
 _NUMBERS = {int, float}
-_LONGEST_NUMBER = 4_300  # digits of the longest whole number of JSON
+_LONGEST_WHOLE = 4_300  # characters of a text that is read as a whole number; Python refuses longer ones
 _LARGEST_EXACT = 2**53  # below it a double says which whole number was written
 
 
@@ -35,22 +35,25 @@ def numbers(column: Sequence[Any]) -> NDArray[np.float64]:
 def number_in(text: str) -> int | float | None:
     """Return the number that a text is; None if it is none. Spaces around it are no part of it.
 
-    >>> [number_in(text) for text in ("200", " -2.5 ", "2e2", "1_000", "0x10", "", "Paris")]
+    >>> [number_in(text) for text in ("200", " -2.5 ", "2e2", "1_000", "0x10", "", "inf")]
     [200, -2.5, 200.0, None, None, None, None]
     """
-    if not _may_be_number(text):
-        return None
-    if "." not in text:
+    digits = _without_spaces(text)
+    if "." not in digits and len(digits) <= _LONGEST_WHOLE:
         with suppress(ValueError):
-            return int(text)
+            return int(digits)
     with suppress(ValueError):
-        return float(text)
+        return float(digits)
     return None
 
 
-def _may_be_number(text: str) -> bool:
-    """Return whether Python reads a text as other programs do: no underscores, no digits of other scripts."""
-    return len(text) <= _LONGEST_NUMBER and text.isascii() and "_" not in text
+def _without_spaces(text: str) -> str:
+    """Return the text of a number without spaces around it, non-breaking ones too.
+
+    It is empty if only Python reads a number there: with underscores, digits of other scripts, or ``inf``.
+    """
+    text = text.strip()
+    return text if text.isascii() and "_" not in text and "n" not in text and "N" not in text else ""
 
 
 def comparable(value: object) -> str | int | float | None:
@@ -105,14 +108,16 @@ def _listed_number(text: str) -> int | float | None:
 def _as_user(value: object) -> str:
     if type(value) is float and value.is_integer() and abs(value) < _LARGEST_EXACT:
         value = int(value)
-    return str(value) if type(value) is int else ""
+    with suppress(ValueError):  # Python writes no whole number of more than 4,300 digits
+        return str(value) if type(value) is int else ""
+    return ""
 
 
 def _as_double(value: object) -> float:
     """Return the value as a number, NaN if it is not a number."""
     if isinstance(value, str):
         try:
-            return float(value) if _may_be_number(value) else np.nan
+            return float(_without_spaces(value))
         except ValueError:
             return np.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
