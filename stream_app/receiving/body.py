@@ -19,6 +19,7 @@ HINT = (
     "uncompressed and in UTF-8 (curl --data-binary @FILE keeps lines; -d joins them)"
 )
 _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def lines_of(body: bytes) -> tuple[bytes, int]:
@@ -26,7 +27,8 @@ def lines_of(body: bytes) -> tuple[bytes, int]:
 
     Lines stay as they are. Each element of an array becomes a line, in order. So does an object that fills
     the whole body.
-    Raises: ValueError, one line, if no record is an object, or too many are none.
+    Raises: ValueError, one line, if no record is an object, or too many are none, or the only one cannot be
+        an event, such as {"events": [...]}.
 
     >>> lines_of(b'{"a": 1}'), lines_of(b'[{"a": 1},\\n{"a": 2}, 3]')
     ((b'{"a": 1}\\n', 0), (b'{"a": 1}\\n{"a": 2}\\n3\\n', 1))
@@ -43,6 +45,8 @@ def lines_of(body: bytes) -> tuple[bytes, int]:
         )
     if lines and others == len(lines):
         raise ValueError(f"no line of it is a JSON object; {HINT}")
+    if len(lines) == 1 and _holds_lists_only(lines[0]):
+        raise ValueError(f"its one object holds a list and no time, so it is no event; {HINT}")
     return body if not body or body.endswith(b"\n") else body + b"\n", others
 
 
@@ -73,6 +77,14 @@ def _whole(body: bytes) -> list[bytes] | None:
         with suppress(*UNDECODABLE):
             return list(map(_on_one_line, _elements(mend(text))))
     return None
+
+
+def _holds_lists_only(record: bytes) -> bool:
+    """Return whether each field of an object is a list, in which no time field can be."""
+    with suppress(*UNDECODABLE):
+        members = _members(record)
+        return bool(members) and all(bytes(value).lstrip().startswith(b"[") for value in members.values())
+    return False
 
 
 def _on_one_line(element: msgspec.Raw | bytes) -> bytes:

@@ -25,7 +25,7 @@ from stream_app.sources.finished_files import decompressed
 from stream_app.sources.json_fields import names_of
 from stream_app.sources.rows import one_line_each
 from stream_app.sources.shapes import why_no_header, why_no_lines
-from stream_app.sources.starts import has_objects, lines_in, start_of
+from stream_app.sources.starts import first_line, has_objects, lines_in, start_of
 from stream_app.sources.times import TimeFormat, times_us
 
 LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate
@@ -97,7 +97,7 @@ def _why_no_events(what: Production) -> str | None:
         if not has_objects(lines):
             return "none of its first lines is a JSON object; write one per line (CSV has a name in .csv)"
         return _why_not_as_asked(what, lines)
-    if why := why_no_header(lines[0]):
+    if why := why_no_header(first_line(start)):
         return why
     return None if len(lines) > 1 else "it has a header line and no event; there is nothing to send"
 

@@ -235,7 +235,7 @@ def _parts(
 def _names(part: Path, content: IO[bytes], time: TimeField, others: Sequence[str]) -> list[str]:
     """Read a CSV file's header; return the names of its columns, none for an empty file."""
     line = content.readline(MOST_BYTES)
-    if not line.removeprefix(BOM_UTF8).rstrip(b"\r\n"):
+    if not line.removeprefix(BOM_UTF8).rstrip(b"\r\n") and not content.read(1):
         return []
     csv_decoder(part, line, time, others)
     return csv_names(line.rstrip(b"\r\n"))

@@ -96,7 +96,8 @@ def csv_decoder(path: Path, header: bytes, time: TimeField, others: Sequence[str
         return CsvDecoder(csv_names(header.rstrip(b"\r\n")), time, others)
     except OperatorError as failure:
         header = header.removeprefix(BOM_UTF8).rstrip(b"\r\n")
-        why = why_no_lines(header + LINE_END) or why_no_header(header) or f"{failure}{_not_utf_8(header)}"
+        no_lines = why_no_lines(header + LINE_END) if header.strip() else None
+        why = no_lines or why_no_header(header) or f"{failure}{_not_utf_8(header)}"
         raise OperatorError(f"{path}: {why}") from None
 
 

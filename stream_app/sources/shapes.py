@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 
 from stream_app.sources.decode import csv_names
 
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 _ARCHIVE = b"PK\x03\x04"
 _ARRAY = re.compile(rb"\[\s*[]{[\"]")
+_SEPARATOR_LINE = re.compile(rb'\s*"?sep=.?.?"?\s*', re.IGNORECASE)  # as Excel writes it
 _SEPARATORS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
 # A date or a number of seconds, or smaller units, since 1970: a value, and not the name of a column.
 _TIME = re.compile(
@@ -26,8 +27,8 @@ def why_no_lines(start: bytes) -> str | None:
     text = start.removeprefix(BOM_UTF8).lstrip()
     if not text:
         return "it is empty"
-    if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or (text[:2].count(0) == 1):
-        return "it is not UTF-8 but UTF-16; write it as UTF-8, for example with: iconv -f UTF-16 -t UTF-8"
+    if other := _other_encoding(start, text):
+        return f"it is not UTF-8 but {other}; write it as UTF-8, for example with: iconv -f {other} -t UTF-8"
     if start.startswith(_PACKED):
         return "it is compressed; a file of gzip has a name that ends in .gz, and others are not read"
     if start.startswith(_ARCHIVE):
@@ -36,6 +37,15 @@ def why_no_lines(start: bytes) -> str | None:
         return r"its lines end with CR alone; write LF, for example with: tr '\r' '\n'"
     if _ARRAY.match(text):
         return "it is one JSON array; write one object per line, for example with: jq -c '.[]'"
+    return None
+
+
+def _other_encoding(start: bytes, text: bytes) -> str | None:
+    """Return the name of an encoding whose characters have zeros in them. Args: as in ``why_no_lines``."""
+    if start.startswith((BOM_UTF32_LE, BOM_UTF32_BE)) or start[:4].count(0) == 3:
+        return "UTF-32"
+    if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or text[:2].count(0) == 1:
+        return "UTF-16"
     return None
 
 
@@ -48,6 +58,10 @@ def why_no_header(line: bytes) -> str | None:
     >>> why_no_header(b"at;page"), why_no_header(b",at,2fa,at,")
     ("its columns are separated by ';'; separate them by commas", None)
     """
+    if not line.strip():
+        return "its first line is blank; a CSV file begins with the names of its columns"
+    if _SEPARATOR_LINE.fullmatch(line):
+        return "its first line names a separator for Excel; delete that line, and separate columns by commas"
     if b"\0" in line:
         return "it is not text; only CSV and JSON lines can be read, plain or .gz"
     if line.count(b'"') % 2:

@@ -73,6 +73,11 @@ def lines_in(start: bytes) -> list[bytes]:
     return [line.rstrip(b"\r") for line in whole.split(b"\n") if line.strip()]
 
 
+def first_line(start: bytes) -> bytes:
+    """Return the first line of a file, blank or not: the header of CSV. Args: start, from ``start_of``."""
+    return start.removeprefix(BOM_UTF8).partition(b"\n")[0].rstrip(b"\r")
+
+
 def has_objects(lines: Sequence[bytes]) -> bool:
     """Return whether some of the first lines are JSON objects."""
     return any(map(is_object, lines[:_FIRST_LINES]))

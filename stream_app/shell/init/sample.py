@@ -25,7 +25,7 @@ from stream_app.sources.file_list import files_of, is_list
 from stream_app.sources.lines import MOST_BYTES, FileFormat
 from stream_app.sources.rows import one_line_each
 from stream_app.sources.shapes import why_no_header, why_no_lines
-from stream_app.sources.starts import later_lines, lines_in, start_of
+from stream_app.sources.starts import first_line, later_lines, lines_in, start_of
 from stream_app.wiring.event_logs import why_unreadable
 
 MOST_RECORDS = 2_000
@@ -101,7 +101,7 @@ def file_sample(file: Path) -> Sample:
         raise OperatorError(f"{named}its first line is longer than {MOST_BYTES:,} bytes")
     if any(line.lstrip().startswith(b"{") for line in lines[:_FIRST_LINES]):
         return sample_of(files[0].name, "ndjson", lines, later=later)
-    if why := why_no_header(lines[0]):
+    if why := why_no_header(first_line(start)):
         raise OperatorError(f"{named}{why}")
     names = csv_names(lines[0])
     rows = one_line_each((line + b"\n" for line in lines[1:]), len(names))

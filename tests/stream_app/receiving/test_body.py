@@ -88,6 +88,17 @@ def test_a_body_without_an_object_is_refused_whole_and_takes_no_key(tmp_path: Pa
     with_door(tmp_path, work)
 
 
+@pytest.mark.parametrize("sent", [b'{"events": [%s]}', b'{\n "a": [],\n "b": [%s]\n}', b'[{"events": [%s]}]'])
+def test_an_object_that_holds_only_lists_of_events_is_refused(sent: bytes) -> None:
+    with pytest.raises(ValueError, match="its one object holds a list and no time, so it is no event; send"):
+        lines_of(sent % ONE)
+
+
+@pytest.mark.parametrize("sent", [b'{"at": 1, "items": [{}]}', b"{}", b'{"events": [1]}\n{"at": 1}'])
+def test_an_object_that_may_be_an_event_is_stored(sent: bytes) -> None:
+    assert lines_of(sent) == (sent + b"\n", 0)
+
+
 def test_a_reply_says_how_many_records_are_no_objects_and_again_when_it_is_repeated(tmp_path: Path) -> None:
     async def work(door: Door) -> None:
         for sent in (b"lost\n" + ONE + b"\n7\n", b"[1," + ONE + b"]"):
