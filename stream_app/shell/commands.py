@@ -277,10 +277,11 @@ def ingest(config: Path, stdin: str | None) -> None:
 
 @main.command("check-config")
 @config_option
-def check_config(config: Path) -> None:
+def check_config(config: Path) -> int:
     """Check a configuration; start nothing.
 
-    It checks plans, files on this machine with a sample of their events, and the store.
+    It checks plans, files on this machine with a sample of their events, and the store. It says which
+    streams would start and which would not. The exit status is 2 if one would not, as that of a run.
 
     A stream that has begun is compared with the store, if that can be asked: what a start would refuse is
     refused here. Each thing that could not be checked is named.
@@ -289,18 +290,26 @@ def check_config(config: Path) -> None:
     Example:
       stream-app check-config --config examples/flights.yaml
     """
-    from stream_app.shell.doctor.good import lines_if_good
+    from stream_app.shell.doctor.good import checked
     from stream_app.shell.working import working
 
     settings = load(config)
     with working("planning every stream") as step:
-        lines = asyncio.run(lines_if_good(settings, step))
-    for line in lines:
+        found = asyncio.run(checked(settings, step))
+    for line in found.lines:
         click.echo(line)
+    for line in dict.fromkeys(found.refused.values()):
+        click.echo(f"stream-app: {line}", err=True)
     if any(stream.declared.privacy.per_user for stream in settings.streams):
         click.echo(f"not checked: what caps leave out; stream-app doctor --config {config} reads a sample")
-    names = ", ".join(stream.name for stream in settings.streams)
-    click.echo(f"{config}: good; {len(settings.streams)} stream(s): {names}")
+    names = [stream.name for stream in settings.streams if stream.name not in found.refused]
+    if not found.refused:
+        click.echo(f"{config}: good; {len(names)} stream(s): {', '.join(names)}")
+        return 0
+    if names:
+        refused = ", ".join(found.refused)
+        click.echo(f"{config}: would start: {', '.join(names)}; would not start as configured: {refused}")
+    return 2
 
 
 @main.command("new-ledger")

@@ -195,8 +195,13 @@ class _Run:
         self.status = ended
         if role != "worker" or ended != REFUSED or not self._readers_stay():
             return True
+        shown = await _show(self._settings, self._reader, self._report)
+        complete = [stream.name for stream in shown if stream.complete]
+        state = "counting has stopped, see above"
+        if complete:
+            state = f"complete: {', '.join(complete)}; all other streams have stopped, see above"
         self._report.say(
-            f"counting has stopped, see above; {address(self._settings.api)} still serves what was released; "
+            f"{state}; {address(self._settings.api)} still serves what was released; "
             "end this command with Ctrl-C, correct the cause, and start it again"
         )
         return False

@@ -237,7 +237,7 @@ def _us_of_day(found: re.Match[str]) -> int:
     hour, minute, second = (int(found[unit] or 0) for unit in ("hour", "minute", "second"))
     digits = found["fraction"] or "0"
     last_unit_s = 1 if found["second"] else 60 if found["minute"] else 3_600
-    fraction_us = last_unit_s * 1_000_000 * int(digits) // 10 ** len(digits)
+    fraction_us = last_unit_s * 1_000_000 * int(digits) // int(10 ** len(digits))
     is_next_day = hour == 24 and not (minute or second or int(digits))
     if not (hour < 24 or is_next_day) or minute > 59 or second > 60:
         raise ValueError

@@ -21,6 +21,7 @@ from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.stored_format import check_directory_format
 from stream_app.vault.key_ring import KeyRing
 from stream_app.wiring.event_logs import check_log, decoder_of
+from stream_app.wiring.halted import some_of
 from stream_app.wiring.storage import outside_ledger
 
 State = Literal["ok", "note", "warn", "fail"]
@@ -78,7 +79,11 @@ class Check:
         try:
             return await self.asked()
         except OperatorError as refusal:
-            return [Finding(self.key, "fail", str(refusal).removeprefix(f"{self.key}: "))]
+            return [self.refused(refusal)]
+
+    def refused(self, refusal: OperatorError) -> Finding:
+        """Return a refusal of a start as a finding."""
+        return Finding(self.key, "fail", str(refusal).removeprefix(f"{self.key}: "))
 
 
 def checks_of_logs(settings: Settings) -> Iterator[Check]:
@@ -106,8 +111,7 @@ def checks_of_machine(settings: Settings) -> Iterator[Check]:
     for key, directory in directories.items():
         if directory is not None:
             yield Check(key, Reach.MACHINE, partial(_directory, key, directory))
-    if settings.noise_key_file is not None:
-        yield Check("secrets.key_file", Reach.MACHINE, partial(_key_file, settings.noise_key_file))
+    yield Check("secrets.key_file", Reach.MACHINE, partial(_noise_keys, settings))
     own = None if ingest is None else ingest.operator
     for operator in dict.fromkeys((settings.operator, api.operator, settings.alerts.operator, own)):
         yield needs("operator.host", partial(check_operator, operator))
@@ -123,6 +127,25 @@ def checks_of_machine(settings: Settings) -> Iterator[Check]:
     if (outside := outside_ledger(settings)) is not None:
         reach = Reach.MACHINE if isinstance(outside, LedgerFile) else Reach.CLUSTER
         yield Check("ledger", reach, partial(_ledger, outside))
+
+
+def noise_of_this_machine(settings: Settings) -> str | None:
+    """Return which streams no worker on another machine can go on with; None if there are none."""
+    if settings.noise_key_file is not None:
+        return None
+    names = [
+        stream.name
+        for stream in settings.streams
+        if isinstance(stream.source, TopicSettings)
+        and settings.output_of(stream.name) is not None
+        and planned(stream).kind.drawn_ahead
+    ]
+    if not names:
+        return None
+    return (
+        f"it is not set, so only workers over this state.dir can read the noise of {some_of(names)}; a "
+        "worker on another machine would stop these streams; set it before you start one"
+    )
 
 
 def _silent(ask: Callable[[], object]) -> Iterator[Finding]:
@@ -150,9 +173,14 @@ def _directory(key: str, directory: Path) -> Iterator[Finding]:
         yield Finding(key, "ok", f"{directory} can be written")
 
 
-def _key_file(file: Path) -> Iterator[Finding]:
+def _noise_keys(settings: Settings) -> Iterator[Finding]:
     """Yield whether the workers' shared secret is usable, and whether a rotation is to be finished."""
-    what, ring = "secrets.key_file", KeyRing.read(file)
+    what, file = "secrets.key_file", settings.noise_key_file
+    if file is None:
+        if said := noise_of_this_machine(settings):
+            yield Finding(what, "note", said)
+        return
+    ring = KeyRing.read(file)
     if len(ring.keys) > 1:
         yield Finding(what, "warn", f"{file} holds {len(ring.keys)} keys; run stream-app rotate-key finish")
     elif len(ring.users) > 1:

@@ -26,6 +26,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
 from stream_app.stored_format import ENTRIES, FIRST
 from stream_app.together import Loop, each_to_its_end, until_one_ends
+from stream_app.wiring.checks import noise_of_this_machine
 from stream_app.wiring.counted_logs import Adapters, CountedLogs
 from stream_app.wiring.event_logs import check_files
 from stream_app.wiring.garbage import exempt_live_objects, freed_memory_returned
@@ -115,6 +116,8 @@ async def _start_and_run(
         live |= {one.name for one in running.streams if one.declared.source.replay is None}
         if any(one.declared.privacy.per_user is not None for one in running.streams):
             await store.need_format(ENTRIES)
+        if said := noise_of_this_machine(running):
+            log.warning("secrets.key_file: %s", said)
         anew = await _not_begun(start, store, halted.lines)
         metrics.waiting.now = OWN_START if configured.kafka is None else KAFKA
         letters = await resources.enter_async_context(letters_topic(configured, metrics.letters_unsent.inc))

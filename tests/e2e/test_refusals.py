@@ -72,8 +72,8 @@ def test_a_second_measurement_before_the_first_one_begins(tmp_path, text):
         service.until(
             "streams.total.privacy.accept is missing: file:flights.ndjson is already measured by dep"
         )
-        service.until("counting has stopped")
         service.until("departures: 48 of 48 bins closed")
+        service.until("complete: departures; all other streams have stopped, see above; http://127.0.0.1:")
         assert service.interrupt() == 2
     assert not (tmp_path / "state" / "witness" / "total.ndjson").read_bytes()
 

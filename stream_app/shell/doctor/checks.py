@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from stream_app.shell.doctor.times import first_findings, time_findings
 from stream_app.shell.planning.promises import cost_until_now
 from stream_app.shell.totals import total_findings
 from stream_app.shell.working import Step, silent
+from stream_app.sources.copies import first_records
 from stream_app.sources.file_list import files_of, is_list, misplaced
 from stream_app.sources.shapes import why_no_lines
 from stream_app.sources.starts import start_of
@@ -75,7 +76,11 @@ def all_checks(settings: Settings) -> Iterator[Check]:
         compared.append(await check_stored(settings))
         return compared[0].findings()
 
+    async def stopped() -> Sequence[Finding]:
+        return compared[0].stopped if compared else ()
+
     yield Check("streams", Reach.STORE, stored)
+    yield Check("streams", Reach.STORE, stopped, ends=False)
     if settings.kafka is not None:
         from stream_app.shell.doctor.kafka import kafka_findings  # its packages may not be installed
 
@@ -134,14 +139,15 @@ def _contents(stream: StreamSettings) -> Iterator[Finding]:
     if listed and stream.declared.source.replay is None:
         yield from _order_of_names(what, file)
     wrong = {path: why_no_lines(start_of(path)) for path in files[:_MOST_FILES]}
-    is_empty = all(path.stat().st_size == 0 for path in files)
     for path, why in wrong.items():
         if why is not None and path.stat().st_size:
             yield Finding(what, "fail", f"{path}: {why}")
             return
-    if is_empty:
+    is_csv = stream.declared.source.format == "csv"
+    if not any(first_records(path, is_csv).strip() for path in files):
         if stream.declared.source.replay is not None:
-            yield Finding(what, "fail", f"{file}: it is empty, so a replay counts nothing; correct the path")
+            how = "it is empty" if all(path.stat().st_size == 0 for path in files) else "it has no event"
+            yield Finding(what, "fail", f"{file}: {how}, so a replay counts nothing; correct the path")
         return
     at = time_field(stream)
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stream_app.config import ConfigError, Settings
+from dataclasses import dataclass, field
+
+from stream_app.config import Settings
 from stream_app.config.document import place_of
 from stream_app.ports import OperatorError
 from stream_app.shell.doctor.checks import all_checks
@@ -12,30 +14,51 @@ from stream_app.wiring.checks import Finding, Reach
 _PRIVATE = "no event of a sample would be counted; stream-app doctor says why, in numbers that are private"
 
 
-async def lines_if_good(settings: Settings, step: Step = silent) -> list[str]:
-    """Return lines about a configuration that can run. Args: step, which is called with what is done next.
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the checks say about a configuration that can run, at least in part.
 
-    Raises: OperatorError for the first fault for which a start is refused, or a run ends with status 2.
+    Args: lines, of what is good or may be intended; refused, why streams would not start, by name.
     """
-    lines = list[str]()
+
+    lines: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+async def checked(settings: Settings, step: Step = silent) -> Checked:
+    """Return what the checks say. Args: step, which is called with what is done next.
+
+    Raises: OperatorError for the first fault for which all streams are refused, or a run ends with status 2.
+    """
+    result = Checked()
     for check in all_checks(settings):
         if check.reach > Reach.STORE:
             continue
         step(f"checking {check.key}")
+        ends = check.ends
         try:
             findings = await check.asked()
         except OperatorError as refusal:
             if check.reach >= Reach.STORE:
                 raise
-            raise _refusal(settings, check.key, str(refusal)) from None
+            findings, ends = [check.refused(refusal)], True
         for finding in findings:
-            if finding.state == "fail" and check.ends:
-                raise _refusal(settings, finding.what, f"{finding.what}: {_public(finding)}")
-            if finding.what == "streams":
-                lines.append(finding.said)
+            if finding.state == "fail" and ends:
+                stream, line = _stream_of(finding), _refusal(settings, finding)
+                if stream is None:
+                    raise OperatorError(line)
+                result.refused.setdefault(stream, line)
+            elif finding.what == "streams" and finding.state != "fail":
+                result.lines.append(finding.said)
             elif check.reach < Reach.STORE and (finding.state == "fail" or _is_warning(finding)):
-                lines.append(f"warning: {finding.what}: {_public(finding)}")
-    return lines
+                result.lines.append(f"warning: {finding.what}: {_public(finding)}")
+    return result
+
+
+def _stream_of(finding: Finding) -> str | None:
+    """Return the stream that a finding is about; None if it is about all of them."""
+    section, _, rest = finding.what.partition(".")
+    return rest.partition(".")[0] if section == "streams" and rest else None
 
 
 def _is_warning(finding: Finding) -> bool:
@@ -47,7 +70,10 @@ def _public(finding: Finding) -> str:
     return _PRIVATE if finding.exact else finding.said
 
 
-def _refusal(settings: Settings, key: str, said: str) -> OperatorError:
-    """Return a refusal with its place in the configuration."""
-    file = str(settings.file)
-    return ConfigError(said if said.startswith(file) else f"{place_of(settings.file, key)}: {said}")
+def _refusal(settings: Settings, finding: Finding) -> str:
+    """Return a refusal with its place in the configuration, or as it is if it names its place or stream."""
+    said = _public(finding)
+    if said.startswith((str(settings.file), "stream ")):
+        return said
+    text = said if said.startswith("streams.") else f"{finding.what}: {said}"
+    return f"{place_of(settings.file, finding.what)}: {text}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,13 +12,15 @@ from msgspec import structs
 
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
-from stream_app.config.second_measurement import check_measurements, over
+from stream_app.config.second_measurement import over, refusals
 from stream_app.config.settings import OutputSettings
 from stream_app.core.records import LedgerEntry, StreamState
+from stream_app.core.segments.names import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.configured import changes_in_words, running_strategy
-from stream_app.ports import OperatorError
+from stream_app.ports import OutsideLedger
+from stream_app.ports.errors import StreamError, about
 from stream_app.shell.doctor.users import users_findings
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import first_witnessed
@@ -25,7 +28,8 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
 from stream_app.wiring.checks import Finding
 from stream_app.wiring.event_logs import check_begun_file, id_of_state
-from stream_app.wiring.known_logs import with_known_logs
+from stream_app.wiring.generations import Turned
+from stream_app.wiring.known_logs import measuring_with, with_known_logs
 from stream_app.wiring.redis_server import looked_at
 from stream_app.wiring.starting import (
     allowed_generations,
@@ -44,14 +48,18 @@ class Compared(NamedTuple):
     Args:
         changes: what a start would change, and when, a line each.
         not_compared: what could not be compared, a line each.
-        users: whether this machine has the keys of each stream's users; streams that a fault stops.
+        refused: streams that a start would refuse, or whose change it would leave out, and why.
+        users: whether this machine has the keys of each stream's users.
+        stopped: streams that a fault stops. Another start tries them again.
         outputs: the output topics of all generations that run or begin next; None: the store was not asked.
         counted: the positions up to which each stream over a topic has counted. SECRET.
     """
 
     changes: list[str]
     not_compared: list[str]
+    refused: Sequence[Finding] = ()
     users: Sequence[Finding] = ()
+    stopped: Sequence[Finding] = ()
     outputs: tuple[OutputSettings, ...] | None = None
     counted: Mapping[str, Mapping[str, int]] = {}
 
@@ -59,34 +67,61 @@ class Compared(NamedTuple):
         """Return what was found, as ``doctor`` shows it."""
         changes = [Finding("streams", "ok", change) for change in self.changes]
         lacking = [Finding("streams", "warn", f"not checked: {one}") for one in self.not_compared]
-        return [*self.users, *changes, *lacking]
+        return [*self.refused, *self.users, *changes, *lacking]
 
 
 async def check_stored(settings: Settings) -> Compared:
     """Compare each stream with what began under its name, as a start does; change nothing.
 
-    Raises: OperatorError for the first stream that a start would refuse, or whose change it would leave out.
+    Raises: OperatorError for what stops all streams.
     """
+    refused = Refused()
     for stream in settings.streams:
         if isinstance(stream.source, SourceSettings):
-            check_begun_file(stream, settings.state_dir)
+            with refused.noted(stream.name):
+                check_begun_file(stream, settings.state_dir)
     embedded, now_us = settings.redis.embedded, time.time_ns() // 1_000
-    if embedded is not None and not embedded.exists():
-        check_measurements(settings.streams, now_us)
-        return Compared([], [])
-    if embedded is not None or settings.redis.url is not None:
+    silent, begun = list[str](), set[str]()
+    if embedded is None or embedded.exists():
+        begun = over(settings.streams, now_us)
+        if embedded is None and settings.redis.url is None:
+            silent = [f"redis.url is missing, so no store was asked; {NOT_ASKED}"]
+        else:
+            try:
+                async with looked_at(settings) as url:
+                    return await _compared(settings, url, refused)
+            except (Unreachable, OSError) as failure:
+                silent = [f"the store cannot be asked ({failure}); {NOT_ASKED}"]
+    refused.add(refusals(settings.streams, now_us, begun=begun))
+    return Compared([], silent, refused.findings())
+
+
+class Refused:
+    """The streams that a start would refuse, each with the line that says why."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, str] = {}
+
+    @contextmanager
+    def noted(self, stream: str) -> Iterator[None]:
+        """Note an OperatorError of the calls inside, unless it stops all streams."""
         try:
-            async with looked_at(settings) as url:
-                return await _compared(settings, url)
-        except (Unreachable, OSError) as failure:
-            silent = f"the store cannot be asked ({failure}); {NOT_ASKED}"
-    else:
-        silent = f"redis.url is missing, so no store was asked; {NOT_ASKED}"
-    check_measurements(settings.streams, now_us, begun=over(settings.streams, now_us))
-    return Compared([], [silent])
+            with about(stream):
+                yield
+        except StreamError as refusal:
+            self.add([(refusal.stream, str(refusal))])
+
+    def add(self, lines: Iterable[tuple[str, str]]) -> None:
+        """Note streams and why each of them is refused; the first line of a stream stays."""
+        for name, line in lines:
+            self._lines.setdefault(name, line)
+
+    def findings(self) -> list[Finding]:
+        """Return a finding for each stream."""
+        return [Finding(f"streams.{base_of(name)}", "fail", line) for name, line in self._lines.items()]
 
 
-async def _compared(settings: Settings, url: str) -> Compared:
+async def _compared(settings: Settings, url: str, refused: Refused) -> Compared:
     outside = outside_ledger(settings)
     kept = await outside.entries() if isinstance(outside, LedgerFile) else ()
     changes, counted, stopped = list[str](), dict[str, Mapping[str, int]](), list[Finding]()
@@ -94,25 +129,26 @@ async def _compared(settings: Settings, url: str) -> Compared:
     try:
         await store.check_format()
         now_us = await LiveClock(store, settings.redis.largest_clock_skew_us, notes=False).now_us()
-        turned = await allowed_generations(settings, store, outside if kept else None, now_us)
-        for line in turned.refused:
-            raise OperatorError(f"stream {line}")
+        turned = await _allowed(settings, store, outside if kept else None, now_us, refused)
         changes += turned.lines()
         for stream in turned.running.streams:
-            state = await store.load(stream.name)
-            await check_ends(store, turned.running, stream, state)
-            await check_own_witness(store, turned.running, stream)
-            if state is not None and state.halted:
-                said = "a fault has stopped it, and a worker's log says which; the other streams go on"
-                stopped.append(Finding("streams", "fail", f"{stream.name}: {said}"))
-            if state is not None:
+            with refused.noted(stream.name):
+                state = await store.load(stream.name)
+                await check_ends(store, turned.running, stream, state)
+                await check_own_witness(store, turned.running, stream)
+                if state is None:
+                    continue
+                if state.halted:
+                    said = f"{stream.name}: a fault has stopped it, and a worker's log says which"
+                    shown = "readers see that from the next whole minute on"
+                    stopped.append(Finding("streams", "fail", f"{said}; {shown}"))
                 wanted = _as_a_start_plans(stream, settings, state)
                 changes += changes_in_words(running_strategy(state, wanted), wanted, state, now_us)
                 if not state.has_ended:
                     counted[stream.name] = {name: one.position for name, one in state.partitions.items()}
         users = await users_findings(turned.running, store, noise_keys(settings))
         everything = await with_known_logs(turned.everything, store, outside if kept else None)
-        await _check_ledger(everything, store, now_us, kept)
+        refused.add(await _refused_by_ledger(everything, store, now_us, kept))
     finally:
         await store.close()
     topics = [stream.name for stream in settings.streams if not isinstance(stream.source, SourceSettings)]
@@ -120,13 +156,40 @@ async def _compared(settings: Settings, url: str) -> Compared:
     unasked = [f"{name}: {said}" for name in topics]
     if outside is not None and not isinstance(outside, LedgerFile):
         unasked.append("what only the ledger outside the store knows was not checked; a start does")
-    return Compared(changes, unasked, [*users, *stopped], turned.everything.outputs, counted)
+    outputs = turned.everything.outputs
+    return Compared(changes, unasked, refused.findings(), users, stopped, outputs, counted)
 
 
-async def _check_ledger(
+async def _allowed(
+    settings: Settings, store: RedisStore, outside: OutsideLedger | None, now_us: int, refused: Refused
+) -> Turned:
+    """Return the generations of the streams that can start, as a start finds them.
+
+    Args: refused, gets all other streams. Raises: OperatorError for what stops all streams.
+    """
+    while True:
+        try:
+            turned = await allowed_generations(settings, store, outside, now_us)
+        except StreamError as fault:
+            base = base_of(fault.stream)
+            stopped = {base}
+            if settings.ledger is None:  # as in a start: no sum of its source is certain without it
+                stopped |= {one.name for one in await measuring_with(base, settings, store, None)}
+            refused.add((name, str(fault)) for name in stopped)
+            left = tuple(one for one in settings.streams if one.name not in stopped)
+            if not left:
+                raise
+            settings = replace(settings, streams=left)
+        else:
+            found = zip(settings.streams, turned.found, strict=True)
+            refused.add((stream.name, f"stream {one.refused}") for stream, one in found if one.refused)
+            return turned
+
+
+async def _refused_by_ledger(
     settings: Settings, store: RedisStore, now_us: int, kept: Sequence[LedgerEntry]
-) -> None:
-    """Check that the ledger allows each stream that would begin now. Raises: ConfigError.
+) -> Iterator[tuple[str, str]]:
+    """Return each stream that would begin now and that the ledger does not allow, and why.
 
     Args: kept, the entries of the ledger outside the store.
     """
@@ -137,7 +200,7 @@ async def _check_ledger(
         known = {(entry.stream, entry.epoch) for entry in entries}
         only_there = (one for one in kept if one.source == source and (one.stream, one.epoch) not in known)
         ledgers[source] = (*entries, *only_there)
-    check_measurements(settings.streams, now_us, ledgers, begun)
+    return refusals(settings.streams, now_us, ledgers, begun)
 
 
 def _as_a_start_plans(stream: StreamSettings, settings: Settings, state: StreamState) -> Strategy:

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from redis import Redis
 
 from deploy.ports import free_port
-from stream_app.config import load
+from stream_app.config import Settings, load, load_text
 from stream_app.config.key_file import add_key
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
@@ -23,6 +23,7 @@ from stream_app.shell.commands import main
 from stream_app.shell.progress import Report, StreamProgress
 from stream_app.shell.supervision import Service, run_service
 from stream_app.state.embedded import EmbeddedRedis
+from stream_app.wiring.checks import noise_of_this_machine
 from stream_app.wiring.workers import run_worker
 from tests.certificates import write_certificates
 
@@ -149,6 +150,23 @@ WRONG = [
     ("utf16-csv-live", {"e.csv": CSV.encode("utf-16")}, "file: e.csv", "not UTF-8 but UTF-16"),
     ("utf16-be", {"e.csv": CSV.encode("utf-16-be")}, f"file: e.csv, {DAY}", "not UTF-8 but UTF-16"),
     ("utf16-json", {"e.ndjson": JSON.decode().encode("utf-16")}, f"file: e.ndjson, {DAY}", "UTF-16"),
+    ("utf32-csv", {"e.csv": CSV.encode("utf-32")}, f"file: e.csv, {DAY}", "not UTF-8 but UTF-32"),
+    ("blank-first", {"e.csv": b"\n" + CSV.encode()}, f"file: e.csv, {DAY}", "its first line is blank"),
+    ("blank-first-live", {"e.csv": b"\xef\xbb\xbf\r\n" + CSV.encode()}, "file: e.csv", "first line is blank"),
+    (
+        "blank-first-in-a-list",
+        {"e-1.csv": CSV.encode(), "e-2.csv": b"\n" + OTHER.encode()},
+        f'file: "e-*.csv", {DAY}',
+        "e-2.csv: its first line is blank",
+    ),
+    ("excel", {"e.csv": b"sep=,\r\n" + CSV.encode()}, f"file: e.csv, {DAY}", "separator for Excel"),
+    ("header-only", {"e.csv": b"id,at,k\n"}, f"file: e.csv, {DAY}", "no event, so a replay counts nothing"),
+    (
+        "headers-only",
+        {"e-1.csv": b"id,at,k\n", "e-2.csv": b"at,id,k\n\n"},
+        f'file: "e-*.csv", {DAY}',
+        "no event, so a replay counts nothing",
+    ),
     ("half-a-gzip", {"e.ndjson.gz": gzip.compress(JSON)[:60]}, f"file: e.ndjson.gz, {DAY}", "whole file"),
     (
         "half-a-second-gzip",
@@ -345,6 +363,73 @@ class Quiet(Report):
     def say(self, line: str) -> None: ...
 
     def show(self, progress: Sequence[StreamProgress]) -> None: ...
+
+
+BESIDE = """  b:
+    source: {{file: {file}, {day}}}
+    time: {{field: at, format: iso8601, bin: 1h, epoch: 1d}}
+    privacy: {{epsilon: 1{more}}}
+"""
+ONE_OF_TWO = [
+    ("measured-twice", "e.ndjson", "", "streams.b.privacy.accept is missing: file:e.ndjson is already"),
+    ("no-file", "f.ndjson", "", "streams.b.source.file: "),
+    (
+        "total",
+        "g.ndjson",
+        ", total: {epsilon: 0.5}",
+        "streams.b.privacy.total: with its 1 epoch(s) the source",
+    ),
+    ("no-event", "empty.ndjson", "", "streams.b.source.file: "),
+    ("accepted", "e.ndjson", ", accept: measured again", ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("file", "more", "said"), [row[1:] for row in ONE_OF_TWO], ids=[r[0] for r in ONE_OF_TWO]
+)
+def test_all_say_which_of_two_streams_starts(tmp_path: Path, file: str, more: str, said: str) -> None:
+    write(tmp_path, {"e.ndjson": JSON, "g.ndjson": JSON[:200] + JSON, "empty.ndjson": b""})
+    config = tmp_path / "app.yaml"
+    config.write_text(text(f"file: e.ndjson, {DAY}", BESIDE.format(file=file, day=DAY, more=more)))
+    found = asked(config)
+    if not said:
+        assert (found.check[0], found.doctor[0], found.run) == (0, 0, None), found
+        return
+    assert (found.check[0], found.doctor[0]) == (2, 2), found
+    assert said in found.check[1]
+    last = found.check[1].splitlines()[-1]
+    assert last == f"{config}: would start: a; would not start as configured: b"
+    if file != "empty.ndjson":  # a replay that is complete and has counted nothing stops no other
+        assert found.run is not None
+    [line] = [line for line in command(config, "doctor")[1].splitlines() if line.startswith("fail")]
+    assert "streams.b" in line
+
+
+def shared(release: str, more: str = "") -> Settings:
+    """Return settings whose stream several workers may share."""
+    return load_text(
+        f"""{more}
+kafka: {{bootstrap_servers: "127.0.0.1:1"}}
+outputs: [{{stream: clicks, topic: counts}}]
+streams:
+  clicks:
+    source: {{topic: clicks}}
+    time: {{field: at, format: s, bin: 1m, grace: 1s, epoch: 1d}}
+    tree: {{release: {release}}}
+    privacy: {{epsilon: 1}}
+""",
+        Path("app.yaml"),
+        {},
+    )
+
+
+def test_a_start_says_whose_noise_only_this_machine_can_read() -> None:
+    said = "only workers over this state.dir can read the noise of clicks; a worker on another machine"
+    assert said in str(noise_of_this_machine(shared("anticipating")))
+    assert noise_of_this_machine(shared("causal")) is None
+    assert noise_of_this_machine(shared("anticipating", "secrets: {key_file: noise.key}")) is None
+    text_of_one = text("file: e.ndjson").replace("0.0", "0")
+    assert noise_of_this_machine(load_text(text_of_one, Path("app.yaml"), {})) is None
 
 
 EDGE = """  b:

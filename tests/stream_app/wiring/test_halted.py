@@ -20,7 +20,7 @@ import redis
 from deploy.ports import free_port
 from stream_app.config.load import load
 from stream_app.ports import OperatorError
-from stream_app.shell.doctor.stored import _compared
+from stream_app.shell.doctor.stored import check_stored
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader
@@ -213,9 +213,9 @@ class Worker:
 
 
 async def stopped_findings(worker: Worker) -> str:
-    """Return what ``doctor`` would say of streams that a fault has stopped, if it could read their logs."""
-    compared = await _compared(load(worker.folder / "app.yaml", {}), worker.url)
-    return "\n".join(found.said for found in compared.findings() if found.state == "fail")
+    """Return what ``doctor`` says of streams that a fault has stopped."""
+    settings = load(worker.folder / "app.yaml", {})
+    return "\n".join(found.said for found in (await check_stored(settings)).stopped)
 
 
 def in_world(folder: Path, work: Callable[[Worker], Awaitable[None]]) -> None:
