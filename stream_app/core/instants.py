@@ -12,7 +12,7 @@ _FIRST_US = (datetime(2, 1, 1, tzinfo=UTC) - _1970) // timedelta(microseconds=1)
 _LAST_US = (datetime(9999, 1, 1, tzinfo=UTC) - _1970) // timedelta(microseconds=1)
 _SECONDS = re.compile(r"[+-]?\d{1,12}(\.\d{1,6})?", flags=re.ASCII)
 _RFC_3339 = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]\d\d:\d\d)", flags=re.ASCII
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", flags=re.ASCII
 )
 
 

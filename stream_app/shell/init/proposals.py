@@ -10,10 +10,11 @@ from typing import Final
 
 import numpy as np
 
+from stream_app.core.incoming import Reason
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.shell.init.sample import Sample, number_in
 from stream_app.sources.decode import TimeField
-from stream_app.sources.times import TimeFormat
+from stream_app.sources.times import TimeFormat, why_no_time
 
 FORMATS: Final[tuple[TimeFormat, ...]] = ("iso8601", "s", "ms", "us", "ns")
 # A schema may say the unit of its times itself; then every format reads them, and the first one is taken.
@@ -72,7 +73,8 @@ def times_without_offset(sample: Sample) -> Iterator[TimeField]:
 
 def is_without_offset(sample: Sample, field: str) -> bool:
     """Return whether nearly all events have a time in a field that does not say its offset."""
-    local = sum(isinstance(value, str) and _is_local(value) for value in sample.columns.get(field, ()))
+    values = sample.columns.get(field, ())
+    local = sum(why_no_time(value, "iso8601", None) is Reason.LOCAL_TIME for value in values)
     return local >= _MOST * len(sample.lines)
 
 
@@ -186,14 +188,6 @@ def _as_time(field: str) -> tuple[bool, bool]:
     """Return a sort key: fields named like the time of an event first."""
     words = _words(field)
     return bool(words & set(_LATER_WORDS)), not words & set(_TIME_WORDS)
-
-
-def _is_local(text: str) -> bool:
-    """Return whether a text is a date, or a time of day without an offset."""
-    try:
-        return datetime.fromisoformat(text).tzinfo is None
-    except ValueError:
-        return False
 
 
 def _words(field: str) -> set[str]:

@@ -51,24 +51,3 @@ def test_a_topic_of_letters_needs_a_cluster_and_holds_nothing_else() -> None:
         read(f"dead_letters: {{topic: refused, cluster: far}}\n{KAFKA}")
     with pytest.raises(ConfigError, match="dead_letters go into out, which holds something else"):
         read(f"dead_letters: {{topic: out}}\noutputs: [{{stream: clicks, topic: out}}]\n{KAFKA}")
-
-
-@pytest.mark.parametrize(
-    ("section", "said"),
-    [
-        ("keep: 0s", 'keep "0s": must be longer than zero'),
-        ("keep: 5s", 'keep "5s": is too short'),
-        ("keep: for ever", 'keep "for ever": '),
-        ("max_size: 100", "max_size 100: must be a size with its unit, for example 100MB"),
-        ("max_size: 1kB", 'max_size "1kB": must be at least 1MB'),
-        ("content: some", 'content "some": '),
-        (f'accept: "{ACCEPT}"', "accept is of a topic, and dead_letters.topic is missing"),
-        ("cluster: far", "cluster is of a topic, and dead_letters.topic is missing"),
-        ("retention: 7d", "retention is not a known key"),
-    ],
-)
-def test_a_wrong_setting_is_refused_in_one_line(section: str, said: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        read(f"dead_letters: {{{section}}}")
-    assert str(refused.value).startswith(f"app.yaml:1: dead_letters.{said}")
-    assert "\n" not in str(refused.value)

@@ -152,31 +152,6 @@ def test_token_file_is_relative_to_the_configuration() -> None:
     assert kafka.clusters[""].security["sasl.oauthbearer.token.file"] == "/app/token"
 
 
-@pytest.mark.parametrize(
-    ("more", "expected"),
-    [
-        ("", "token.endpoint.url is missing; OAUTHBEARER needs it, or sasl.oauthbearer.token.file"),
-        (", sasl.username: ada", "sasl.username does not belong to sasl.mechanism: OAUTHBEARER"),
-        (
-            ", sasl.oauthbearer.token.file: t, sasl.oauthbearer.client.id: c",
-            "client.id is given beside sasl.oauthbearer.token.file; keep one",
-        ),
-        (
-            ", sasl.oauthbearer.token.endpoint.url: 'http://login.example.org/token'",
-            "would send the client's secret in the clear; write https://",
-        ),
-        (
-            ", sasl.oauthbearer.token.endpoint.url: 'https://ada:hunter2@login.example.org'",
-            "must be a URL without a user",
-        ),
-        (", sasl.oauthbearer.extensions: 'a'", "must be names of letters with values"),
-        (", sasl.oauthbearer.method: default", "must be one of oidc"),
-    ],
-)
-def test_wrong_settings_of_tokens_are_refused_in_one_line(more: str, expected: str) -> None:
-    assert expected in refusal("group: counts", OAUTH + more)
-
-
 def test_tokens_belong_to_their_mechanism_only() -> None:
     said = refusal(
         "group: counts",
@@ -197,49 +172,6 @@ def test_the_environment_names_another_cluster() -> None:
     there = {"STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": "there:1"}
     kafka = read(TEXT.replace("kafka:", "publish_every: 1s\n#"), there).kafka
     assert kafka == KafkaSettings("private-counts", {"": ClusterSettings("there:1", {})})
-
-
-@pytest.mark.parametrize(
-    ("written", "instead", "expected"),
-    [
-        ("kafka: {", "api: {}\n#", "kafka is missing, and topics are named; add kafka: {bootstrap_servers"),
-        (
-            "streams:",
-            "outputs: [{stream: clics, topic: t}]\nstreams:",
-            "outputs name clics, no stream of this file",
-        ),
-        ("streams:", "outputs: [{stream: clicks, topic: web.clicks}]\nstreams:", "is read as events"),
-        (
-            "streams:",
-            "outputs: [{stream: clicks, topic: t, key: k}]\nstreams:",
-            "a stream and a topic, may",
-        ),
-        (
-            "streams:",
-            "outputs: [{stream: clicks, topic: t}, {stream: clicks, topic: u}]\nstreams:",
-            "names a stream twice",
-        ),
-        ("one:9092", "one", 'kafka.bootstrap_servers "one, two:9092": must be host:port, several separated'),
-        ("group: counts", "grup: counts", "kafka.grup is not a known key; did you mean group?"),
-        ("group: counts", "security.protocol: tls", 'security.protocol "tls": must be one of plaintext, ssl'),
-        ("group: counts", "security.protocol: sasl_ssl", "kafka.sasl.username is missing; security.protocol"),
-        ("web.clicks", "web/clicks", 'source.topic "web/clicks": is not a topic name'),
-        ("start: latest", "start: now", 'source.start "now": must be earliest, latest, or an instant'),
-        (
-            "start: latest}\n    time: {",
-            "start: 2024-01-01T01:00:00Z}\n    time: {first: 2024-01-01T00:00:00Z, ",
-            "source.start 2024-01-01T01:00:00Z is later than time.first, which decides what counts; move one",
-        ),
-        ("start: latest", "format: ndjson", 'source.format "ndjson": must be one of json, csv'),
-        ("start: latest", "format: csv", "source.columns list the values of csv records"),
-        ("start: latest", "columns: [at]", "source.columns list the values of csv records"),
-        ("start: latest", "format: csv, columns: [at, at]", "must be a list of different names"),
-        ("start: latest", "file: a.ndjson", "source.file is given beside topic; keep one"),
-        ("grace: 30s, ", "", "time.grace is missing"),
-    ],
-)
-def test_a_wrong_value_is_one_line_with_its_remedy(written: str, instead: str, expected: str) -> None:
-    assert expected in refusal(written, instead)
 
 
 @pytest.mark.parametrize(
@@ -326,27 +258,3 @@ def test_topics_of_several_clusters_are_told_apart_by_cluster_and_name() -> None
         OutputSettings("clicks", "clicks.private", "eu-west"),
         OutputSettings("abroad", "clicks.private", ""),
     ]
-
-
-@pytest.mark.parametrize(
-    ("written", "instead", "said"),
-    [
-        ("cluster: eu-north", "cluster: eu-north", "kafka has no clusters.eu-north, which is named"),
-        (LEDGER, "ledger: {topic: clicks, cluster: eu-west}", "holds something"),
-        ("topic: clicks.private, cluster: eu-west", "topic: clicks, cluster: eu-west", "is read as events"),
-        ("topic: alerts, ", "", "alerts.cluster is of a topic"),
-        ("bootstrap_servers: \"there:9093\", ", "", "kafka.clusters.eu-west.bootstrap_servers is missing"),
-        ('"there:9093"', '"THERE:9093, here:9092"', "has the broker here:9092 of kafka too"),
-        ("eu-west: {", 'eu_west: {bootstrap_servers: "x:1"}\n    eu-west: {', "variables of eu_west"),
-        ("eu-west: {bootstrap", "EU: {bootstrap", "kafka.clusters.EU"),
-    ],
-)  # fmt: skip
-def test_wrong_clusters_are_refused_in_one_line(written: str, instead: str, said: str) -> None:
-    assert written in TWO
-    text = TWO.replace(written, instead, 1)
-    if written != "cluster: eu-north" and "ledger" not in written:
-        text = text.replace(LEDGER, "")
-    with pytest.raises(ConfigError) as told:
-        read(text)
-    assert said in str(told.value)
-    assert "\n" not in str(told.value)

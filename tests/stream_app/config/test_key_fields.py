@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.config import ConfigError, Settings, load_text
+from stream_app.config import Settings, load_text
 from stream_app.config.plans import planned
 from stream_app.core.counting.cells import KeyField, KeyList
 from stream_app.core.strategy import Strategy
@@ -71,36 +71,6 @@ def test_windows_of_combinations_are_planned() -> None:
     assert strategy.kind.windows.buckets == 12
 
 
-@pytest.mark.parametrize(
-    ("keys", "line"),
-    [
-        ("fields: [a], list: {a: [x]}", "keys.fields ['a']: must be a list of two or more fields"),
-        ("fields: [a, a], list: {a: [x]}", "keys.fields ['a', 'a']: holds a field twice; take one out"),
-        ("fields: [a, b], field: c, list: {a: [x], b: [y]}", "keys.field does not stand beside keys.fields"),
-        ("fields: [a, b], list: {a: [x]}", "keys.list.b is missing; add it"),
-        ("fields: [a, b], list: {a: [x], b: [y], c: [z]}", "keys.list.c is not a known key"),
-        ("fields: [a, b], list: [x, y]", "keys.list ['x', 'y']: must hold keys with values, for example {co"),
-        ("fields: [a, b], list: {a: [x], b: [other]}", 'keys.list.b holds "other"'),
-        ("fields: [a, b], list: {a: [x], b: [y, y]}", "keys.list.b ['y', 'y']: holds a key twice"),
-        ("fields: [a, b], list: {a: [x], b: [y]}, other: {c: true}", "keys.other.c is not a known key"),
-        ("fields: [a, at], list: {a: [x], at: [y]}", 'keys.fields "at" is where time.field reads'),
-        (
-            "fields: [a, b], list: {a: [x], b: [y]}, other: false, total: true",
-            "keys.total is not needed for one key",
-        ),
-        (
-            f"fields: [a, b], list: {{a: {MANY[:-2]}, b: {MANY}}}".replace("'", ""),
-            "keys.list makes 1,050,624 combinations, more than 1048576 keys; count fewer keys separately",
-        ),
-    ],
-)
-def test_wrong_fields_are_refused_in_one_line(keys: str, line: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        read(keys)
-    assert line in str(refusal.value)
-    assert "\n" not in str(refusal.value)
-
-
 def rules(when: str) -> Settings:
     return read(FIELDS, top=f'alerts: {{rules: {{busy: {{when: "{when}"}}}}}}')
 
@@ -114,18 +84,3 @@ def test_rules_take_cells_patterns_and_each() -> None:
     assert len(found) == 12
     assert found[1].name == "busy[FR/7]"
     assert found[1].labels == {"key": "FR/7", "geo_country": "FR", "device": "7"}
-
-
-@pytest.mark.parametrize(
-    ("keys", "line"),
-    [
-        ("'FR'", "'FR' is not on the list of clicks: FR/mobile, FR/7,"),
-        ("'FR/tv'", "FR/*"),
-        ("'FR/*', '*/7'", "'*/7' has keys that 'FR/*' has too; take one out"),
-    ],
-)
-def test_wrong_keys_of_rules_are_refused_in_one_line(keys: str, line: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        rules(f"sum(clicks[{keys}], 1h) > 5")
-    assert line in str(refusal.value)
-    assert "\n" not in str(refusal.value)
