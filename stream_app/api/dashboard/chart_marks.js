@@ -39,14 +39,25 @@ export function drawAlone(u, lines, places) {
   });
 }
 
+// Draw a line at 0, where values below it are in sight, too.
+export function drawZero(u) {
+  if (!(u.scales.y.min < 0 && u.scales.y.max > 0)) return;
+  const y = u.valToPos(0, "y", true);
+  onPaper(u, (paper, ratio) => stroke(paper, [[u.bbox.left, y], [u.bbox.left + u.bbox.width, y]], colour("--muted"), ratio, []));
+}
+
+// Draw thresholds with their names. A name that would cover the one above it is moved down.
 export function drawLevels(u, levels) {
   const [bottom, top] = [u.scales.y.min, u.scales.y.max];
   onPaper(u, (paper, ratio, font) => {
-    for (const { value, name } of levels) {
+    let free = -Infinity;
+    for (const { value, name } of levels.toSorted((one, other) => other.value - one.value)) {
       if (value < bottom || value > top) continue;
       const y = u.valToPos(value, "y", true);
       stroke(paper, [[u.bbox.left, y], [u.bbox.left + u.bbox.width, y]], colour("--bad"), ratio, [2 * ratio, 4 * ratio]);
-      text(paper, name, u.bbox.left + 6 * ratio, y - 5 * ratio, colour("--bad"), font);
+      const place = Math.max(y - 5 * ratio, free);
+      free = place + 14 * ratio;
+      text(paper, name, u.bbox.left + 6 * ratio, place, colour("--bad"), font);
     }
   });
 }

@@ -10,11 +10,12 @@
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 import { colour } from "./frame.js";
-import { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawLevels, drawMarks, drawNames, inkOf, levelsWithin, marksUnder, roomForNames } from "./chart_marks.js";
+import { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, roomForNames } from "./chart_marks.js";
 import { breaksAfter, pointsAlone } from "./gaps.js";
 import { amount, around, COUNTS } from "./words.js";
 
 const HEIGHTS = { plot: { wide: 270, narrow: 220 }, strip: { wide: 120, narrow: 110 } };
+const STRONG = { ofWindow: 0.4, least: 270, most: 460 }; // the height of a page's first chart
 const WHOLE_STEPS = [1, 10, 100, 1000, 10000].flatMap((one) => [one, 2 * one, 5 * one]);
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
@@ -24,6 +25,7 @@ export class BandChart {
   //   strip: the chart is low and shows signed numbers.
   //   value: the horizontal axis is the stream's value, not time.
   //   place(number): text for a whole number on the horizontal axis, for example the key at this place.
+  //   strong: the first chart of a page, which is higher than the others.
   //   fromZero: the vertical axis starts at 0.
   //   numbers: how to write the lines' values. times(): how to write instants.
   //   gaps(): times that nobody measured, pairs [start, end]; lines break there.
@@ -168,6 +170,7 @@ export class BandChart {
         setCursor: [(u) => this.#read(this.#under(u, u.cursor.idx))],
         setSelect: [(u) => this.#zoom(u)],
         draw: [(u) => {
+          if (!strip) drawZero(u);
           if (!stepped) drawAlone(u, lines, pointsAlone(u.data[0].length, this.breaks));
           drawLevels(u, this.picture.levels ?? []);
           drawMarks(u, this.picture.marks ?? []);
@@ -218,6 +221,7 @@ export class BandChart {
 
   #size() {
     const width = Math.max(this.host.clientWidth, 200);
+    if (this.options.strong && width >= 600) return { width, height: Math.round(Math.min(Math.max(STRONG.ofWindow * window.innerHeight, STRONG.least), STRONG.most)) };
     const heights = this.options.strip ? HEIGHTS.strip : HEIGHTS.plot;
     return { width, height: width < 600 ? heights.narrow : heights.wide };
   }

@@ -1,6 +1,8 @@
-// The large number at the top of a stream's page, with its interval. A stream with a sum has three numbers side by side:
-// its total, its mean and its events. The reader chooses the one that the charts show.
+// The large number at the top of a stream's page, with its interval: of the chosen range, keys and view. A stream with
+// a sum has three numbers side by side: its total, its mean and its events. The reader chooses the one that the charts
+// show.
 
+import { hasOtherBins } from "./earlier_bins.js";
 import { at, bold, make, say } from "./elements.js";
 import { gapsInWords } from "./gaps.js";
 import { seconds } from "./times.js";
@@ -15,9 +17,16 @@ export async function readHeadline(page) {
 
 async function read(page, measure) {
   if (!page.detail.running) return null;
-  if (measure.name !== "count") return page.ask(measure.single, {});
-  const whole = await readWhole(page);
-  return { ...await readEpoch(page, whole), whole };
+  const part = page.isPart ? page.range() : null;
+  if (measure.name !== "count") return page.ask(measure.single, part ?? {});
+  const [whole, inRange] = await Promise.all([readWhole(page), part && readRange(page, part)]);
+  return { ...inRange ?? await readEpoch(page, whole), whole };
+}
+
+// Return the number of events in a range, in the chosen view. Bins of several lengths have the estimate only.
+async function readRange(page, { start, end }) {
+  if (page.view === "unbiased" || hasOtherBins(page.detail)) return page.ask("count", { start, end });
+  return only(await page.ask("series", { kind: "bin", step: page.bins.of(end) - page.bins.of(start), view: page.view, start, end }));
 }
 
 // Return the number of all events so far: the last point of the panel of the running count.
@@ -57,15 +66,40 @@ export function showHeadline(page, found, until, seq) {
   at("stderr").textContent = now?.stderr === undefined ? "–" : words.error(now.stderr);
   at("released-until").textContent = until ? times.onPage(times.until(seconds(until))) : "–";
   at("bins-released").replaceChildren(`${words.count(seq + released(page, "bins_released"))} `, make("small", {}, `of ${times.oneBin}`));
+  showRange(page, now);
   document.title = shown ? `${shown} · ${page.fullTitle}` : page.fullTitle;
   showOverEpochs(page, now);
   showUnmeasured(page, now?.whole?.unmeasured ?? page.detail.unmeasured ?? []);
   showMeasures(page, found);
 }
 
+// Over the number of a part of the stream say which part; below it, the number of the whole stream.
+function showRange(page, now) {
+  const part = page.isPart && now;
+  at("value-range").hidden = !part;
+  at("all-time").hidden = !(part && now.whole);
+  if (!part) return;
+  const { start, end } = page.range();
+  say(at("value-range"), page.times.onPage(page.times.period(start, end)));
+  if (now.whole) at("all-time").replaceChildren("In all: ", bold(words.count(now.whole.value)), ` ${words.around(now.whole.value, ...now.whole.interval)}`);
+}
+
+// Return the number as a text to copy: what, when, the number, its interval and the address.
+export function headlineText(page) {
+  const when = at("value-range").hidden ? `until ${at("released-until").textContent}` : at("value-range").textContent;
+  return `${page.fullTitle}, ${when}: ${at("value").textContent}. ${at("interval").textContent}. ${window.location.href}`;
+}
+
+// Return the address of a board that has this number, with the configuration by which another page may embed it.
+export function embedAddress(page) {
+  const { start, end } = page.range();
+  const panel = { name: "number", show: "number", streams: [page.stream], measure: page.measure.name, range_seconds: page.isPart ? end - start : null };
+  return `/boards#${new URLSearchParams({ board: JSON.stringify({ title: page.title, panels: [panel] }) })}`;
+}
+
 // Say how many users the stream has counted in all epochs together, once there are several.
 function showOverEpochs(page, now) {
-  const several = page.detail.this_epoch ? releasedEpochs(page) : 0;
+  const several = page.detail.this_epoch && !page.isPart ? releasedEpochs(page) : 0;
   at("over-epochs").hidden = several < 2;
   if (several < 2) return;
   const { value: sum, interval } = now.whole;
@@ -86,7 +120,7 @@ const value = (measure, one) => (measure.enough?.(one) === false ? null : measur
 function intervalWords(page, now) {
   const { measure } = page;
   const [lower, upper] = measure.numbers.between(...now.interval);
-  const subject = measure.name === "count" ? `True number of ${countedWords(page)}` : `True ${now.counted}`;
+  const subject = measure.name === "count" ? `True number of ${page.isPart && now.counted ? now.counted : countedWords(page)}` : `True ${now.counted}`;
   const few = value(measure, now) === null ? ["Too few events for a mean. "] : [];
   const group = page.group(5);
   const whose = !group ? "" : group.includes(": ") ? ` (${group})` : ` for ${group}`; // values of fields follow their names
@@ -94,8 +128,8 @@ function intervalWords(page, now) {
 }
 
 // Return what the number counts. A stream that counts users shows those of the last epoch.
-function countedWords({ detail: { counted, this_epoch: epoch }, times }) {
-  return epoch ? epoch.counted.replace(epoch.start, times.onPage(times.from(seconds(epoch.start)))) : counted;
+function countedWords({ detail: { counted, this_epoch: epoch }, times, isPart }) {
+  return epoch && !isPart ? epoch.counted.replace(epoch.start, times.onPage(times.from(seconds(epoch.start)))) : counted;
 }
 
 function showMeasures(page, found) {

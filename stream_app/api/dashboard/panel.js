@@ -8,6 +8,9 @@ import { gapsOf } from "./gaps.js";
 import { pictureTable } from "./tables.js";
 import { costs } from "./words.js";
 
+// A sentence of many answers that the page says once, below all charts.
+const SAID_ONCE = "Each interval is for one point. Of many 95 % intervals, about 1 in 20 misses the true number.";
+
 export class Panel {
   // A subclass defines ask(page), which requests the answer, and show(answer, page), which draws it. It may define
   // static applies(page), which says whether the stream has this panel. A subclass that draws anything other than
@@ -76,7 +79,7 @@ export class Panel {
       Object.assign(this, { answer, measure });
       this.element.classList.remove("failed");
       this.show(this.answer, this.page);
-      say(this.note, this.answer.note ?? "");
+      say(this.note, (this.answer.note ?? "").replace(SAID_ONCE, "").trim());
       if (!this.page.detail.shape) say(this.meaning, answer.meaning ?? this.page.detail.warning);
       this.#nameParts();
       this.element.dataset.seq = String(this.answer.seq);
@@ -197,7 +200,7 @@ export function showPoint(host, point) {
     if (name) parts.push(`${name} `);
     parts.push(bold(value), lower === null ? "  " : ` (${lower} to ${upper})  `);
   }
-  if (point.nodes) parts.push(`from ${point.nodes.toLocaleString("en")} noisy ${point.nodes === 1 ? "count" : "counts"}`);
+  if (point.nodes) parts.push(`from ${point.nodes.toLocaleString("en")} released ${point.nodes === 1 ? "count" : "counts"}`);
   const [newest, ...others] = point.changes.toReversed();
   if (newest) parts.push(make("span", { className: "change", dataset: { kind: newest.kind } }, `  ${newest.words}`), others.length ? ` and ${others.length} more` : "");
   for (const { number, text } of point.annotations ?? []) parts.push(make("span", { className: "annotation" }, `  ${number} ${text}`));

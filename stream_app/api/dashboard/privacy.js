@@ -10,6 +10,7 @@ export function showPrivacy(privacy, times) {
   // The page leads with the unit of this stream: other streams over its source may protect something smaller.
   const { promise, own_promise: own, whole_user: wholeUser, total } = privacy;
   at("promise").replaceChildren(...withPowers(own || promise));
+  at("promise-line").replaceChildren(...withPowers(own || promise), " ", Object.assign(document.createElement("a"), { href: "#privacy-title", textContent: "What is protected" }));
   const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
   const next = total?.spent ? "" : privacy.next_epoch; // of the promise that the page leads with
   const others = own ? [next, together, privacy.also] : [privacy.also, next];
@@ -21,8 +22,8 @@ export function showPrivacy(privacy, times) {
   const factor = privacy.max_odds_factor;
   showFacts(at("privacy-numbers"), [
     ["Epsilon of this stream", withDelta(privacy.epsilon, privacy.delta)],
-    ["Sum over its source", withDelta(privacy.source_epsilon, privacy.source_delta)],
-    ["Composed over its source", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
+    ["Sum of all streams over its source", withDelta(privacy.source_epsilon, privacy.source_delta)],
+    ["The same, composed with a delta", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
     ...(privacy.source_delta === null ? [oddsWords(factor)] : []),
     ...(total ? [["Total of all epochs", withDelta(total.epsilon, total.delta)], ["Epochs left", total.epochs_left ?? "any number"]] : []),
     ["Unit of this stream", unitWords(privacy)],
@@ -57,8 +58,8 @@ function unitWords({ unit, per, max_events: most, max_keys: keys, max_per_key: o
 
 // Return how logs differ that the promise is about. Other streams over the source may protect something else.
 function neighbourWords({ neighbouring, own_neighbouring: own }) {
-  if (own === neighbouring) return [["The promise is about two logs that", own]];
-  return [["This stream's epsilon is about two logs that", own], ["The sum over its source is about two logs that", neighbouring]];
+  if (own === neighbouring) return [["Compared are two logs that", own]];
+  return [["For this stream, compared are two logs that", own], ["For the sum, compared are two logs that", neighbouring]];
 }
 
 function showList(host, lines) {

@@ -41,6 +41,25 @@ export function drawSparkline(canvas, { value, lower, upper }, breaks = [], scal
   }
 }
 
+// Draw a value as a bar from 0 and its interval as a whisker, on a horizontal axis. Args: one {value, interval}; scale, the
+// ends {low, high} of the axis.
+export function drawBar(canvas, { value, interval }, scale) {
+  const ratio = window.devicePixelRatio || 1;
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  if (!width || !height) return;
+  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
+  const paper = canvas.getContext("2d");
+  paper.scale(ratio, ratio);
+  const [middle, span] = [height / 2, Math.max(scale.high - scale.low, 1e-9)];
+  const x = (number) => 2 + ((number - scale.low) / span) * (width - 4);
+  paper.fillStyle = colour("--accent");
+  paper.globalAlpha = 0.45;
+  paper.fillRect(Math.min(x(0), x(value)), middle - 6, Math.abs(x(value) - x(0)), 12);
+  paper.globalAlpha = 1;
+  line(paper, interval.map((end) => [x(end), middle]), colour("--ink"), 1.5);
+  for (const end of interval) line(paper, [[x(end), middle - 4], [x(end), middle + 4]], colour("--ink"), 1.5);
+}
+
 // Draw a value as a dot and its interval as a bar, on a horizontal axis. Args: one {value, interval}, or null for an
 // empty axis; scale, the ends {low, high} of the axis.
 export function drawInterval(canvas, one, scale) {

@@ -84,7 +84,7 @@ export class StreamPage {
 
   // Return a text that differs for choices that show other numbers.
   get choice() {
-    return JSON.stringify([this.keys, this.measure.name, this.view]);
+    return JSON.stringify([this.keys, this.measure.name, this.view, this.preset, this.closer]);
   }
 
   // Return whether all values stay as they were first published.
@@ -106,6 +106,17 @@ export class StreamPage {
     const { start, released_until: until, history } = this.detail;
     const first = this.keys.length && history ? history[0].start : start; // chosen keys may have counts before the total
     return { start: seconds(first), end: seconds(until) };
+  }
+
+  // Return whether the page has one chart that is higher than the others.
+  get hasStrongChart() {
+    return true;
+  }
+
+  // Return whether the chosen range is only a part of the stream.
+  get isPart() {
+    const [whole, { start, end }] = [this.whole(), this.range()];
+    return start > whole.start || end < whole.end;
   }
 
   range() {

@@ -10,7 +10,7 @@ import { ApiError, follow, get, serverNow, streamPath } from "./api.js";
 import { listenToControls, showControls } from "./controls.js";
 import { at, make, say } from "./elements.js";
 import { isConnected, setConnection, watchTheme } from "./frame.js";
-import { readHeadline, showHeadline } from "./headline.js";
+import { embedAddress, headlineText, readHeadline, showHeadline } from "./headline.js";
 import { LoadedPanels, REFRESH_MS } from "./panel_loading.js";
 import { Alerts } from "./panels/alerts.js";
 import { Bins } from "./panels/bins.js";
@@ -53,7 +53,7 @@ const page = new StreamPage(window.location.href, {
     else KINDS.forEach((kind) => shown.load(panels.get(kind)));
     if ("zone" in chosen || "keys" in chosen) showStream();
     if ("zone" in chosen) refreshPrivacy().catch(() => {});
-    if (["keys", "view", "show", "zone"].some((name) => name in chosen)) refresh();
+    if (["keys", "view", "show", "zone", "preset", "closer"].some((name) => name in chosen)) refresh();
   },
 });
 
@@ -71,7 +71,7 @@ function showsFirstPublished() {
 function drawReleased() {
   const text = newest;
   newest = null;
-  if (text === null || !page.detail || page.detail.history || page.keys.length || !showsFirstPublished()) return;
+  if (text === null || !page.detail || page.detail.history || page.isPart || page.keys.length || !showsFirstPublished()) return;
   const row = JSON.parse(text);
   if (row.estimate.length !== 1 || page.measures.length > 1 || page.detail.epochs[0]?.epoch !== row.epoch) return;
   const now = { value: row.estimate[0], stderr: Math.sqrt(row.variance), interval: row.interval[0], confidence: row.confidence };
@@ -332,7 +332,15 @@ async function show() {
   await Promise.all([showPicker(), refreshPrivacy()]);
 }
 
+// Copy the number in words. Without the right to write the clipboard, the reader may select the text.
+async function copyNumber() {
+  await navigator.clipboard.writeText(headlineText(page)).then(() => say(at("copied"), "Copied"), () => say(at("copied"), headlineText(page)));
+  setTimeout(() => say(at("copied"), ""), 4000);
+}
+
 at("stream-name").textContent = page.stream;
+at("copy-number").addEventListener("click", copyNumber);
+at("embed-number").addEventListener("click", () => window.location.assign(embedAddress(page)));
 at("stream-select").addEventListener("change", (event) => window.location.assign(`/streams/${encodeURIComponent(event.target.value)}`));
 listenToControls(page);
 watchTheme(() => panels.forEach((panel) => panel.restyle()));

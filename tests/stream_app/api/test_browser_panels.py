@@ -110,7 +110,7 @@ def test_pointer_shows_value_interval_and_how_many_noisy_counts(browser: Browser
         expect(page.locator("#bins-readout")).to_contain_text("8 Jan 2013, 12:00–13:00")
         series = asked(page, "series?kind=bin&start=2013-01-08T12:00:00Z&end=2013-01-08T13:00:00Z")
         text = page.locator("#bins-readout").inner_text()
-        found = re.search(r"00\s+(-?[\d,]+) \((-?[\d,]+) to ([\d,]+)\)\s+from ([\d,]+) noisy counts", text)
+        found = re.search(r"00\s+(-?[\d,]+) \((-?[\d,]+) to ([\d,]+)\)\s+from ([\d,]+) released counts", text)
         assert found is not None, text
         value, lower, upper, nodes = (whole(part) for part in found.groups())
         assert (value, nodes) == (round(series["value"][0]), series["nodes"][0])

@@ -91,7 +91,7 @@ def test_readout_says_of_how_many_noisy_counts_a_number_is_made(
     backstage.stream([50] * 8)
     with opened(browser, backstage.start() + "/streams/departures") as page:
         panel(page, "running")
-        expect(page.locator("#running-readout")).to_contain_text("from 8 noisy counts")
+        expect(page.locator("#running-readout")).to_contain_text("from 8 released counts")
         panel(page, "running").locator("summary").click()
         expect(page.locator("#running-table")).to_contain_text("Noisy counts used")
         assert "node" not in page.locator("main").inner_text().lower()

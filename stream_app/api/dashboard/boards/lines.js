@@ -33,6 +33,10 @@ export class BoardLine extends StreamPage {
     return [this.title, key].filter((one) => one !== null).join(" · ");
   }
 
+  get hasStrongChart() {
+    return false;
+  }
+
   get annotations() {
     return this.board.annotationsOf([this]);
   }

@@ -11,7 +11,7 @@ const EACH = 0.975;
 export class Bins extends Panel {
   constructor(page) {
     super(page, "bins", "Events per bin");
-    this.band = this.chart({ stepped: true, fromZero: true });
+    this.band = this.chart({ stepped: true, fromZero: true, strong: page.hasStrongChart });
     this.compare = make("input", { type: "checkbox", id: page.place("compare"), checked: page.compare });
     this.compare.addEventListener("change", () => page.choose({ compare: this.compare.checked }));
     this.bars = make("select", { id: page.place("bars") }, new Option("automatic", ""), ...Object.keys(CALENDAR).map((unit) => new Option(unit)));

@@ -1,26 +1,32 @@
-// The panel of the keys with the largest counts: one small chart for each key, all with the same scale.
+// The panel of the keys: a row for each, the largest first, with its number, its interval and its course over time.
 
-import { bold, make } from "../elements.js";
+import { bold, make, say } from "../elements.js";
 import { Panel } from "../panel.js";
 import { breaksAfter, gapsOf } from "../gaps.js";
 import { valueOf } from "../key_choice.js";
-import { drawInterval, drawSparkline } from "../sparkline.js";
+import { drawBar, drawInterval, drawSparkline } from "../sparkline.js";
 import { grid } from "../tables.js";
 import { around, error } from "../words.js";
 
-const MOST = 12, SLICES = 60;
+const FIRST = 12, MORE = 24, SLICES = 60, SEARCHED = 1000; // rows at first, rows that a button adds, names of a search
 const MOST_IN_FILE = 20_000, MOST_NUMBERS = 100_000, MOST_MEANS = 400; // that the service gives at once
 
 export class Keys extends Panel {
   constructor(page) {
-    super(page, "keys", "By key", "Largest estimates in this range first. All charts have one scale. Choose a key to see the whole page for it; with Ctrl or Shift, add it to the keys that are chosen.");
+    super(page, "keys", "By key", "Choose a key to see the whole page for it; with Ctrl or Shift, add it to the chosen keys.");
+    this.most = FIRST;
     const fields = (page.detail.axes.key_fields ?? []).map(({ field }) => field);
     this.by = make("select", { id: page.place("keys-by") }, ...fields.map((field) => new Option(field, field)), new Option("each combination", "*"));
     this.by.addEventListener("change", () => page.choose({ by: this.by.value }));
     this.grouping = make("label", { className: "picker", hidden: !groups(page) }, make("span", {}, "Group by"), this.by);
-    this.tools.append(this.grouping);
+    this.search = make("input", { type: "search", id: page.place("keys-search"), placeholder: "Find keys", "aria-label": "Find keys by a part of their name", autocomplete: "off" });
+    this.search.addEventListener("input", () => this.#again(FIRST));
+    this.tools.append(this.search, this.grouping);
     this.small = make("div", { className: "multiples" });
-    this.body.append(this.small);
+    this.unsure = make("h3", {}, "May be 0");
+    this.more = make("button", { type: "button" }, "");
+    this.more.addEventListener("click", () => this.#again(this.most + MORE));
+    this.body.append(this.small, make("div", { className: "steps" }, this.more));
     this.cards = new Map();
     new ResizeObserver(() => this.#draw()).observe(this.small);
   }
@@ -33,12 +39,28 @@ export class Keys extends Panel {
     const by = this.#field(page);
     this.grouping.hidden = !groups(page);
     this.by.value = by ?? "*";
-    const answer = await page.ask(page.measure.keys, { ...page.slices(SLICES), limit: MOST, key: null, by });
+    const key = await this.#found(page, by);
+    this.search.hidden = Boolean(by) || page.detail.axes.keys <= FIRST;
+    if (key?.length === 0) return { ...this.answer, keys: [], by, note: "No key has this in its name." };
+    const answer = await page.ask(page.measure.keys, { ...page.slices(SLICES), limit: this.most, key, by });
     const inFile = this.#inFile(answer, page.measure);
     const held = inFile === answer.keys_available ? `all ${inFile.toLocaleString("en")}` : `the first ${inFile.toLocaleString("en")}`;
     const more = answer.keys.length < inFile ? `The CSV file holds ${held} of them.` : "";
     const drawn = answer.partial?.some(Boolean) && !answer.partial.every(Boolean) ? "Small charts leave out slices that are only partial." : "";
     return { ...answer, by, note: [answer.note, drawn, more].filter(Boolean).join(" ") };
+  }
+
+  // Return the names that hold the text of the search; null without a text.
+  async #found(page, by) {
+    const contains = by ? "" : this.search.value.trim();
+    if (!contains) return null;
+    return (await page.ask("keys/list", { key: null, contains, limit: SEARCHED })).keys;
+  }
+
+  // Show another number of rows.
+  #again(most) {
+    this.most = most;
+    this.load().catch(() => this.sayUnanswered());
   }
 
   // Return the key field by which to group: the reader's choice, at first the first field; null: show each key.
@@ -59,7 +81,12 @@ export class Keys extends Panel {
     const wanted = new Set(keys.map((one) => one.key));
     for (const [key, card] of this.cards) if (!wanted.has(key)) this.#drop(key, card);
     keys.forEach((one) => this.#card(one, page));
-    const order = keys.map((one) => this.cards.get(one.key).element);
+    const [sure, unsure] = [keys.filter((one) => !mayBeNone(one)), keys.filter(mayBeNone)];
+    const elements = (some) => some.map((one) => this.cards.get(one.key).element);
+    const order = [...elements(sure), ...(sure.length && unsure.length ? [this.unsure] : []), ...elements(unsure)];
+    const left = this.answer.keys_available - keys.length;
+    this.more.hidden = left <= 0;
+    say(this.more, `Show ${Math.min(left, MORE).toLocaleString("en")} of ${left.toLocaleString("en")} more`);
     if (order.some((element, i) => this.small.children[i] !== element)) this.small.replaceChildren(...order);
     this.#draw();
   }
@@ -71,16 +98,17 @@ export class Keys extends Panel {
       const choose = make("button", { type: "button", title: this.#name(one) }, this.#name(one));
       choose.addEventListener("click", (event) => page.choose({ keys: chosenBy(event, page.keys, key) }));
       const canvas = make("canvas", { role: "img", "aria-describedby": this.describedBy });
-      const words = make("p", { className: "muted" });
-      const element = make("div", { className: "multiple" }, make("div", { className: "multiple-head" }, choose, words), canvas);
-      card = { element, choose, canvas, words };
+      const bar = make("canvas", { className: "bar-of-key", "aria-hidden": "true" });
+      const words = make("p", { className: "multiple-number" });
+      const element = make("div", { className: "multiple" }, choose, bar, canvas, words);
+      card = { element, choose, bar, canvas, words };
       this.cards.set(key, card);
     }
     const { measure } = this;
     const [low, high] = measure.numbers.between(...interval);
     const said = numberOf(one, measure);
     card.choose.setAttribute("aria-pressed", String(page.keys.includes(key)));
-    card.words.replaceChildren(bold(said), one.counts ? ` ${around(value, ...interval)}` : ` ${low} to ${high}`);
+    card.words.replaceChildren(bold(said), make("small", {}, one.counts ? ` ${around(value, ...interval)}` : ` ${low} to ${high}`));
     const what = measure.name === "count" ? page.detail.noun : measure.title;
     const of = (count) => measure.numbers.value(count, interval);
     const drawn = one.counts && this.#whole(one.counts);
@@ -96,12 +124,15 @@ export class Keys extends Panel {
   #draw() {
     const keys = this.answer?.keys ?? [];
     if (!keys.length) return;
+    this.small.classList.toggle("of-means", !keys[0].counts);
     if (!keys[0].counts) return this.#drawMeans(keys);
     const breaks = breaksAfter(this.#whole(this.answer.end), gapsOf(this.page.detail));
     const low = Math.min(0, ...keys.flatMap((one) => this.#whole(one.lower)));
     const high = Math.max(1, ...keys.flatMap((one) => this.#whole(one.upper)));
+    const ends = { low: Math.min(0, ...keys.map(({ interval }) => interval[0])), high: Math.max(1, ...keys.map(({ interval }) => interval[1])) };
     for (const one of keys) {
-      const canvas = this.cards.get(one.key)?.canvas;
+      const { canvas, bar } = this.cards.get(one.key) ?? {};
+      if (bar) drawBar(bar, one, ends);
       const [value, lower, upper] = [one.counts, one.lower, one.upper].map((column) => this.#whole(column));
       if (canvas) drawSparkline(canvas, { value, lower, upper }, breaks, { low, high });
     }
@@ -166,6 +197,9 @@ export class Keys extends Panel {
     return this.answer.keys.map((one) => `${this.#name(one)}  ${numberOf(one, this.measure)} ${one.counts ? around(one.value, ...one.interval) : ""}`);
   }
 }
+
+// Return whether a key may have no event: its interval holds 0.
+const mayBeNone = ({ counts, interval }) => Boolean(counts) && interval[0] <= 0;
 
 // Return whether the keys can be grouped by their fields; sums are by key only.
 const groups = (page) => Boolean(page.detail.axes.key_fields) && page.measure.name === "count";
