@@ -471,6 +471,51 @@ const withoutYear = (text) => text.replace(/ \d{4}$/, "");
 return { seconds, day, timesOf };
 })();
 
+const $stream_app_api_dashboard_earlier_bins = (() => {
+// The bins of earlier streams, whose history goes on in a stream with other bins. Ranges and steps must fit them, too.
+
+const { binsOf } = $stream_app_api_dashboard_bins;
+const { seconds } = $stream_app_api_dashboard_times;
+
+const known = new WeakMap(); // by detail
+
+// Return the earlier streams of a history whose bins differ from those of the stream, oldest first: their bins, and the
+// instant until which they reach. Args: the answer of /v1/streams/{s}.
+function piecesOf(detail) {
+  if (!known.has(detail)) {
+    const begins = [...(detail.history ?? []).slice(1).map((one) => one.start), detail.epochs[0]?.start];
+    const all = (detail.history ?? []).map((one, i) => ({ ...one, start: seconds(one.start), until: seconds(begins[i]), bins: binsOf(one) }));
+    known.set(detail, all.filter((one) => one.bin !== detail.bin));
+  }
+  return known.get(detail);
+}
+
+// Return whether the history of a stream has other bins.
+const hasOtherBins = (detail) => piecesOf(detail).length > 0;
+
+// Return the edges of bins around an instant: the last one before or at it, and the first one at or after it.
+// Args: own, the bins of the stream.
+function edgesAround(detail, own, at) {
+  const piece = piecesOf(detail).find((one) => one.start <= at && at < one.until);
+  const bins = piece?.bins ?? own;
+  const before = bins.start(bins.of(at));
+  return [before, before === at ? at : bins.start(bins.of(at) + 1)];
+}
+
+// Return the shortest time that is a whole number of bins of every stream whose bins reach beyond an instant, in
+// seconds; null for calendar days, with their time zone.
+function commonBin(detail, from) {
+  const reached = [detail, ...piecesOf(detail).filter((one) => one.until > from)];
+  const days = reached.find((one) => one.bin_seconds === null);
+  if (days) return { length: null, zone: days.timezone };
+  const lengths = reached.map((one) => Math.round(one.bin_seconds * 1e6));
+  return { length: lengths.reduce((one, other) => (one / divisor(one, other)) * other) / 1e6, zone: null };
+}
+
+const divisor = (one, other) => (other ? divisor(other, one % other) : one);
+return { hasOtherBins, edgesAround, commonBin, divisor };
+})();
+
 const $stream_app_api_dashboard_words = (() => {
 // Writes numbers and lengths of time as text. The file times.js writes instants.
 
@@ -613,9 +658,11 @@ return { gapsOf, gapsInWords, breaksAfter, pointsAlone };
 })();
 
 const $stream_app_api_dashboard_headline = (() => {
-// The large number at the top of a stream's page, with its interval. A stream with a sum has three numbers side by side:
-// its total, its mean and its events. The reader chooses the one that the charts show.
+// The large number at the top of a stream's page, with its interval: of the chosen range, keys and view. A stream with
+// a sum has three numbers side by side: its total, its mean and its events. The reader chooses the one that the charts
+// show.
 
+const { hasOtherBins } = $stream_app_api_dashboard_earlier_bins;
 const { at, bold, make, say } = $stream_app_api_dashboard_elements;
 const { gapsInWords } = $stream_app_api_dashboard_gaps;
 const { seconds } = $stream_app_api_dashboard_times;
@@ -630,9 +677,16 @@ async function readHeadline(page) {
 
 async function read(page, measure) {
   if (!page.detail.running) return null;
-  if (measure.name !== "count") return page.ask(measure.single, {});
-  const whole = await readWhole(page);
-  return { ...await readEpoch(page, whole), whole };
+  const part = page.isPart ? page.range() : null;
+  if (measure.name !== "count") return page.ask(measure.single, part ?? {});
+  const [whole, inRange] = await Promise.all([readWhole(page), part && readRange(page, part)]);
+  return { ...inRange ?? await readEpoch(page, whole), whole };
+}
+
+// Return the number of events in a range, in the chosen view. Bins of several lengths have the estimate only.
+async function readRange(page, { start, end }) {
+  if (page.view === "unbiased" || hasOtherBins(page.detail)) return page.ask("count", { start, end });
+  return only(await page.ask("series", { kind: "bin", step: page.bins.of(end) - page.bins.of(start), view: page.view, start, end }));
 }
 
 // Return the number of all events so far: the last point of the panel of the running count.
@@ -672,15 +726,40 @@ function showHeadline(page, found, until, seq) {
   at("stderr").textContent = now?.stderr === undefined ? "–" : words.error(now.stderr);
   at("released-until").textContent = until ? times.onPage(times.until(seconds(until))) : "–";
   at("bins-released").replaceChildren(`${words.count(seq + released(page, "bins_released"))} `, make("small", {}, `of ${times.oneBin}`));
+  showRange(page, now);
   document.title = shown ? `${shown} · ${page.fullTitle}` : page.fullTitle;
   showOverEpochs(page, now);
   showUnmeasured(page, now?.whole?.unmeasured ?? page.detail.unmeasured ?? []);
   showMeasures(page, found);
 }
 
+// Over the number of a part of the stream say which part; below it, the number of the whole stream.
+function showRange(page, now) {
+  const part = page.isPart && now;
+  at("value-range").hidden = !part;
+  at("all-time").hidden = !(part && now.whole);
+  if (!part) return;
+  const { start, end } = page.range();
+  say(at("value-range"), page.times.onPage(page.times.period(start, end)));
+  if (now.whole) at("all-time").replaceChildren("In all: ", bold(words.count(now.whole.value)), ` ${words.around(now.whole.value, ...now.whole.interval)}`);
+}
+
+// Return the number as a text to copy: what, when, the number, its interval and the address.
+function headlineText(page) {
+  const when = at("value-range").hidden ? `until ${at("released-until").textContent}` : at("value-range").textContent;
+  return `${page.fullTitle}, ${when}: ${at("value").textContent}. ${at("interval").textContent}. ${window.location.href}`;
+}
+
+// Return the address of a board that has this number, with the configuration by which another page may embed it.
+function embedAddress(page) {
+  const { start, end } = page.range();
+  const panel = { name: "number", show: "number", streams: [page.stream], measure: page.measure.name, range_seconds: page.isPart ? end - start : null };
+  return `/boards#${new URLSearchParams({ board: JSON.stringify({ title: page.title, panels: [panel] }) })}`;
+}
+
 // Say how many users the stream has counted in all epochs together, once there are several.
 function showOverEpochs(page, now) {
-  const several = page.detail.this_epoch ? releasedEpochs(page) : 0;
+  const several = page.detail.this_epoch && !page.isPart ? releasedEpochs(page) : 0;
   at("over-epochs").hidden = several < 2;
   if (several < 2) return;
   const { value: sum, interval } = now.whole;
@@ -701,7 +780,7 @@ const value = (measure, one) => (measure.enough?.(one) === false ? null : measur
 function intervalWords(page, now) {
   const { measure } = page;
   const [lower, upper] = measure.numbers.between(...now.interval);
-  const subject = measure.name === "count" ? `True number of ${countedWords(page)}` : `True ${now.counted}`;
+  const subject = measure.name === "count" ? `True number of ${page.isPart && now.counted ? now.counted : countedWords(page)}` : `True ${now.counted}`;
   const few = value(measure, now) === null ? ["Too few events for a mean. "] : [];
   const group = page.group(5);
   const whose = !group ? "" : group.includes(": ") ? ` (${group})` : ` for ${group}`; // values of fields follow their names
@@ -709,8 +788,8 @@ function intervalWords(page, now) {
 }
 
 // Return what the number counts. A stream that counts users shows those of the last epoch.
-function countedWords({ detail: { counted, this_epoch: epoch }, times }) {
-  return epoch ? epoch.counted.replace(epoch.start, times.onPage(times.from(seconds(epoch.start)))) : counted;
+function countedWords({ detail: { counted, this_epoch: epoch }, times, isPart }) {
+  return epoch && !isPart ? epoch.counted.replace(epoch.start, times.onPage(times.from(seconds(epoch.start)))) : counted;
 }
 
 function showMeasures(page, found) {
@@ -732,7 +811,7 @@ function tile({ name, title }) {
     make("input", { type: "radio", name: "measure", value: name }),
     make("span", {}, title, make("b", {}), make("small", {})));
 }
-return { readHeadline, showHeadline };
+return { readHeadline, showHeadline, headlineText, embedAddress };
 })();
 
 const $stream_app_api_dashboard_chart_marks = (() => {
@@ -777,14 +856,25 @@ function drawAlone(u, lines, places) {
   });
 }
 
+// Draw a line at 0, where values below it are in sight, too.
+function drawZero(u) {
+  if (!(u.scales.y.min < 0 && u.scales.y.max > 0)) return;
+  const y = u.valToPos(0, "y", true);
+  onPaper(u, (paper, ratio) => stroke(paper, [[u.bbox.left, y], [u.bbox.left + u.bbox.width, y]], colour("--muted"), ratio, []));
+}
+
+// Draw thresholds with their names. A name that would cover the one above it is moved down.
 function drawLevels(u, levels) {
   const [bottom, top] = [u.scales.y.min, u.scales.y.max];
   onPaper(u, (paper, ratio, font) => {
-    for (const { value, name } of levels) {
+    let free = -Infinity;
+    for (const { value, name } of levels.slice().sort((one, other) => other.value - one.value)) {
       if (value < bottom || value > top) continue;
       const y = u.valToPos(value, "y", true);
       stroke(paper, [[u.bbox.left, y], [u.bbox.left + u.bbox.width, y]], colour("--bad"), ratio, [2 * ratio, 4 * ratio]);
-      text(paper, name, u.bbox.left + 6 * ratio, y - 5 * ratio, colour("--bad"), font);
+      const place = Math.max(y - 5 * ratio, free);
+      free = place + 14 * ratio;
+      text(paper, name, u.bbox.left + 6 * ratio, place, colour("--bad"), font);
     }
   });
 }
@@ -897,7 +987,7 @@ function text(paper, words, x, y, ink, font, align = "left") {
   paper.strokeText(words, x, y);
   paper.fillText(words, x, y);
 }
-return { inkOf, bandOf, levelsWithin, drawAlone, drawLevels, drawMarks, marksUnder, drawAnnotations, annotationsUnder, roomForNames, drawNames };
+return { inkOf, bandOf, levelsWithin, drawAlone, drawZero, drawLevels, drawMarks, marksUnder, drawAnnotations, annotationsUnder, roomForNames, drawNames };
 })();
 
 const $stream_app_api_dashboard_charts = (() => {
@@ -913,11 +1003,12 @@ const $stream_app_api_dashboard_charts = (() => {
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 const { colour } = $stream_app_api_dashboard_frame;
-const { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawLevels, drawMarks, drawNames, inkOf, levelsWithin, marksUnder, roomForNames } = $stream_app_api_dashboard_chart_marks;
+const { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, roomForNames } = $stream_app_api_dashboard_chart_marks;
 const { breaksAfter, pointsAlone } = $stream_app_api_dashboard_gaps;
 const { amount, around, COUNTS } = $stream_app_api_dashboard_words;
 
 const HEIGHTS = { plot: { wide: 270, narrow: 220 }, strip: { wide: 120, narrow: 110 } };
+const STRONG = { ofWindow: 0.4, least: 270, most: 460 }; // the height of a page's first chart
 const WHOLE_STEPS = [1, 10, 100, 1000, 10000].flatMap((one) => [one, 2 * one, 5 * one]);
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
@@ -927,6 +1018,7 @@ class BandChart {
   //   strip: the chart is low and shows signed numbers.
   //   value: the horizontal axis is the stream's value, not time.
   //   place(number): text for a whole number on the horizontal axis, for example the key at this place.
+  //   strong: the first chart of a page, which is higher than the others.
   //   fromZero: the vertical axis starts at 0.
   //   numbers: how to write the lines' values. times(): how to write instants.
   //   gaps(): times that nobody measured, pairs [start, end]; lines break there.
@@ -1071,6 +1163,7 @@ class BandChart {
         setCursor: [(u) => this.#read(this.#under(u, u.cursor.idx))],
         setSelect: [(u) => this.#zoom(u)],
         draw: [(u) => {
+          if (!strip) drawZero(u);
           if (!stepped) drawAlone(u, lines, pointsAlone(u.data[0].length, this.breaks));
           drawLevels(u, this.picture.levels ?? []);
           drawMarks(u, this.picture.marks ?? []);
@@ -1121,6 +1214,7 @@ class BandChart {
 
   #size() {
     const width = Math.max(this.host.clientWidth, 200);
+    if (this.options.strong && width >= 600) return { width, height: Math.round(Math.min(Math.max(STRONG.ofWindow * window.innerHeight, STRONG.least), STRONG.most)) };
     const heights = this.options.strip ? HEIGHTS.strip : HEIGHTS.plot;
     return { width, height: width < 600 ? heights.narrow : heights.wide };
   }
@@ -1305,6 +1399,9 @@ const { gapsOf } = $stream_app_api_dashboard_gaps;
 const { pictureTable } = $stream_app_api_dashboard_tables;
 const { costs } = $stream_app_api_dashboard_words;
 
+// A sentence of many answers that the page says once, below all charts.
+const SAID_ONCE = "Each interval is for one point. Of many 95 % intervals, about 1 in 20 misses the true number.";
+
 class Panel {
   // A subclass defines ask(page), which requests the answer, and show(answer, page), which draws it. It may define
   // static applies(page), which says whether the stream has this panel. A subclass that draws anything other than
@@ -1373,7 +1470,7 @@ class Panel {
       Object.assign(this, { answer, measure });
       this.element.classList.remove("failed");
       this.show(this.answer, this.page);
-      say(this.note, this.answer.note ?? "");
+      say(this.note, (this.answer.note ?? "").replace(SAID_ONCE, "").trim());
       if (!this.page.detail.shape) say(this.meaning, answer.meaning ?? this.page.detail.warning);
       this.#nameParts();
       this.element.dataset.seq = String(this.answer.seq);
@@ -1494,7 +1591,7 @@ function showPoint(host, point) {
     if (name) parts.push(`${name} `);
     parts.push(bold(value), lower === null ? "  " : ` (${lower} to ${upper})  `);
   }
-  if (point.nodes) parts.push(`from ${point.nodes.toLocaleString("en")} noisy ${point.nodes === 1 ? "count" : "counts"}`);
+  if (point.nodes) parts.push(`from ${point.nodes.toLocaleString("en")} released ${point.nodes === 1 ? "count" : "counts"}`);
   const [newest, ...others] = point.changes.toReversed();
   if (newest) parts.push(make("span", { className: "change", dataset: { kind: newest.kind } }, `  ${newest.words}`), others.length ? ` and ${others.length} more` : "");
   for (const { number, text } of point.annotations ?? []) parts.push(make("span", { className: "annotation" }, `  ${number} ${text}`));
@@ -1588,7 +1685,7 @@ const EACH = 0.975;
 class Bins extends Panel {
   constructor(page) {
     super(page, "bins", "Events per bin");
-    this.band = this.chart({ stepped: true, fromZero: true });
+    this.band = this.chart({ stepped: true, fromZero: true, strong: page.hasStrongChart });
     this.compare = make("input", { type: "checkbox", id: page.place("compare"), checked: page.compare });
     this.compare.addEventListener("change", () => page.choose({ compare: this.compare.checked }));
     this.bars = make("select", { id: page.place("bars") }, new Option("automatic", ""), ...Object.keys(CALENDAR).map((unit) => new Option(unit)));
@@ -1784,51 +1881,6 @@ async function get(path, query = {}) {
   return answer(query);
 }
 return { ApiError, moveTo, streamPath, get };
-})();
-
-const $stream_app_api_dashboard_earlier_bins = (() => {
-// The bins of earlier streams, whose history goes on in a stream with other bins. Ranges and steps must fit them, too.
-
-const { binsOf } = $stream_app_api_dashboard_bins;
-const { seconds } = $stream_app_api_dashboard_times;
-
-const known = new WeakMap(); // by detail
-
-// Return the earlier streams of a history whose bins differ from those of the stream, oldest first: their bins, and the
-// instant until which they reach. Args: the answer of /v1/streams/{s}.
-function piecesOf(detail) {
-  if (!known.has(detail)) {
-    const begins = [...(detail.history ?? []).slice(1).map((one) => one.start), detail.epochs[0]?.start];
-    const all = (detail.history ?? []).map((one, i) => ({ ...one, start: seconds(one.start), until: seconds(begins[i]), bins: binsOf(one) }));
-    known.set(detail, all.filter((one) => one.bin !== detail.bin));
-  }
-  return known.get(detail);
-}
-
-// Return whether the history of a stream has other bins.
-const hasOtherBins = (detail) => piecesOf(detail).length > 0;
-
-// Return the edges of bins around an instant: the last one before or at it, and the first one at or after it.
-// Args: own, the bins of the stream.
-function edgesAround(detail, own, at) {
-  const piece = piecesOf(detail).find((one) => one.start <= at && at < one.until);
-  const bins = piece?.bins ?? own;
-  const before = bins.start(bins.of(at));
-  return [before, before === at ? at : bins.start(bins.of(at) + 1)];
-}
-
-// Return the shortest time that is a whole number of bins of every stream whose bins reach beyond an instant, in
-// seconds; null for calendar days, with their time zone.
-function commonBin(detail, from) {
-  const reached = [detail, ...piecesOf(detail).filter((one) => one.until > from)];
-  const days = reached.find((one) => one.bin_seconds === null);
-  if (days) return { length: null, zone: days.timezone };
-  const lengths = reached.map((one) => Math.round(one.bin_seconds * 1e6));
-  return { length: lengths.reduce((one, other) => (one / divisor(one, other)) * other) / 1e6, zone: null };
-}
-
-const divisor = (one, other) => (other ? divisor(other, one % other) : one);
-return { hasOtherBins, edgesAround, commonBin, divisor };
 })();
 
 const $stream_app_api_dashboard_key_choice = (() => {
@@ -2054,7 +2106,7 @@ class StreamPage {
 
   // Return a text that differs for choices that show other numbers.
   get choice() {
-    return JSON.stringify([this.keys, this.measure.name, this.view]);
+    return JSON.stringify([this.keys, this.measure.name, this.view, this.preset, this.closer]);
   }
 
   // Return whether all values stay as they were first published.
@@ -2076,6 +2128,17 @@ class StreamPage {
     const { start, released_until: until, history } = this.detail;
     const first = this.keys.length && history ? history[0].start : start; // chosen keys may have counts before the total
     return { start: seconds(first), end: seconds(until) };
+  }
+
+  // Return whether the page has one chart that is higher than the others.
+  get hasStrongChart() {
+    return true;
+  }
+
+  // Return whether the chosen range is only a part of the stream.
+  get isPart() {
+    const [whole, { start, end }] = [this.whole(), this.range()];
+    return start > whole.start || end < whole.end;
   }
 
   range() {
@@ -2421,6 +2484,7 @@ function showPrivacy(privacy, times) {
   // The page leads with the unit of this stream: other streams over its source may protect something smaller.
   const { promise, own_promise: own, whole_user: wholeUser, total } = privacy;
   at("promise").replaceChildren(...withPowers(own || promise));
+  at("promise-line").replaceChildren(...withPowers(own || promise), " ", Object.assign(document.createElement("a"), { href: "#privacy-title", textContent: "What is protected" }));
   const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
   const next = total?.spent ? "" : privacy.next_epoch; // of the promise that the page leads with
   const others = own ? [next, together, privacy.also] : [privacy.also, next];
@@ -2432,8 +2496,8 @@ function showPrivacy(privacy, times) {
   const factor = privacy.max_odds_factor;
   showFacts(at("privacy-numbers"), [
     ["Epsilon of this stream", withDelta(privacy.epsilon, privacy.delta)],
-    ["Sum over its source", withDelta(privacy.source_epsilon, privacy.source_delta)],
-    ["Composed over its source", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
+    ["Sum of all streams over its source", withDelta(privacy.source_epsilon, privacy.source_delta)],
+    ["The same, composed with a delta", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
     ...(privacy.source_delta === null ? [oddsWords(factor)] : []),
     ...(total ? [["Total of all epochs", withDelta(total.epsilon, total.delta)], ["Epochs left", total.epochs_left ?? "any number"]] : []),
     ["Unit of this stream", unitWords(privacy)],
@@ -2468,8 +2532,8 @@ function unitWords({ unit, per, max_events: most, max_keys: keys, max_per_key: o
 
 // Return how logs differ that the promise is about. Other streams over the source may protect something else.
 function neighbourWords({ neighbouring, own_neighbouring: own }) {
-  if (own === neighbouring) return [["The promise is about two logs that", own]];
-  return [["This stream's epsilon is about two logs that", own], ["The sum over its source is about two logs that", neighbouring]];
+  if (own === neighbouring) return [["Compared are two logs that", own]];
+  return [["For this stream, compared are two logs that", own], ["For the sum, compared are two logs that", neighbouring]];
 }
 
 function showList(host, lines) {

@@ -51,7 +51,7 @@ export function drawLevels(u, levels) {
   const [bottom, top] = [u.scales.y.min, u.scales.y.max];
   onPaper(u, (paper, ratio, font) => {
     let free = -Infinity;
-    for (const { value, name } of levels.toSorted((one, other) => other.value - one.value)) {
+    for (const { value, name } of levels.slice().sort((one, other) => other.value - one.value)) {
       if (value < bottom || value > top) continue;
       const y = u.valToPos(value, "y", true);
       stroke(paper, [[u.bbox.left, y], [u.bbox.left + u.bbox.width, y]], colour("--bad"), ratio, [2 * ratio, 4 * ratio]);
