@@ -100,7 +100,7 @@ export class Keys extends Panel {
       const canvas = make("canvas", { role: "img", "aria-describedby": this.describedBy });
       const bar = make("canvas", { className: "bar-of-key", "aria-hidden": "true" });
       const words = make("p", { className: "multiple-number" });
-      const element = make("div", { className: "multiple" }, choose, bar, canvas, words);
+      const element = make("div", { className: "multiple" }, choose, canvas, words, bar);
       card = { element, choose, bar, canvas, words };
       this.cards.set(key, card);
     }
