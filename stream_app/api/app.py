@@ -23,6 +23,7 @@ from stream_app.api.admission.turns import LongTurns, Places
 from stream_app.api.metering import Meter, Metered
 from stream_app.api.overview import Glances
 from stream_app.api.panels import routes as panel_routes
+from stream_app.api.plain_questions import PlainQuestions
 from stream_app.api.prometheus import routes as prometheus
 from stream_app.api.replicas import Replicas
 from stream_app.api.rule_readings import RuleReadings
@@ -102,6 +103,7 @@ def create_app(
     for module in (routes, panel_routes, boards, flat_rows, prometheus):
         # No scrape and no reader may take a store that nobody has read for a store without streams.
         app.include_router(module.router, dependencies=[Depends(routes.once_read)])
+    app.add_middleware(PlainQuestions)  # behind the checks of access
     app.add_middleware(Access, rules=rules, followed=lambda: app.state.followers.held > 0)
     pages.install(app)
     openapi.install(app, rules.keys is not None)

@@ -19,7 +19,7 @@ class News:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[asyncio.Future[None], Take] = {}
+        self._waiting: dict[asyncio.Future[bool], Take] = {}
 
     async def awaited(self, timeout_s: float, take: Take) -> bool:
         """Wait for news that ``take`` cannot deliver; return False at the timeout.
@@ -28,16 +28,15 @@ class News:
         """
         if not take():
             return True
-        changed = asyncio.get_running_loop().create_future()
-        self._waiting[changed] = take
+        loop = asyncio.get_running_loop()
+        woken = loop.create_future()
+        self._waiting[woken] = take
+        expiry = loop.call_later(timeout_s, _wake, woken, False)
         try:
-            async with asyncio.timeout(timeout_s):
-                await changed
-        except TimeoutError:
-            return False
+            return await woken
         finally:
-            del self._waiting[changed]
-        return True
+            expiry.cancel()
+            del self._waiting[woken]
 
     def tell(self) -> None:
         """Let all that wait take the news, or wake them."""
@@ -45,13 +44,18 @@ class News:
             _tell(deque(self._waiting.items()))
 
 
-def _tell(queue: deque[tuple[asyncio.Future[None], Take]]) -> None:
+def _tell(queue: deque[tuple[asyncio.Future[bool], Take]]) -> None:
     loop = asyncio.get_running_loop()
     until_s, woken = loop.time() + _A_TURN_S, 0
     while queue and woken < _WOKEN_A_TURN and loop.time() < until_s:
-        changed, take = queue.popleft()
-        if not changed.done() and not take():
-            changed.set_result(None)
+        follower, take = queue.popleft()
+        if not follower.done() and not take():
+            _wake(follower, True)
             woken += 1
     if queue:
         loop.call_soon(_tell, queue)
+
+
+def _wake(follower: asyncio.Future[bool], has_news: bool) -> None:
+    if not follower.done():
+        follower.set_result(has_news)

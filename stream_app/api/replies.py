@@ -122,6 +122,12 @@ async def rendered(
         return asked.known() or asked.reply(await compute(asked.view, make, *arguments))
 
 
+def kept(request: Request, replica: Asked) -> Response | None:
+    """Return the JSON answer to this question if it was given since the last release, else None."""
+    question = _Question(request, replica, "json", "")
+    return question.known() if question.key in replica.answers else None
+
+
 def _view_of(replica: Asked) -> StreamView:
     if replica.view is None:
         raise ClientDisconnect  # the stream was removed while this question waited

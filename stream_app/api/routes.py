@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from fastapi.routing import APIRoute
-from pydantic import ValidationError
-from starlette.exceptions import HTTPException
 
 from dphist.windows.error import window_error
 from stream_app.api import errors, schemas, sse
@@ -39,9 +36,6 @@ router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 _OTHER_FORMATS: dict[int | str, dict[str, Any]] = {
     200: {"content": {formats.CONTENT_TYPES[form]: {} for form in ("csv", "arrow")}}
 }
-
-
-_PLAIN = frozenset({"start", "end", "confidence"})  # what most counts are asked with
 
 
 def all_replicas(request: Request) -> Replicas:
@@ -168,45 +162,11 @@ async def list_keys(
     return await answered(request, replica, key_lists.key_list, query, us=key_lists.LIST_US)
 
 
-class _QuickRoute(APIRoute):
-    """The route of counts. It reads a plain question itself, which takes FastAPI longer than to answer it.
-
-    Guarantee: each answer and refusal is FastAPI's, byte by byte: every other question is left to it.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request."""
-        other = super().get_route_handler()
-
-        async def answer(request: Request) -> Response:
-            asked, stream = request.query_params, request.path_params["stream"]
-            names = [name for name, _ in asked.multi_items()]
-            if len(names) != len(asked) or not _PLAIN.issuperset(names):
-                return await other(request)
-            try:
-                query = schemas.CountQuery.model_validate(dict(asked))
-                await once_read(request)
-                replica = await known_history(request, stream)
-            except (ValidationError, HTTPException):
-                return await other(request)
-            return await count(request, replica, query)
-
-        return answer
-
-
+@router.get("/streams/{stream}/count", tags=["Counts"], response_model=schemas.CountAnswer)
 async def count(request: Request, replica: Told, query: Annotated[schemas.CountQuery, Query()]) -> Response:
     """Number of events from start to end: the best linear unbiased estimate from all released nodes."""
     us = LONG_US if query.of_group else epochs_us(replica.view)
     return await answered(request, replica, counts.count, query, us=us)
-
-
-router.add_api_route(
-    "/streams/{stream}/count",
-    count,
-    tags=["Counts"],
-    response_model=schemas.CountAnswer,
-    route_class_override=_QuickRoute,
-)
 
 
 @router.get("/streams/{stream}/sum", tags=["Amounts"], response_model=schemas.SumAnswer)

@@ -283,6 +283,16 @@ class _Wire(h11.Connection):
     """HTTP/1.1 without chunked bodies, so that every body's length is known before it is read."""
 
     complaint = ""
+    _head: list[bytes] | None = None  # of an answer, until the first part of its body
+
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
+        """Return what to write. The head of an answer is held until its body: both leave in one packet."""
+        parts = super().send_with_data_passthrough(event)
+        if isinstance(event, h11.Response):
+            self._head, parts = parts, []
+        elif self._head and parts is not None:
+            self._head, parts = None, self._head + parts
+        return parts
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """Return the next event. Raises: h11.RemoteProtocolError, also for a body without length."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,20 @@ class Hosts:
         >>> Hosts().know("evil.example"), Hosts(frozenset({"api"})).know("API:8088"), Hosts().know("10.0.0.7")
         (False, True, False)
         """
-        name = _without_port(host).lower().removesuffix(".")
-        try:
-            address = ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-        except ValueError:
+        name, address = _read(host)
+        if address is None:
             return self.any_name or name == "localhost" or name in self.names
         return self.addresses or self.any_name or address.is_loopback or name in self.names
+
+
+@lru_cache(maxsize=64)  # nearly all readers write the same one
+def _read(host: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Address | None]:
+    """Return the name in a header Host, and the address that it is, or None."""
+    name = _without_port(host).lower().removesuffix(".")
+    try:
+        return name, ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return name, None
 
 
 def _without_port(host: str) -> str:

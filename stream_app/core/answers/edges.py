@@ -18,17 +18,17 @@ def bin_at_edge(
         trimmed, whether retention removed earlier bins.
     Raises: QueryError, naming the nearest edges, for a time that is not the edge of a visible bin.
     """
-    asked, (first, last) = format_instant(time_us), released_us
+    first, last = released_us
     if trimmed and time_us < first:
         raise QueryError(
-            f"{parameter}: {asked} is before {format_instant(first)}, since when releases are kept; older "
-            "ones were removed",
+            f"{parameter}: {format_instant(time_us)} is before {format_instant(first)}, since when releases "
+            "are kept; older ones were removed",
             parameter,
             [first],
         )
     if not first <= time_us <= last:
         raise QueryError(
-            f"{parameter}: {asked} is outside what is released, "
+            f"{parameter}: {format_instant(time_us)} is outside what is released, "
             f"{format_instant(first)} to {format_instant(last)}",
             parameter,
             [first if time_us < first else last],
@@ -37,7 +37,7 @@ def bin_at_edge(
     before, after = binning.start_us(bin), binning.end_us(bin)
     if time_us != before:
         raise QueryError(
-            f"{parameter}: {asked} is inside a bin; the nearest edges are "
+            f"{parameter}: {format_instant(time_us)} is inside a bin; the nearest edges are "
             f"{format_instant(before)} and {format_instant(after)}",
             parameter,
             [before, after],
