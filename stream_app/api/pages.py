@@ -140,7 +140,7 @@ async def metrics_text(request: Request, _query: Nothing) -> Response:
     """Private values in Prometheus' text format."""
     scrapes: Scrapes = request.app.state.scrapes
     newest = [
-        await computed(request, one, metrics.Newest.of, _name(one) in scrapes.keys_of)
+        await computed(request, one, metrics.Newest.of, _name(one) in scrapes.keys_of, scrapes.most_series)
         for one in readable(request)
     ]
     states = all_replicas(request).alerts.items()

@@ -4,60 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
-from stream_app.api.metrics.gauges import SINCE, labels_of_stream
+from stream_app.api.metrics.names import (
+    KEY_METRICS,
+    METRICS,
+    Metric,
+    Of,
+    Part,
+    Quantity,
+    labels_of_stream,
+    metrics_of,
+)
 from stream_app.api.prometheus.promql import NAME_LABEL, Selector
-from stream_app.api.prometheus.quantities import Of, Part, Quantity, read, reading
-from stream_app.api.schemas import DEFAULT_CONFIDENCE
+from stream_app.api.prometheus.quantities import read, reading
 from stream_app.core.answers.asked_keys import labels_of_keys
 from stream_app.core.answers.query import StreamView
 
 SHORTEST_LOOKBACK_US = 300_000_000  # Prometheus' own
-
-_NOUNS: dict[Of, str] = {"count": "events", "sum": "sum of the amounts", "mean": "mean of the amounts"}
-_QUANTITIES: dict[Quantity, str] = {
-    "running": SINCE,
-    "bin": "in the bin that ended",
-}
-_PARTS: dict[Part, str] = {
-    "value": "Estimated",
-    "lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval of",
-    "upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of",
-    "stderr": "Standard error of",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """What a metric's values are. Args: help, its description."""
-
-    of: Of
-    quantity: Quantity
-    part: Part
-    help: str
-
-
-def _name(of: Of, quantity: Quantity, part: Part) -> str:
-    words = (of if of != "count" else "", quantity, part if part != "value" else "")
-    return "_".join(["private_counts", *filter(None, words)])
-
-
-# Metrics by name. All are gauges: a noisy count may fall, so ``rate()`` does not apply.
-METRICS = {
-    _name(of, quantity, part): Metric(of, quantity, part, f"{words} {_NOUNS[of]} {when}")
-    for of, (quantity, when), (part, words) in product(_NOUNS, _QUANTITIES.items(), _PARTS.items())
-    if (of, part) != ("mean", "stderr")
-}
-# The same per key under separate names, so that summing a metric does not count events twice.
-KEY_METRICS = {
-    name.replace("private_counts_", "private_counts_key_"): Metric(
-        one.of, one.quantity, one.part, f"{one.help}, of one key"
-    )
-    for name, one in METRICS.items()
-}
 
 
 @dataclass(frozen=True)
@@ -117,12 +82,6 @@ def _groups(wanted: Sequence[BinSeries]) -> dict[tuple[Of, Quantity, bool], list
     for one in wanted:
         groups.setdefault((one.metric.of, one.metric.quantity, one.place is None), []).append(one)
     return groups
-
-
-def metrics_of(view: StreamView, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """Return the metrics that a stream has: those of sums and means only if it adds up an amount."""
-    summed = view.declared.amounts is not None
-    return {name: one for name, one in metrics.items() if summed or one.of == "count"}
 
 
 def selected(view: StreamView, selectors: Sequence[Selector]) -> Iterator[BinSeries]:

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from stream_app.api.answers.ranges import meaning_column
+from stream_app.api.metrics.names import Of
 from stream_app.api.prometheus.bin_samples import BinSeries, bin_at, reading_us, selected, values_of
 from stream_app.api.prometheus.promql import Selector, parse_selector
-from stream_app.api.prometheus.quantities import Of
 from stream_app.api.schemas import MAX_POINTS
 from stream_app.core.answers.query import StreamView
 from stream_app.core.instants import format_instant

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
@@ -13,15 +12,13 @@ from dphist.laws.interval import half_widths
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import POINT_US, slices_us
 from stream_app.api.answers.ranges import reach
+from stream_app.api.metrics.names import Of, Part, Quantity
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.core.answers.answered import SeriesPoints as Points
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import means_over, sums_of_keys, sums_over
 from stream_app.core.kinds.tables import Span
 
-Of = Literal["count", "sum", "mean"]
-Quantity = Literal["running", "bin"]
-Part = Literal["value", "lower", "upper", "stderr"]
 Columns = dict[Part, list[list[float]]]  # for each part a list per key, of its values at the ends of bins
 
 FEW_KEYS = 2

@@ -16,13 +16,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from stream_app.api.admission.work import check_work
-from stream_app.api.metrics.gauges import with_words
-from stream_app.api.metrics.text import words_of
+from stream_app.api.metrics.names import KEY_METRICS, METRICS, Of, metrics_of, with_words, words_of
 from stream_app.api.prometheus import of_stream
-from stream_app.api.prometheus.bin_samples import KEY_METRICS, METRICS, metrics_of
 from stream_app.api.prometheus.of_stream import MOST_VALUES, Reading, Shape
 from stream_app.api.prometheus.promql import PromQLError, Selector, parse
-from stream_app.api.prometheus.quantities import Of
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import computed
 from stream_app.api.routes import all_replicas, readable

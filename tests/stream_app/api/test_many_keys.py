@@ -15,11 +15,11 @@ from dphist.laws.law import LawTable
 from dphist.product.columns import column_sum
 from dphist.tree.estimate import Estimate
 from stream_app.api.answers.ranges import reach as reach_of
+from stream_app.api.metrics.names import Part, Quantity
 from stream_app.api.panels import answers as panels
 from stream_app.api.panels.schemas import KeysQuery
 from stream_app.api.prometheus.bin_samples import selected, values_of
 from stream_app.api.prometheus.promql import parse_selector
-from stream_app.api.prometheus.quantities import Part, Quantity
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.axes import CausalAxesEpoch, PublishedAxesEpoch
 from stream_app.core.kinds.epoch import AxesEpoch
