@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
 
 from dphist.windows.error import window_error
 from stream_app.api import errors, schemas, sse
@@ -181,6 +182,18 @@ async def mean(request: Request, replica: Told, query: Annotated[schemas.CountQu
     return await answered(request, replica, sums.mean, query)
 
 
+async def _series(
+    request: Request,
+    replica: Succession,
+    make: Callable[..., BaseModel],
+    query: schemas.PointsQuery,
+    accept: str,
+) -> Response:
+    """Return a series in the format that the parameter names, or else the header Accept."""
+    form = formats.chosen(query.format, accept)
+    return await rendered(request, replica, formats.in_form, make, query, form, form=form)
+
+
 @router.get(
     "/streams/{stream}/sum/series",
     tags=["Amounts"],
@@ -194,8 +207,7 @@ async def total_series(
     accept: Annotated[str, Header()] = "",
 ) -> Response:
     """Running sums, sums per bin or over sliding windows, in the form of /series."""
-    form = formats.chosen(query.format, accept)
-    return await rendered(request, replica, sums.rendered_totals, query, form, form=form)
+    return await _series(request, replica, sums.total_series, query, accept)
 
 
 @router.get(
@@ -211,8 +223,7 @@ async def mean_series(
     accept: Annotated[str, Header()] = "",
 ) -> Response:
     """Running means, means per bin or over sliding windows, each point with its interval."""
-    form = formats.chosen(query.format, accept)
-    return await rendered(request, replica, sums.rendered_means, query, form, form=form)
+    return await _series(request, replica, sums.means, query, accept)
 
 
 @router.get(
@@ -228,8 +239,7 @@ async def series(
 
     As JSON, CSV or an Arrow stream: by the parameter format, or else by the header Accept.
     """
-    form = formats.chosen(query.format, accept)
-    return await rendered(request, replica, counts.rendered_series, query, form, form=form)
+    return await _series(request, replica, counts.series, query, accept)
 
 
 @router.get("/streams/{stream}/cdf", tags=["Values"], response_model=schemas.CdfAnswer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from stream_app.api import schemas
-from stream_app.api.answers import formats
 from stream_app.api.answers.ranges import (
     about_keys,
     counted,
@@ -77,11 +76,6 @@ def _method(view: StreamView, query: schemas.SeriesQuery) -> Method:
     if query.method == "top_down":
         raise QueryError("method: top_down needs a tree, and this stream has none; write isotonic", "method")
     return "isotonic"
-
-
-def rendered_series(view: StreamView, query: schemas.SeriesQuery, form: formats.Format) -> bytes:
-    """Answer a series in a format. Raises: QueryError."""
-    return formats.rendered(series(view, query), form)
 
 
 def nodes(view: StreamView, query: schemas.NodesQuery) -> schemas.NodesAnswer:

@@ -46,8 +46,12 @@ def chosen(parameter: Format | None, accept: str) -> Format:
     return "json"
 
 
-def rendered(answer: Columns, form: Format) -> bytes:
-    """Return a series in a format. Raises: QueryError if this service cannot produce it."""
+def in_form(view: StreamView, make: Callable[..., Columns], query: BaseModel, form: Format) -> bytes:
+    """Return the series ``make(view, query)`` in a format.
+
+    Raises: QueryError, also if this service cannot produce the format.
+    """
+    answer = make(view, query)
     if form == "csv":
         return _csv(answer)
     if form == "arrow":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from stream_app.api import schemas
-from stream_app.api.answers import formats
 from stream_app.api.answers.ranges import (
     OWN_POINT,
     about_keys,
@@ -64,11 +63,6 @@ def total_series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SumSer
     return schemas.SumSeriesAnswer(amounts=amounts, **answered)
 
 
-def rendered_totals(view: StreamView, query: schemas.SeriesQuery, form: formats.Format) -> bytes:
-    """Answer sums as a series in a format. Raises: QueryError."""
-    return formats.rendered(total_series(view, query), form)
-
-
 def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSeriesAnswer:
     """Answer means as a series. Raises: QueryError."""
     amounts, span = described(view), span_of(view, query)
@@ -93,11 +87,6 @@ def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSerie
         downsampled=fewer,
         note=note,
     )
-
-
-def rendered_means(view: StreamView, query: schemas.MeanSeriesQuery, form: formats.Format) -> bytes:
-    """Answer means as a series in a format. Raises: QueryError."""
-    return formats.rendered(means(view, query), form)
 
 
 def released_amounts(view: StreamView, query: schemas.RangeQuery, of: OfAmounts) -> dict[str, Any]:

@@ -12,14 +12,12 @@ from stream_app.api.schemas import (
     BandConfidence,
     CalendarQuery,
     Confidence,
-    EpochCount,
     EstimatedCount,
-    OfGeneration,
     PartlyMeasured,
     Released,
+    StreamSummary,
     SummedField,
 )
-from stream_app.api.schemas.released import absent
 
 MOST_SLICES = 120
 MOST_KEYS = 20_000
@@ -110,38 +108,16 @@ class OverviewSum(EstimatedCount):
     amounts: SummedField
 
 
-class OverviewStream(Released, OfGeneration, PartlyMeasured):
+class OverviewStream(StreamSummary):
     """A stream on the overview."""
 
-    title: str = Field(description="what pages show as the stream's name")
-    display_timezone: str = Field(description="time zone in which pages show instants by default")
-    source: str
-    epsilon: str
-    delta: str | None = Field(default=None, description="beside epsilon; null: a pure promise")
+    kept_from: str | None = Field(default=None, exclude=True)  # only in the stream's own description
     epsilon_so_far: str | None = Field(
         description="epsilon of all epochs over the source so far, where epochs add up for a user; "
         "null where they do not, or if it equals epsilon"
     )
     delta_so_far: str | None = Field(
         default=None, description="beside epsilon_so_far; null: a pure promise, or epochs do not add up"
-    )
-    bin: str
-    bin_seconds: float | None
-    timezone: str | None
-    start: str = Field(description="start of the first bin that running counts, RFC 3339")
-    running: EstimatedCount | None
-    counted: str = Field(description="what running is a number of, in words")
-    retired: str | None = Field(
-        default=None, exclude_if=absent, description="of a retired stream: when it was, RFC 3339"
-    )
-    imported: str | None = Field(
-        default=None,
-        exclude_if=absent,
-        description="of a stream whose history came from another store: when it did, RFC 3339",
-    )
-    this_epoch: EpochCount | None = Field(
-        description="users first seen in the last epoch with a release; null: the stream counts no users, or "
-        "has released nothing"
     )
     sum: OverviewSum | None = Field(description="null: the stream adds up no amount, or has released nothing")
     sparkline: Sparkline | None
