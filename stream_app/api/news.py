@@ -29,7 +29,7 @@ class News:
         if not take():
             return True
         loop = asyncio.get_running_loop()
-        woken = loop.create_future()
+        woken: asyncio.Future[bool] = loop.create_future()
         self._waiting[woken] = take
         expiry = loop.call_later(timeout_s, _wake, woken, False)
         try:

@@ -200,11 +200,11 @@ class BoundedProtocol(H11Protocol):
     def push(self, part: bytes) -> bool:
         """Write a part of the answer that is being streamed, now; return False if that cannot be done.
 
-        It cannot if the reader has not received all of the parts before.
+        It cannot if the reader has not received all of the parts before. The answer states no length.
         """
-        if self.flow.write_paused or self.transport.is_closing() or self.conn.our_state is not h11.SEND_BODY:
+        if self.flow.write_paused or self.transport.is_closing() or not self.conn.is_streaming:
             return False
-        self.transport.write(self.conn.send(h11.Data(data=part)) or b"")
+        self.transport.write(_chunk(part) if self.conn.their_http_version == b"1.1" else part)
         return True
 
     def data_received(self, data: bytes) -> None:
@@ -279,11 +279,22 @@ class BoundedProtocol(H11Protocol):
         self._unset_keepalive_if_required()
 
 
+@lru_cache(maxsize=64)  # all followers of a stream get the same part
+def _chunk(part: bytes) -> bytes:
+    """Return a part of a body as HTTP/1.1 frames it where the length of the body is not known."""
+    return b"%x\r\n%b\r\n" % (len(part), part)
+
+
 class _Wire(h11.Connection):
-    """HTTP/1.1 without chunked bodies, so that every body's length is known before it is read."""
+    """HTTP/1.1 without chunked requests, so that every body's length is known before it is read."""
 
     complaint = ""
     _head: list[bytes] | None = None  # of an answer, until the first part of its body
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether a part of an answer was sent, and more may follow."""
+        return self.our_state is h11.SEND_BODY and self._head is None
 
     def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
         """Return what to write. The head of an answer is held until its body: both leave in one packet."""
@@ -291,7 +302,8 @@ class _Wire(h11.Connection):
         if isinstance(event, h11.Response):
             self._head, parts = parts, []
         elif self._head and parts is not None:
-            self._head, parts = None, self._head + parts
+            parts = self._head + parts
+            self._head = None
         return parts
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
