@@ -233,6 +233,13 @@ def drawn_from_now_on(page: Page) -> None:
     )
 
 
+def asked(page: Page, path: str) -> Any:
+    """Return the service's answer about the page's stream. Args: path, after the stream's name."""
+    return page.evaluate(
+        "path => fetch(`/v1${location.pathname}/${path}`).then((answer) => answer.json())", path
+    )
+
+
 def panel(page: Page, name: str) -> Any:
     """Scroll to a panel, and wait until it shows what the reader chose."""
     found = page.locator(f"#{name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from stream_app.api.admission.access import AccessRules
 from stream_app.api.admission.apart import Apart
-from stream_app.api.app import create_app
+from stream_app.api.app import EVERYBODY, create_app
 from stream_app.api.replica import StreamReplica
 from tests.models.memory import MemoryStore
 from tests.stream_app.published import Published
@@ -79,28 +79,49 @@ async def api_over(counts: Sequence[int] = (), **options: Any) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def api_at(stream: Published) -> AsyncIterator[Api]:
-    """Yield the application over the releases of a stream."""
-    store = stream.store
-    app = create_app(store.reader(), apart=SHARED)
-    await app.state.replicas.refresh()
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        yield Api(app, client, store, stream)
+async def api_at(stream: Published, **options: Any) -> AsyncIterator[Api]:
+    """Yield the application over the releases of a stream. Args: options, as of ``asking``."""
+    async with asking(stream.store, **options) as (app, client):
+        yield Api(app, client, stream.store, stream)
+
+
+@asynccontextmanager
+async def asking(
+    store: MemoryStore, rules: AccessRules = EVERYBODY, address: str = "127.0.0.1", key: str = "", **app: Any
+) -> AsyncIterator[tuple[FastAPI, httpx.AsyncClient]]:
+    """Yield an application that has read a store, and a reader at an address, who may have a key."""
+    made = create_app(store.reader(), rules, apart=SHARED, **app)
+    await made.state.replicas.refresh()
+    async with reading(made, address, key) as client:
+        yield made, client
+
+
+def reading(app: FastAPI, address: str = "127.0.0.1", key: str = "") -> httpx.AsyncClient:
+    """Return the client of a reader."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    transport = httpx.ASGITransport(app=app, client=(address, 5_000))
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers)
+
+
+async def two_streams(source: str | None = None) -> MemoryStore:
+    """Return a store with the streams clicks and views. Args: source, of both; None: each has its own."""
+    store = MemoryStore()
+    for name in ("clicks", "views"):
+        stream = Published(store, name=name, source=source or f"{name}.ndjson")
+        await stream.open()
+        await stream.close([1, 2, 3])
+    return store
 
 
 def with_api(
     counts: Sequence[int] = (), **options: Any
-) -> Callable[[Callable[[Api], Awaitable[None]]], Callable[[], None]]:
-    """Turn a coroutine that takes the application into a test function."""
+) -> Callable[[Callable[[Api], Awaitable[None]]], Callable[[], Awaitable[None]]]:
+    """Let a test that takes the application take nothing."""
 
-    def decorate(test: Callable[[Api], Awaitable[None]]) -> Callable[[], None]:
-        def run() -> None:
-            async def inside() -> None:
-                async with api_over(counts, **options) as api:
-                    await test(api)
-
-            asyncio.run(inside())
+    def decorate(test: Callable[[Api], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        async def run() -> None:
+            async with api_over(counts, **options) as api:
+                await test(api)
 
         run.__name__, run.__doc__ = test.__name__, test.__doc__
         return run

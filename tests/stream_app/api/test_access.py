@@ -14,15 +14,12 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from stream_app.api.admission.access import Access, AccessRules, Budgets
-from stream_app.api.app import create_app
 from stream_app.config import key_file
 from stream_app.config.key_file import add_key, follow_keys, read_keys
 from stream_app.ports import OperatorError
 from stream_app.ports.access import ApiKey, digest_of
-from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
-from tests.stream_app.api.client import SHARED
-from tests.stream_app.published import Published
+from tests.stream_app.api.client import asking, two_streams
 
 KEYS = (
     ApiKey("all", digest_of("k-all"), None),
@@ -31,22 +28,11 @@ KEYS = (
 
 
 @asynccontextmanager
-async def asking(
+async def asked_of_two(
     rules: AccessRules, address: str = "10.0.0.9", source: str | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client of a service with two streams.
-
-    Each stream has its own source, unless ``source`` names one for both.
-    """
-    store = MemoryStore()
-    for name in ("clicks", "views"):
-        stream = Published(store, name=name, source=source or f"{name}.ndjson")
-        await stream.open()
-        await stream.close([1, 2, 3])
-    app = create_app(store.reader(), rules, apart=SHARED)
-    await app.state.replicas.refresh()
-    transport = httpx.ASGITransport(app=app, client=(address, 5_000))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    """Yield a client of a service with two streams. Args: source, of both; None: each has its own."""
+    async with asking(await two_streams(source), rules, address) as (_, client):
         yield client
 
 
@@ -58,129 +44,101 @@ def basic(key: str) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"anyone:{key}".encode()).decode()}
 
 
-def test_request_without_a_key_gets_only_health() -> None:
-    async def run() -> None:
-        async with asking(AccessRules(keys=KEYS)) as client:
-            paths = (
-                *(
-                    "/",
-                    "/docs",
-                    "/dashboard/stream.js",
-                    "/openapi.json",
-                    "/metrics",
-                    "/v1/streams",
-                    "/v1/alerts",
-                ),
-                *(
-                    "/v1/streams/clicks/count",
-                    "/v1/streams/clicks/events",
-                    "/api/v1/query?query=1",
-                    "/nowhere",
-                ),
-            )
-            wrong: tuple[dict[str, str], ...] = (
-                {},
-                bearer("k-on"),
-                bearer(""),
-                bearer(digest_of("k-all")),
-                {"Authorization": "Basic !"},
-            )
-            for path in paths:
-                for headers in wrong:
-                    response = await client.get(path, headers=headers)
-                    assert response.status_code == 401, (path, headers)
-                    assert response.headers["www-authenticate"].startswith("Basic")
-                    assert "Bearer KEY" in response.json()["error"]
-                    assert "content-security-policy" in response.headers
-            assert (await client.get("/healthz")).status_code == 200
-
-    asyncio.run(run())
+async def test_request_without_a_key_gets_only_health() -> None:
+    async with asked_of_two(AccessRules(keys=KEYS)) as client:
+        paths = (
+            *("/", "/docs", "/dashboard/stream.js", "/openapi.json", "/metrics", "/v1/streams", "/v1/alerts"),
+            *("/v1/streams/clicks/count", "/v1/streams/clicks/events", "/api/v1/query?query=1", "/nowhere"),
+        )
+        keys = ("Bearer k-on", "Bearer ", f"Bearer {digest_of('k-all')}", "Basic !")
+        for path in paths:
+            for headers in ({}, *({"Authorization": key} for key in keys)):
+                response = await client.get(path, headers=headers)
+                assert response.status_code == 401, (path, headers)
+                assert response.headers["www-authenticate"].startswith("Basic")
+                assert "Bearer KEY" in response.json()["error"]
+                assert "content-security-policy" in response.headers
+        assert (await client.get("/healthz")).status_code == 200
 
 
-def test_key_reads_its_streams_and_sees_no_others() -> None:
-    async def run() -> None:
-        async with asking(AccessRules(keys=KEYS)) as client:
-            for headers, seen in ((bearer("k-all"), {"clicks", "views"}), (basic("k-one"), {"clicks"})):
-                for path in ("/v1/streams", "/v1/overview"):
-                    listed = (await client.get(path, headers=headers)).json()["streams"]
-                    assert {one["stream"] for one in listed} == seen
-                for name in ("clicks", "views"):
-                    for path in ("", "/count", "/series", "/nodes", "/privacy", "/marks"):
-                        response = await client.get(f"/v1/streams/{name}{path}", headers=headers)
-                        assert response.status_code == (200 if name in seen else 404), (name, path)
-                values = (await client.get("/api/v1/label/stream/values", headers=headers)).json()
-                assert set(values["data"]) == seen
-                text = (await client.get("/metrics", headers=headers)).text
-                assert ('stream="views"' in text) == ("views" in seen)
-                query = {"query": '{stream=~".+"}', "time": "1357009200"}
-                found = (await client.get("/api/v1/query", params=query, headers=headers)).json()
-                assert {one["metric"]["stream"] for one in found["data"]["result"]} == seen
-            # A stream that a key does not open gets the same answer as an unknown stream.
-            theirs = await client.get("/v1/streams/views/count", headers=bearer("k-one"))
-            nobodys = await client.get("/v1/streams/nothing/count", headers=bearer("k-one"))
-            assert theirs.json()["error"].replace("views", "nothing") == nobodys.json()["error"]
-
-    asyncio.run(run())
+async def test_key_reads_its_streams_and_sees_no_others() -> None:
+    async with asked_of_two(AccessRules(keys=KEYS)) as client:
+        for headers, seen in ((bearer("k-all"), {"clicks", "views"}), (basic("k-one"), {"clicks"})):
+            for path in ("/v1/streams", "/v1/overview"):
+                listed = (await client.get(path, headers=headers)).json()["streams"]
+                assert {one["stream"] for one in listed} == seen
+            for name in ("clicks", "views"):
+                for path in ("", "/count", "/series", "/nodes", "/privacy", "/marks"):
+                    response = await client.get(f"/v1/streams/{name}{path}", headers=headers)
+                    assert response.status_code == (200 if name in seen else 404), (name, path)
+            values = (await client.get("/api/v1/label/stream/values", headers=headers)).json()
+            assert set(values["data"]) == seen
+            text = (await client.get("/metrics", headers=headers)).text
+            assert ('stream="views"' in text) == ("views" in seen)
+            query = {"query": '{stream=~".+"}', "time": "1357009200"}
+            found = (await client.get("/api/v1/query", params=query, headers=headers)).json()
+            assert {one["metric"]["stream"] for one in found["data"]["result"]} == seen
+        # A stream that a key does not open gets the same answer as an unknown stream.
+        theirs = await client.get("/v1/streams/views/count", headers=bearer("k-one"))
+        nobodys = await client.get("/v1/streams/nothing/count", headers=bearer("k-one"))
+        assert theirs.json()["error"].replace("views", "nothing") == nobodys.json()["error"]
 
 
-def test_removed_key_reads_nothing_and_its_open_answers_end() -> None:
-    async def run() -> None:
-        rules = AccessRules(keys=KEYS)
-        sent: list[Message] = []
-        gone, read = asyncio.Event(), asyncio.Event()
+async def test_removed_key_reads_nothing_and_its_open_answers_end() -> None:
+    rules = AccessRules(keys=KEYS)
+    sent: list[Message] = []
+    gone, read = asyncio.Event(), asyncio.Event()
 
-        pushed: list[bytes] = []
+    pushed: list[bytes] = []
 
-        class Connection:
-            def push(self, part: bytes) -> bool:
-                pushed.append(part)
-                return True
+    class Connection:
+        def push(self, part: bytes) -> bool:
+            pushed.append(part)
+            return True
 
-        connection = Connection()
+    connection = Connection()
 
-        async def follower(scope: Scope, receive: Receive, send: Send) -> None:
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            push = scope["state"]["push"]
-            assert push(b"before")
-            for part in (b"first", b"second", b"third"):
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-                if part == b"first":
-                    await gone.wait()
-                    assert not push(b"after")
+    async def follower(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        push = scope["state"]["push"]
+        assert push(b"before")
+        for part in (b"first", b"second", b"third"):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            if part == b"first":
+                await gone.wait()
+                assert not push(b"after")
 
-        async def collect(message: Message) -> None:
-            sent.append(message)
-            if message.get("body") == b"first":
-                read.set()
+    async def collect(message: Message) -> None:
+        sent.append(message)
+        if message.get("body") == b"first":
+            read.set()
 
-        async def nothing() -> Message:
-            return {"type": "http.request", "body": b"", "more_body": False}
+    async def nothing() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
 
-        access = Access(follower, rules)
-        said = {"Host": "localhost"} | bearer("k-one")
-        headers = [(name.lower().encode(), value.encode()) for name, value in said.items()]
-        scope = {
-            "type": "http",
-            "path": "/v1/streams/clicks/events",
-            "headers": headers,
-            "client": ("::1", 1),
-            "state": {"connection": lambda: connection},
-        }
-        following = asyncio.create_task(access(scope, nothing, collect))
-        await read.wait()
-        rules.keys = (KEYS[0], ApiKey("one", digest_of("k-one"), frozenset({"views"})))
-        gone.set()
-        await following
-        assert [message.get("body") for message in sent] == [None, b"first", b""]
-        assert sent[-1]["more_body"] is False
-        assert pushed == [b"before"]
-        for left in (KEYS[:1], ()):  # with an empty list of keys nobody has access
-            rules.keys = left
-            sent.clear()
-            await access(scope, nothing, collect)
-            assert sent[0]["status"] == 401
-
-    asyncio.run(run())
+    access = Access(follower, rules)
+    said = {"Host": "localhost"} | bearer("k-one")
+    headers = [(name.lower().encode(), value.encode()) for name, value in said.items()]
+    scope = {
+        "type": "http",
+        "path": "/v1/streams/clicks/events",
+        "headers": headers,
+        "client": ("::1", 1),
+        "state": {"connection": lambda: connection},
+    }
+    following = asyncio.create_task(access(scope, nothing, collect))
+    await read.wait()
+    rules.keys = (KEYS[0], ApiKey("one", digest_of("k-one"), frozenset({"views"})))
+    gone.set()
+    await following
+    assert [message.get("body") for message in sent] == [None, b"first", b""]
+    assert sent[-1]["more_body"] is False
+    assert pushed == [b"before"]
+    for left in (KEYS[:1], ()):  # with an empty list of keys nobody has access
+        rules.keys = left
+        sent.clear()
+        await access(scope, nothing, collect)
+        assert sent[0]["status"] == 401
 
 
 def test_keys_are_read_again_when_their_file_changes(
@@ -193,9 +151,8 @@ def test_keys_are_read_again_when_their_file_changes(
         add_key(path, "ann", [])
         names = lambda keys: taken.put_nowait(tuple(key.name for key in keys))  # noqa: E731
         following = asyncio.create_task(follow_keys(path, names))
-        assert await asyncio.wait_for(taken.get(), PATIENCE_S) == (
-            "ann",
-        )  # even if the file changed since the start
+        # even if the file changed since the start
+        assert await asyncio.wait_for(taken.get(), PATIENCE_S) == ("ann",)
         add_key(path, "bob", [])
         assert await asyncio.wait_for(taken.get(), PATIENCE_S) == ("ann", "bob")
         # A removed key opens nothing, even if something else is wrong with the file.
@@ -217,76 +174,63 @@ def test_keys_are_read_again_when_their_file_changes(
     asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
 
 
-def test_ledger_shows_epsilon_of_unreadable_streams_without_their_names() -> None:
-    async def run() -> None:
-        async with asking(AccessRules(keys=KEYS), source="events.ndjson") as client:
-            names = []
-            for headers in (bearer("k-all"), basic("k-one")):
-                told = (await client.get("/v1/streams/clicks/privacy", headers=headers)).json()
-                names.append(sorted(row["stream"] for row in told["ledger"]))
-                assert told["source_epsilon"] == "2"
-            assert names == [["clicks", "views"], ["another stream", "clicks"]]
-
-    asyncio.run(run())
+async def test_ledger_shows_epsilon_of_unreadable_streams_without_their_names() -> None:
+    async with asked_of_two(AccessRules(keys=KEYS), source="events.ndjson") as client:
+        names = []
+        for headers in (bearer("k-all"), basic("k-one")):
+            told = (await client.get("/v1/streams/clicks/privacy", headers=headers)).json()
+            names.append(sorted(row["stream"] for row in told["ledger"]))
+            assert told["source_epsilon"] == "2"
+        assert names == [["clicks", "views"], ["another stream", "clicks"]]
 
 
-def test_user_header_is_accepted_only_from_the_proxy() -> None:
-    async def run() -> None:
-        rules = AccessRules(proxy_header="X-Forwarded-User", proxies=frozenset({"10.0.0.9"}))
-        user = {"X-Forwarded-User": "ann"}
-        async with asking(rules) as client:
-            assert (await client.get("/v1/streams", headers=user)).status_code == 200
-            assert (await client.get("/v1/streams")).status_code == 401
-            assert (await client.get("/v1/streams", headers={"X-Forwarded-User": ""})).status_code == 401
-        async with asking(rules, address="10.0.0.10") as client:
-            assert (await client.get("/v1/streams", headers=user)).status_code == 401
-
-    asyncio.run(run())
+async def test_user_header_is_accepted_only_from_the_proxy() -> None:
+    rules = AccessRules(proxy_header="X-Forwarded-User", proxies=frozenset({"10.0.0.9"}))
+    user = {"X-Forwarded-User": "ann"}
+    async with asked_of_two(rules) as client:
+        assert (await client.get("/v1/streams", headers=user)).status_code == 200
+        assert (await client.get("/v1/streams")).status_code == 401
+        assert (await client.get("/v1/streams", headers={"X-Forwarded-User": ""})).status_code == 401
+    async with asked_of_two(rules, address="10.0.0.10") as client:
+        assert (await client.get("/v1/streams", headers=user)).status_code == 401
 
 
-def test_exceeded_limits_are_refused_in_one_line() -> None:
-    async def run() -> None:
-        # Slow enough that no second request is granted, however long an answer takes here.
-        async with asking(AccessRules(requests_per_s=0.001)) as client:
-            statuses = [(await client.get("/v1/streams")).status_code for _ in range(3)]
-            assert statuses == [200, 429, 429]
-            late = await client.get("/v1/streams")
-            assert 900 < int(late.headers["retry-after"]) <= 1_000
-            assert "0.001 requests a second" in late.text
-            # The files of a page are not counted, only the page's questions.
-            files = [(await client.get("/dashboard/style.css")).status_code for _ in range(9)]
-            assert files == [200] * 9
-        async with asking(AccessRules()) as client:
-            assert (await client.get("/v1/streams?" + "x" * 9_000)).status_code == 414
-            assert (await client.post("/api/v1/query", content=b"x" * 20_000)).status_code == 413
+async def test_exceeded_limits_are_refused_in_one_line() -> None:
+    async with asked_of_two(AccessRules(requests_per_s=0.001)) as client:
+        statuses = [(await client.get("/v1/streams")).status_code for _ in range(3)]
+        assert statuses == [200, 429, 429]
+        late = await client.get("/v1/streams")
+        assert 900 < int(late.headers["retry-after"]) <= 1_000
+        assert "0.001 requests a second" in late.text
+        # The files of a page are not counted, only the page's questions.
+        files = [(await client.get("/dashboard/style.css")).status_code for _ in range(9)]
+        assert files == [200] * 9
+    async with asked_of_two(AccessRules()) as client:
+        assert (await client.get("/v1/streams?" + "x" * 9_000)).status_code == 414
+        assert (await client.post("/api/v1/query", content=b"x" * 20_000)).status_code == 413
 
-            async def endless() -> AsyncIterator[bytes]:
-                for _ in range(10):
-                    yield b"x" * 4_000
+        async def endless() -> AsyncIterator[bytes]:
+            for _ in range(10):
+                yield b"x" * 4_000
 
-            # A body of unknown length is cut off at the limit.
-            try:
-                response = await client.post("/api/v1/query", content=endless())
-                assert response.status_code >= 400
-            except Exception as failure:
-                assert type(failure).__name__ == "ClientDisconnect"  # noqa: PT017
-
-    asyncio.run(run())
+        # A body of unknown length is cut off at the limit.
+        try:
+            response = await client.post("/api/v1/query", content=endless())
+            assert response.status_code >= 400
+        except Exception as failure:
+            assert type(failure).__name__ == "ClientDisconnect"  # noqa: PT017
 
 
-def test_preflight_request_of_a_listed_origin_needs_no_key() -> None:
-    async def run() -> None:
-        async with asking(AccessRules(keys=KEYS, origins=("https://charts.example.org",))) as client:
-            for origin, allowed in (
-                ("https://charts.example.org", True),
-                ("https://evil.example.org", False),
-            ):
-                asked = {"Origin": origin, "Access-Control-Request-Method": "GET"}
-                headers = asked | {"Access-Control-Request-Headers": "authorization"}
-                response = await client.options("/v1/streams", headers=headers)
-                assert (response.headers.get("access-control-allow-origin") == origin) == allowed
-
-    asyncio.run(run())
+async def test_preflight_request_of_a_listed_origin_needs_no_key() -> None:
+    async with asked_of_two(AccessRules(keys=KEYS, origins=("https://charts.example.org",))) as client:
+        for origin, allowed in (
+            ("https://charts.example.org", True),
+            ("https://evil.example.org", False),
+        ):
+            asked = {"Origin": origin, "Access-Control-Request-Method": "GET"}
+            headers = asked | {"Access-Control-Request-Headers": "authorization"}
+            response = await client.options("/v1/streams", headers=headers)
+            assert (response.headers.get("access-control-allow-origin") == origin) == allowed
 
 
 def test_request_budget_refills_at_a_constant_rate() -> None:

@@ -49,43 +49,37 @@ def _until(true: Callable[[], bool]) -> bool:
     return true()
 
 
-def test_process_apart_computes_until_it_is_closed() -> None:
-    async def run() -> None:
-        apart = Apart()
-        first = await apart.of(os.getpid)
-        assert first not in (os.getpid(), None)
-        for number in (signal.SIGINT, signal.SIGHUP):  # sent to all processes of a service
-            os.kill(first, number)
-        assert await apart.of(os.getpid) == first
-        with pytest.raises(ZeroDivisionError):
-            await apart.of(divmod, 1, 0)
-        loaded = await apart.of(eval, "list(__import__('sys').modules)")
-        of_questions = ("counts", "streams", "sums", "values", "windows")
-        assert {f"stream_app.api.answers.{module}" for module in of_questions} <= set(loaded)
-        process = apart.begun()
-        os.kill(first, signal.SIGKILL)
-        assert _until(lambda: process.has_ended)  # a question before that fails and says to ask again
-        second = await apart.of(os.getpid)
-        assert second != first
-        apart.close()
-        assert gone(second)
-
-    asyncio.run(run())
+async def test_process_apart_computes_until_it_is_closed() -> None:
+    apart = Apart()
+    first = await apart.of(os.getpid)
+    assert first not in (os.getpid(), None)
+    for number in (signal.SIGINT, signal.SIGHUP):  # sent to all processes of a service
+        os.kill(first, number)
+    assert await apart.of(os.getpid) == first
+    with pytest.raises(ZeroDivisionError):
+        await apart.of(divmod, 1, 0)
+    loaded = await apart.of(eval, "list(__import__('sys').modules)")
+    of_questions = ("counts", "streams", "sums", "values", "windows")
+    assert {f"stream_app.api.answers.{module}" for module in of_questions} <= set(loaded)
+    process = apart.begun()
+    os.kill(first, signal.SIGKILL)
+    assert _until(lambda: process.has_ended)  # a question before that fails and says to ask again
+    second = await apart.of(os.getpid)
+    assert second != first
+    apart.close()
+    assert gone(second)
 
 
-def test_answer_is_computed_once_even_if_all_readers_leave(tmp_path: Path) -> None:
-    async def run() -> None:
-        apart, answers, key = Apart(), dict[tuple[object, ...], None](), (str(tmp_path / "made"),)
-        for _ in range(3):  # they are cancelled before the other process has begun
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(apart.fill(answers, os.mkdir, key), 0.001)
-        await apart.fill(answers, os.mkdir, key)  # making it twice would raise an error
-        assert answers == {key: None}
-        with pytest.raises(FileExistsError):
-            await apart.of(os.mkdir, *key)
-        apart.close()
-
-    asyncio.run(run())
+async def test_answer_is_computed_once_even_if_all_readers_leave(tmp_path: Path) -> None:
+    apart, answers, key = Apart(), dict[tuple[object, ...], None](), (str(tmp_path / "made"),)
+    for _ in range(3):  # they are cancelled before the other process has begun
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(apart.fill(answers, os.mkdir, key), 0.001)
+    await apart.fill(answers, os.mkdir, key)  # making it twice would raise an error
+    assert answers == {key: None}
+    with pytest.raises(FileExistsError):
+        await apart.of(os.mkdir, *key)
+    apart.close()
 
 
 def test_process_apart_ends_when_the_service_is_killed() -> None:

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dphist.product.columns import column_sum, key_counts
 from stream_app.api.admission.access import AccessRules
-from stream_app.api.app import create_app, listen, serve_on
+from stream_app.api.app import listen, serve_on
 from stream_app.api.metrics.text import Newest, exposition
 from stream_app.client import AsyncClient, Client, ClientError
 from stream_app.core.alerts.readings import readings
@@ -30,7 +30,7 @@ from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.ports.access import Scrapes
 from stream_app.shell.commands import main
 from tests.patience import PATIENCE_S
-from tests.stream_app.api.client import SHARED
+from tests.stream_app.api.client import asking
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.loops.test_windows import run as run_windows
 from tests.stream_app.loops.test_windows import window_strategy
@@ -71,11 +71,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
 @asynccontextmanager
 async def asked(one: ProductSource) -> AsyncIterator[httpx.AsyncClient]:
     rules = AccessRules(scrapes=Scrapes(keys_of=frozenset({STREAM})))
-    app = create_app(one.store.reader(), rules, apart=SHARED)
-    await app.state.replicas.refresh()
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app=app), base_url="http://localhost"
-    ) as client:
+    async with asking(one.store, rules) as (_, client):
         yield client
 
 
@@ -225,48 +221,45 @@ def test_every_query_of_the_grafana_dashboards_is_answered(counted: Counted) -> 
 
 
 @pytest.mark.slow  # imports pandas, polars and pyarrow
-def test_both_clients_and_the_terminal_give_distributions(counted: Counted) -> None:
+async def test_both_clients_and_the_terminal_give_distributions(counted: Counted) -> None:
     one, table = counted
 
     @asynccontextmanager
     async def reader():
         yield one.store.reader()
 
-    async def run() -> None:
-        with listen("127.0.0.1", 0) as listener:
-            server = asyncio.create_task(serve_on(listener, reader))
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            async with AsyncClient(url, timeout_s=60.0) as client:
-                for _ in range(int(PATIENCE_S * 100)):
-                    if await client.streams():
-                        break
-                    await asyncio.sleep(0.01)
-                cdf = await client.cdf(STREAM, seconds(1), seconds(5), key="AA")
-                cdfs = await client.cdfs(STREAM, seconds(1), seconds(5), step=2, key="AA")
-                found = await client.quantile(STREAM, [0.5, 0.9], seconds(1), seconds(5), key="AA")
-                single = await client.quantile(STREAM, 0.9, seconds(1), seconds(5), key="AA")
-                count = await client.count(STREAM, key="AA")
-                with pytest.raises(ClientError, match="not on the public list"):
-                    await client.cdf(STREAM, key="LH")
-            truth = table[1:5, 1].sum(axis=0).cumsum()
-            assert cdf.consistent.tolist() == truth.tolist()
-            assert (cdf.lower <= truth + 0.01).all()
-            assert (cdf.upper >= truth - 0.01).all()
-            assert (cdf.key, cdf.private, len(cdf)) == ("AA", False, BUCKETS)
-            assert cdfs.value.tolist() == [table[1:3, 1].sum(axis=0).cumsum().tolist(), truth.tolist()]
-            assert (cdfs.end.astype(float) / 1e6).tolist() == [seconds(3), seconds(5)]
-            assert cdfs.columns()["end"].tolist() == [end for end in cdfs.end.tolist() for _ in cdf.upto]
-            assert (cdfs.stderr[-1] == cdf.stderr).all()
-            assert (cdfs.key, cdfs.private, len(cdfs)) == ("AA", False, 2)
-            assert count.value == pytest.approx(table[:, 1].sum(), abs=0.01)
-            assert found.level.tolist() == [0.5, 0.9]
-            assert (found.value[1:] == single.value).all()
-            assert ((found.lower <= found.value) & (found.value <= found.upper)).all()
-            await asyncio.to_thread(blocking, url, cdf.columns(), found.columns(), cdfs.columns())
-            server.cancel()
-            await asyncio.gather(server, return_exceptions=True)
-
-    asyncio.run(run())
+    with listen("127.0.0.1", 0) as listener:
+        server = asyncio.create_task(serve_on(listener, reader))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with AsyncClient(url, timeout_s=60.0) as client:
+            for _ in range(int(PATIENCE_S * 100)):
+                if await client.streams():
+                    break
+                await asyncio.sleep(0.01)
+            cdf = await client.cdf(STREAM, seconds(1), seconds(5), key="AA")
+            cdfs = await client.cdfs(STREAM, seconds(1), seconds(5), step=2, key="AA")
+            found = await client.quantile(STREAM, [0.5, 0.9], seconds(1), seconds(5), key="AA")
+            single = await client.quantile(STREAM, 0.9, seconds(1), seconds(5), key="AA")
+            count = await client.count(STREAM, key="AA")
+            with pytest.raises(ClientError, match="not on the public list"):
+                await client.cdf(STREAM, key="LH")
+        truth = table[1:5, 1].sum(axis=0).cumsum()
+        assert cdf.consistent.tolist() == truth.tolist()
+        assert (cdf.lower <= truth + 0.01).all()
+        assert (cdf.upper >= truth - 0.01).all()
+        assert (cdf.key, cdf.private, len(cdf)) == ("AA", False, BUCKETS)
+        assert cdfs.value.tolist() == [table[1:3, 1].sum(axis=0).cumsum().tolist(), truth.tolist()]
+        assert (cdfs.end.astype(float) / 1e6).tolist() == [seconds(3), seconds(5)]
+        assert cdfs.columns()["end"].tolist() == [end for end in cdfs.end.tolist() for _ in cdf.upto]
+        assert (cdfs.stderr[-1] == cdf.stderr).all()
+        assert (cdfs.key, cdfs.private, len(cdfs)) == ("AA", False, 2)
+        assert count.value == pytest.approx(table[:, 1].sum(), abs=0.01)
+        assert found.level.tolist() == [0.5, 0.9]
+        assert (found.value[1:] == single.value).all()
+        assert ((found.lower <= found.value) & (found.value <= found.upper)).all()
+        await asyncio.to_thread(blocking, url, cdf.columns(), found.columns(), cdfs.columns())
+        server.cancel()
+        await asyncio.gather(server, return_exceptions=True)
 
 
 def blocking(url: str, cdf: dict[str, Any], quantiles: dict[str, Any], cdfs: dict[str, Any]) -> None:

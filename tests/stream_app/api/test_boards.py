@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -21,7 +19,7 @@ from stream_app.core.boards import Board, Line, Panel
 from stream_app.ports import OperatorError
 from stream_app.ports.access import ApiKey, digest_of
 from tests.models.memory import MemoryStore
-from tests.stream_app.api.client import SHARED
+from tests.stream_app.api.client import SHARED, asking, two_streams
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedAxes, delays
 
@@ -36,31 +34,13 @@ KEYS = (
 )
 
 
-def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run an asynchronous test."""
-
-    @wraps(test)
-    def run() -> None:
-        asyncio.run(test())
-
-    return run
-
-
 @asynccontextmanager
-async def asking(
-    rules: AccessRules | None = None, key: str | None = None, address: str = "10.0.0.9"
+async def asked_of_two(
+    key: str = "", rules: AccessRules | None = None, address: str = "10.0.0.9"
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Yield a client of a service with two streams and two boards."""
-    store = MemoryStore()
-    for name in ("clicks", "views"):
-        stream = Published(store, name=name, source=f"{name}.ndjson")
-        await stream.open()
-        await stream.close([1, 2, 3])
-    app = create_app(store.reader(), rules or AccessRules(keys=KEYS, boards=BOARDS), apart=SHARED)
-    await app.state.replicas.refresh()
-    transport = httpx.ASGITransport(app=app, client=(address, 5_000))
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+    rules = rules or AccessRules(keys=KEYS, boards=BOARDS)
+    async with asking(await two_streams(), rules, address, key) as (_, client):
         yield client
 
 
@@ -88,9 +68,8 @@ CLOSED = (
 )
 
 
-@in_a_loop
 async def test_the_key_of_a_board_opens_what_its_panels_ask_and_nothing_else() -> None:
-    async with asking(key="k-shop") as client:
+    async with asked_of_two("k-shop") as client:
         assert await statuses(client, OPENED) == dict.fromkeys(OPENED, 200)
         refused = await statuses(client, CLOSED)
         assert set(refused.values()) <= {403, 404}, refused
@@ -110,15 +89,11 @@ async def asking_about_one_key(name: str) -> AsyncIterator[httpx.AsyncClient]:
     stream = PublishedAxes(store, epsilon="2", epoch_bins=8, buckets=2)
     await stream.open()
     await stream.close_cells(delays(stream, 4))
-    app = create_app(store.reader(), AccessRules(keys=keys, boards={"few": board}), apart=SHARED)
-    await app.state.replicas.refresh()
-    headers = {"Authorization": "Bearer k-few"}
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+    rules = AccessRules(keys=keys, boards={"few": board})
+    async with asking(store, rules, key="k-few") as (_, client):
         yield client
 
 
-@in_a_loop
 async def test_the_key_of_a_board_shows_no_other_key_of_a_stream() -> None:
     async with asking_about_one_key("UA") as client:
         base = "/v1/streams/delays"
@@ -136,7 +111,6 @@ async def test_the_key_of_a_board_shows_no_other_key_of_a_stream() -> None:
         assert "B6" not in (await client.get(base)).text
 
 
-@in_a_loop
 async def test_a_refusal_names_keys_to_nobody_who_may_not_see_them() -> None:
     """The configured list may have a key that the stream's running generation lacks."""
     line = "key: 'AA' is not on the public list"
@@ -148,9 +122,8 @@ async def test_a_refusal_names_keys_to_nobody_who_may_not_see_them() -> None:
         assert told.json()["error"] == f"{line}; known are UA, B6, EV, DL, other"
 
 
-@in_a_loop
 async def test_nobody_without_a_key_gets_more_than_the_files_of_a_page() -> None:
-    async with asking() as client:
+    async with asked_of_two() as client:
         assert await statuses(client, OPENED) == dict(
             zip(OPENED, (401, 401, 401, 401, 200, 200), strict=True)
         )
@@ -158,23 +131,21 @@ async def test_nobody_without_a_key_gets_more_than_the_files_of_a_page() -> None
         assert set(without.values()) <= {401, 404}, without
 
 
-@in_a_loop
 async def test_files_of_pages_need_a_key_where_no_board_may_be_framed() -> None:
     rules = AccessRules(keys=KEYS, boards={"both": BOTH})
-    async with asking(rules) as client:
+    async with asked_of_two(rules=rules) as client:
         assert set((await statuses(client, ("/embed/both", "/dashboard/board.js"))).values()) == {401}
 
 
-@in_a_loop
 async def test_a_board_is_visible_to_keys_that_open_all_of_its_streams() -> None:
     async def names(key: str) -> list[str]:
-        async with asking(key=key) as client:
+        async with asked_of_two(key=key) as client:
             listed = (await client.get("/v1/boards")).json()["boards"]
             return [one["board"] for one in listed]
 
     assert await names("k-all") == ["shop", "both"]
     assert await names("k-one") == ["shop"]
-    async with asking(key="k-one") as client:
+    async with asked_of_two(key="k-one") as client:
         answer = await client.get("/v1/boards/both")
         assert (answer.status_code, answer.json()["error"]) == (
             404,
@@ -182,23 +153,20 @@ async def test_a_board_is_visible_to_keys_that_open_all_of_its_streams() -> None
         )
 
 
-@in_a_loop
 async def test_a_frame_is_allowed_on_the_pages_of_the_boards_origins_only() -> None:
     others = ("/embed/both", "/embed/unknown", "/boards/shop", "/boards", "/", "/streams/clicks")
-    async with asking(key="k-all") as client:
+    async with asked_of_two(key="k-all") as client:
         for path, ancestors in (("/embed/shop", ORIGIN), *((path, "'none'") for path in others)):
             [policy] = (await client.get(path)).headers.get_list("content-security-policy")
             assert f"frame-ancestors {ancestors}" in policy.split("; "), path
 
 
-@in_a_loop
 async def test_another_origin_gets_no_answer_that_its_script_may_read() -> None:
-    async with asking(key="k-shop") as client:
+    async with asked_of_two("k-shop") as client:
         answer = await client.get("/v1/boards/shop", headers={"Origin": ORIGIN})
         assert "access-control-allow-origin" not in answer.headers
 
 
-@in_a_loop
 async def test_changes_name_readable_streams_only() -> None:
     store = MemoryStore()
     for name in ("clicks", "views"):
@@ -219,11 +187,10 @@ async def test_changes_name_readable_streams_only() -> None:
     later.cancel()
 
 
-@in_a_loop
 async def test_each_address_with_the_key_of_a_board_has_its_own_limit() -> None:
     # Slow enough that no second request is granted, however long an answer takes here.
     rules = AccessRules(keys=KEYS, boards=BOARDS, requests_per_s=0.001)
-    async with asking(rules, key="k-shop") as client:
+    async with asked_of_two("k-shop", rules) as client:
         assert (await client.get("/v1/boards/shop")).status_code == 200
         assert (await client.get("/v1/boards/shop")).status_code == 429
         app = client._transport.app  # type: ignore[attr-defined]
@@ -234,10 +201,9 @@ async def test_each_address_with_the_key_of_a_board_has_its_own_limit() -> None:
             assert (await second.get("/v1/boards/shop")).status_code == 200
 
 
-@in_a_loop
 async def test_a_revoked_key_of_a_board_opens_nothing() -> None:
     rules = AccessRules(keys=KEYS, boards=BOARDS)
-    async with asking(rules, key="k-shop") as client:
+    async with asked_of_two("k-shop", rules) as client:
         assert (await client.get("/v1/boards/shop")).status_code == 200
         rules.keys = KEYS[:2]
         assert (await client.get("/v1/boards/shop")).status_code == 401

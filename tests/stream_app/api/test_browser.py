@@ -25,7 +25,6 @@ from tests.stream_app.api.browsing import (
     inked,
     opened,
     panel,
-    photograph,
 )
 from tests.stream_app.published import Published
 
@@ -288,7 +287,6 @@ def test_the_page_fits_in_each_theme_and_size(browser: Browser, backstage: Backs
     with opened(browser, backstage.start() + PAGE, **LOOKS[look]) as page:
         shows_seq(page, 24 * 30)
         fits(page)
-        photograph(page, f"dashboard-{look}")
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.locator("#theme").click()
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.stream_app.api.browsing import Backstage, fits, opened, photograph
+from tests.stream_app.api.browsing import Backstage, fits, opened
 from tests.stream_app.published_axes import PublishedAxes, delays
 
 pytestmark = pytest.mark.browser
@@ -83,7 +83,6 @@ def test_address_of_known_choices_needs_no_words(browser: Browser, site: str) ->
 def test_link_shows_what_exists_and_a_choice_ends_the_words(browser: Browser, site: str) -> None:
     with opened(browser, site + "delays?key=ZZ&view=latest") as page:
         expect(page.locator("#unknown-choices p")).to_have_count(2)
-        photograph(page, "unknown-choices-desktop")
         page.locator("#unknown-choices").get_by_role("link", name="B6").click()
         expect(page.locator("#stream-name")).to_have_text("delays · B6")
         expect(page.locator("#unknown-choices p")).to_have_count(1)  # the view is still unknown
@@ -95,5 +94,4 @@ def test_words_about_an_unknown_key_fit_a_phone(browser: Browser, site: str) -> 
     phone: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
     with opened(browser, f"{site}delays?key={'long-name-' * 30}", **phone) as page:
         expect(page.locator("#unknown-choices")).to_be_visible()
-        photograph(page, "unknown-choices-phone-dark")
         fits(page)

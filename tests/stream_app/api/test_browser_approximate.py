@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import pytest
 from msgspec import structs
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from stream_app.core.alerts.rules import Rule, parse_condition
-from tests.stream_app.api.browsing import Backstage, fits, inked, opened, panel, photograph, table, whole
+from tests.stream_app.api.browsing import Backstage, asked, fits, inked, opened, panel, table, whole
 from tests.stream_app.declared import FIRST_BIN, STREAM
 from tests.stream_app.loops.test_approximate import approximate
 from tests.stream_app.loops.test_count_users import BINS, COUNTRIES, ServiceNoise, Visits
@@ -51,12 +50,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     behind.close()
 
 
-def asked(page: Page, path: str) -> Any:
-    return page.evaluate(
-        "path => fetch(path).then((answer) => answer.json())", f"/v1/streams/{STREAM}/{path}"
-    )
-
-
 def test_page_states_the_promise_with_its_delta(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         expect(page.locator("#promise")).to_contain_text("by at most a factor e1.82")
@@ -79,7 +72,6 @@ def test_panels_show_what_the_service_answers_for_keys_and_epochs(browser: Brows
         for key, row in rows.items():
             value = keys[key]["value"]
             assert whole(row[1]) == round(value if isinstance(value, float) else value[0])
-        photograph(page, "approximate")
 
 
 def test_page_names_no_number_of_noisy_counts(browser: Browser, address: str) -> None:
@@ -107,11 +99,8 @@ def test_rule_over_an_approximate_stream_fires(browser: Browser, address: str) -
         expect(rules.filter(has_text="rare").locator(".chip")).not_to_have_text("firing")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_page_on_a_phone_is_not_wider_than_the_screen(browser: Browser, address: str, scheme: str) -> None:
-    phone: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "color_scheme": scheme}
-    with opened(browser, address, **phone) as page:
+def test_page_on_a_phone_is_not_wider_than_the_screen(browser: Browser, address: str) -> None:
+    with opened(browser, address, viewport={"width": 390, "height": 844}) as page:
         for name in PANELS:
             panel(page, name)
         fits(page)
-        photograph(page, f"approximate-phone-{scheme}")

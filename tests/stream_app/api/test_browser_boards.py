@@ -29,7 +29,6 @@ from tests.stream_app.api.browsing import (
     eventually,
     fits,
     opened,
-    photograph,
     whole,
 )
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
@@ -128,11 +127,10 @@ def test_a_board_shows_its_panels_and_says_why_others_are_empty(browser: Browser
         assert page.locator("#annotations a").get_attribute("rel") == "noopener noreferrer"
         expect(page.locator("#meanings")).to_have_text("delays: Counts events with a number in delay.")
         assert page.evaluate(UNFILLED_ROWS) == []
-        for look, options in LOOKS.items():
+        for options in LOOKS.values():
             page.emulate_media(color_scheme=options["color_scheme"])
             page.set_viewport_size(options["viewport"])
             fits(page)
-            photograph(page, f"board-{look}")
             assert faults(page) == []
         page.emulate_media(media="print")
         expect(page.locator(".bar")).to_be_hidden()
@@ -241,7 +239,6 @@ def test_a_reader_chooses_panels_and_copies_them_as_configuration(browser: Brows
         expect(page.locator("#panels > .slot").first).to_have_id("panel-2")
         loaded(page, "panel-2", "panel-1")
         text = page.locator("#configuration").input_value()
-        photograph(page, "board-chooser")
         assert faults(page) == []
         page.reload()
         loaded(page, "panel-2", "panel-1")

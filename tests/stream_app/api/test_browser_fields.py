@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from stream_app.core.counting.cells import Buckets, KeyField, KeyList
-from tests.stream_app.api.browsing import Backstage, eventually, fits, opened, panel, photograph, table, whole
+from tests.stream_app.api.browsing import Backstage, asked, eventually, fits, opened, panel, table, whole
 from tests.stream_app.published_axes import PublishedAxes, delays
 from tests.stream_app.published_keys import PublishedKeys
 
@@ -48,10 +47,6 @@ def address() -> Iterator[str]:
     behind.close()
 
 
-def asked(page: Page, path: str) -> Any:
-    return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/clicks/{path}")
-
-
 def test_each_field_is_chosen_by_itself(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         page.locator("#key-picker summary").click()
@@ -67,7 +62,6 @@ def test_each_field_is_chosen_by_itself(browser: Browser, address: str) -> None:
         expect(page.locator("#interval")).to_contain_text(
             "listed (country: FR + other, device: desk/top): between"
         )
-        photograph(page, "fields-desktop")
         shared = page.url
         page.goto("about:blank")
         page.goto(shared)
@@ -77,8 +71,6 @@ def test_each_field_is_chosen_by_itself(browser: Browser, address: str) -> None:
         page.get_by_role("group", name="country").get_by_label("other").uncheck()
         expect(page.locator("#stream-name")).to_have_text("clicks · device: desk/top")
         page.set_viewport_size({"width": 390, "height": 844})
-        page.emulate_media(color_scheme="dark")
-        photograph(page, "fields-phone-dark")
         fits(page)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.stream_app.api.browsing import Backstage, fits, inked, opened, panel, photograph
+from tests.stream_app.api.browsing import Backstage, asked, fits, inked, opened, panel
 from tests.stream_app.api.test_browser_meaning import SIZES
 from tests.stream_app.api.test_browser_sums import of_answer
 from tests.stream_app.api.test_gaps import GAPS, sold
@@ -27,11 +26,7 @@ def site() -> Iterator[str]:
     behind.close()
 
 
-def asked(page: Page, path: str) -> Any:
-    return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/sales/{path}")
-
-
-@pytest.mark.parametrize("size", ["desktop", "phone-dark"])
+@pytest.mark.parametrize("size", SIZES)
 def test_headline_over_gaps_is_the_services_number_and_names_the_gaps(
     browser: Browser, site: str, size: str
 ) -> None:
@@ -44,7 +39,6 @@ def test_headline_over_gaps_is_the_services_number_and_names_the_gaps(
         for name in ("running", "bins", "keys"):
             panel(page, name)
         fits(page)
-        photograph(page, f"gaps-{size}")
 
 
 def blue(page: Page, name: str, start: float, end: float) -> int:

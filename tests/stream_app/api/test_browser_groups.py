@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from tests.stream_app.api.browsing import (
     Backstage,
+    asked,
     eventually,
     fits,
     in_address,
     opened,
     panel,
-    photograph,
     table,
     whole,
 )
@@ -44,10 +43,6 @@ def site() -> Iterator[str]:
     behind.close()
 
 
-def asked(page: Page, path: str) -> Any:
-    return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/{path}")
-
-
 def test_chosen_keys_are_counted_together_in_every_panel(browser: Browser, site: str) -> None:
     with opened(browser, site + "delays") as page:
         page.locator("#key-picker summary").click()
@@ -56,14 +51,13 @@ def test_chosen_keys_are_counted_together_in_every_panel(browser: Browser, site:
         expect(page.locator("#stream-name")).to_have_text("delays · B6 + UA")  # in the order of the choice
         expect(page.locator("#key-chosen")).to_have_text("B6 + UA")
         eventually(page, lambda: page.url.endswith("?key=B6&key=UA"))
-        both = asked(page, "delays/count?key=UA&key=B6")
+        both = asked(page, "count?key=UA&key=B6")
         expect(page.get_by_test_id("value")).to_have_text(f"{round(both['value']):,}")
         events = "True number of events with a number in delay"
         expect(page.locator("#interval")).to_contain_text(f"{events} for B6 + UA")
-        photograph(page, "groups-desktop")
         page.keyboard.press("Escape")
         expect(page.locator("#key-picker summary")).to_be_focused()
-        bins = asked(page, "delays/series?kind=bin&key=UA&key=B6")
+        bins = asked(page, "series?kind=bin&key=UA&key=B6")
         assert [whole(row[1]) for row in table(page, "bins")] == [round(one) for one in bins["value"]][::-1]
         for name in ("running", "rate", "quantiles", "heat", "cdf", "preview"):
             panel(page, name)
@@ -117,7 +111,6 @@ def test_box_of_keys_fits_on_a_phone(browser: Browser, site: str) -> None:
         page.locator("#key-picker summary").tap()
         page.get_by_label("shop-0003").tap()
         expect(page.locator("#stream-name")).to_have_text("shops · shop-0003")
-        photograph(page, "groups-phone-dark")
         box = page.locator(".key-box").bounding_box()
         assert box is not None
         assert 0 <= box["x"] <= box["x"] + box["width"] <= 390

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import OneOf
 from stream_app.core.meaning import meaning_of
-from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, fits, opened, panel, photograph
+from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, fits, opened, panel
 from tests.stream_app.published_axes import PublishedAxes, delays
 
 pytestmark = pytest.mark.browser
@@ -22,8 +22,6 @@ CAP = "at most 50 events per user and epoch, earliest bins first"
 SIZES: dict[str, dict[str, Any]] = {
     "desktop": {"viewport": {"width": 1280, "height": 900}},
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
-    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
-    "phone-dark": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
 }
 
 
@@ -58,7 +56,6 @@ def test_page_of_a_capped_stream_says_once_that_the_cap_bends_its_charts(
             expect(page.locator(f"#{name}-meaning")).to_be_hidden()
             expect(page.locator(f"#{name}-meaning")).to_have_text(warning)
         expect(page.locator("#bins-chart")).to_have_accessible_description(re.compile(re.escape(warning)))
-        photograph(page, f"capped-{size}")
         with page.expect_download() as saved:
             page.get_by_role("button", name="as CSV").first.click()
         saved.value.save_as(tmp_path / "saved.csv")

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from stream_app.core.answers.labels import AllLabels
 from stream_app.core.counting.bounding import PerUser
-from tests.stream_app.api.browsing import Backstage, fits, opened, photograph
+from tests.stream_app.api.browsing import Backstage, fits, opened
 from tests.stream_app.published import FIRST_BIN, Published
 from tests.stream_app.published_sums import PublishedSums, sales_of
 
@@ -115,8 +115,5 @@ def test_every_stream_shows_the_number_that_describes_it(browser: Browser, backs
             expect(card(page, stream).locator(".what")).to_contain_text(what)
             expect(card(page, stream).get_by_test_id("value")).to_have_text(value)
             expect(card(page, stream).locator(".interval")).to_contain_text(interval)
-        photograph(page, "overview-kinds-desktop")
         page.set_viewport_size({"width": 390, "height": 844})
-        page.emulate_media(color_scheme="dark")
-        photograph(page, "overview-kinds-phone-dark")
         fits(page)

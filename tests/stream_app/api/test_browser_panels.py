@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 from stream_app.core.alerts.rules import Rule, parse_condition
 from tests.stream_app.api.browsing import (
     Backstage,
+    asked,
     eventually,
     in_address,
     inked,
@@ -44,11 +44,6 @@ def address() -> Iterator[str]:
     behind.run(stream.close_cells(delays(stream, BINS)))
     yield behind.start() + "/streams/delays"
     behind.close()
-
-
-def asked(page: Page, path: str) -> Any:
-    """Return the service's answer to a request from within the page."""
-    return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/delays/{path}")
 
 
 def test_every_panel_asks_once_when_the_page_loads(browser: Browser, address: str) -> None:

@@ -12,7 +12,7 @@ from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.answers.labels import AllLabels
 from stream_app.shell.commands import main
 from tests.patience import eventually
-from tests.stream_app.api.browsing import Backstage, fits, opened, panel, photograph, table
+from tests.stream_app.api.browsing import Backstage, fits, opened, panel, table
 from tests.stream_app.api.client import EXACT
 
 pytestmark = pytest.mark.browser
@@ -34,9 +34,7 @@ def test_page_lists_rules_that_never_changed(browser: Browser, backstage: Backst
         expect(lines.last).to_contain_text("Its last notification was refused by webhooks[0] (status 400).")
         expect(lines.first).not_to_contain_text("refused")
         assert len(table(page, "alerts")) == 2
-        photograph(page, "alerts-desktop")
         page.set_viewport_size({"width": 390, "height": 844})
-        photograph(page, "alerts-phone")
         fits(page)
         panel(page, "running")  # a panel out of sight is not read, and shows nothing
         expect(page.locator("#running-chart")).to_be_visible()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.stream_app.api.browsing import Backstage, opened, panel, photograph, table, whole
+from tests.stream_app.api.browsing import Backstage, opened, panel, table, whole
 from tests.stream_app.published_axes import PublishedAxes, delays
 
 pytestmark = pytest.mark.browser
@@ -76,4 +76,3 @@ def test_events_per_group_say_what_is_not_shown(browser: Browser, address: str) 
     with opened(browser, address + PAGE, viewport={"width": 390, "height": 844}) as page:
         panel(page, "bins")
         expect(page.locator("#bins .note")).to_contain_text("Not drawn, because shorter than ")
-        photograph(page, "slices-phone")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from stream_app.shell.numbers import supported
-from tests.stream_app.api.browsing import Backstage, fits, in_address, inked, opened, panel, photograph, table
+from tests.stream_app.api.browsing import Backstage, asked, fits, in_address, inked, opened, panel, table
 from tests.stream_app.api.client import EXACT
 from tests.stream_app.api.test_browser_meaning import SIZES
 from tests.stream_app.published_sums import PublishedSums, sales_of
@@ -47,10 +47,6 @@ def exact() -> Iterator[str]:
     behind.run(stream.close_cells(sales_of(stream, 24, 600)[0] * 1_000))
     yield behind.start() + "/streams/exact"
     behind.close()
-
-
-def asked(page: Page, path: str) -> Any:
-    return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/sales/{path}")
 
 
 def written(value: float, low: float, high: float) -> str:
@@ -181,7 +177,6 @@ def test_large_totals_in_cents_fit(browser: Browser, exact: str, size: str) -> N
         expect(page.get_by_test_id("value")).to_have_text(re.compile(r"^\d{2,3},\d{3},\d{3}\.\d\d$"))
         for name in CHARTS:
             panel(page, name)
-        photograph(page, f"sums-exact-{size}")
         fits(page)
         wide = "(one) => one.scrollWidth > one.clientWidth + 1"
         assert (
@@ -197,12 +192,10 @@ def test_page_of_a_sum_fits_and_is_photographed(browser: Browser, site: str, siz
     with opened(browser, site + "sales", **SIZES[size]) as page:
         for name in (*CHARTS, "keys", "preview"):
             panel(page, name)
-        photograph(page, f"sums-{size}")
         page.get_by_role("radio", name="Mean amount").check()
         for name in (*CHARTS, "keys", "preview"):
             panel(page, name)
         expect(page.locator("#band-readout b")).to_have_text(
             re.compile("^± ")
         )  # both sides are written alike
-        photograph(page, f"sums-mean-{size}")
         fits(page)

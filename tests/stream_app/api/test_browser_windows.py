@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from stream_app.core.counting.bins import Binning
-from tests.stream_app.api.browsing import Backstage, in_address, opened, panel, table, whole
+from tests.stream_app.api.browsing import Backstage, asked, in_address, opened, panel, table, whole
 from tests.stream_app.published_axes import delays
 from tests.stream_app.published_windows import PublishedWindows
 
@@ -46,11 +46,6 @@ def site() -> Iterator[str]:
     behind.close()
 
 
-def asked(page: Page, path: str) -> Any:
-    """Return the service's answer to a request from within the page."""
-    return page.evaluate("path => fetch(path).then((answer) => answer.json())", f"/v1/streams/{path}")
-
-
 def numbers(cells: list[str]) -> list[int]:
     """Return the columns of counts in the table: both curves with their bands."""
     return [whole(cells[column]) for column in (1, 2, 3, 5, 6, 7)]
@@ -58,7 +53,7 @@ def numbers(cells: list[str]) -> list[int]:
 
 def test_last_window_has_its_band_and_reader_chooses_others(browser: Browser, site: str) -> None:
     with opened(browser, site + "known") as page:
-        answer = asked(page, "known/window?key=UA&q=0.5&q=0.9")
+        answer = asked(page, "window?key=UA&q=0.5&q=0.9")
         rows = table(page, "windows")
         assert len(rows) == 20
         for row, at in zip(rows, range(20), strict=True):
@@ -83,7 +78,7 @@ def test_last_window_has_its_band_and_reader_chooses_others(browser: Browser, si
         in_address(page, "ending=2013-01-02T00")
         page.locator("#windows-key").select_option("B6")
         expect(page.locator("#windows-title")).to_contain_text("B6")
-        first = asked(page, "known/window?key=B6&end=2013-01-02T00:00:00Z")
+        first = asked(page, "window?key=B6&end=2013-01-02T00:00:00Z")
         assert numbers(table(page, "windows")[3])[0] == round(first["count"][3])
         page.reload()
         panel(page, "windows")
@@ -102,7 +97,7 @@ def test_both_curves_work_with_the_keyboard_and_are_saved(
     browser: Browser, site: str, tmp_path: Path
 ) -> None:
     with opened(browser, site + "known?of=DL") as page:
-        answer = asked(page, "known/window?key=DL")
+        answer = asked(page, "window?key=DL")
         panel(page, "windows")
         page.locator("#windows-chart").focus()
         page.keyboard.press("Home")
@@ -180,16 +175,16 @@ def test_panels_of_calendar_days_show_rate_and_week_before(browser: Browser, sit
             ("2013-03-28T23:00:00Z", "2013-04-03T22:00:00Z"),
             ("2013-03-21T23:00:00Z", "2013-03-27T23:00:00Z"),
         ]
-        asks = [f"departures/count?confidence=0.975&start={start}&end={end}" for start, end in edges]
+        asks = [f"count?confidence=0.975&start={start}&end={end}" for start, end in edges]
         week = [asked(page, path) for path in asks]
         said = page.locator("#difference").inner_text()
         assert said.startswith(f"{round(week[0]['value']):,} events here, {round(week[1]['value']):,} in")
-        before = asked(page, f"departures/series?kind=bin&start={edges[1][0]}&end={edges[1][1]}")["value"]
+        before = asked(page, f"series?kind=bin&start={edges[1][0]}&end={edges[1][1]}")["value"]
         assert [whole(row[4]) for row in table(page, "bins")] == [round(value) for value in before[::-1]]
         panel(page, "rate")
         page.locator("#rate-window").select_option("1 week")
         expect(page.locator("#rate-title")).to_have_text("Events per day, over the last week")
-        rate = asked(page, f"departures/series?kind=window&window=7&end={edges[0][1]}")
+        rate = asked(page, f"series?kind=window&window=7&end={edges[0][1]}")
         rows = table(page, "rate")
         assert float(rows[0][1]) == pytest.approx(rate["value"][-1] / 7, rel=0.01)
         assert float(rows[0][4]) == pytest.approx(rate["stderr"][-1] / 7, rel=0.01)

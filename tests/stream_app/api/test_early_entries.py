@@ -44,110 +44,98 @@ async def shown(api: Api) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("opened", [True, False], ids=["opened", "reserved only"])
-def test_reserved_epoch_shows_nowhere_before_the_row_before_it_is_visible(opened: bool) -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        stream = await at_its_end(store)
-        async with api_at(stream) as api:
-            before, events = await shown(api), follow(api.replica, BINS - 1)
-            assert b'"private":true' in await anext(events)
-            kept = list(store._streams["departures"].epochs)
-            await open_bare(stream)
-            if not opened:
-                store._streams["departures"].epochs[:] = kept
-            await api.refresh()
-            assert await shown(api) == before
-            async with api_at(stream) as started_again:
-                assert await started_again.json("privacy") == before[0]
-            await store.publish("departures", BINS)
-            if opened:  # otherwise news alone need not find the entry: nothing was measured under it
-                await api.replica.read_news(BINS)
-                assert b'"private":false' in await anext(events)
-            await api.refresh()
-            after = await api.json("privacy")
-            assert [row["epoch"] for row in after["ledger"]] == [0, 1]
-            assert after["private"] is False
-            assert set((await said(api)).values()) == {False}
-
-    asyncio.run(run())
+async def test_reserved_epoch_shows_nowhere_before_the_row_before_it_is_visible(opened: bool) -> None:
+    store = MemoryStore()
+    stream = await at_its_end(store)
+    async with api_at(stream) as api:
+        before, events = await shown(api), follow(api.replica, BINS - 1)
+        assert b'"private":true' in await anext(events)
+        kept = list(store._streams["departures"].epochs)
+        await open_bare(stream)
+        if not opened:
+            store._streams["departures"].epochs[:] = kept
+        await api.refresh()
+        assert await shown(api) == before
+        async with api_at(stream) as started_again:
+            assert await started_again.json("privacy") == before[0]
+        await store.publish("departures", BINS)
+        if opened:  # otherwise news alone need not find the entry: nothing was measured under it
+            await api.replica.read_news(BINS)
+            assert b'"private":false' in await anext(events)
+        await api.refresh()
+        after = await api.json("privacy")
+        assert [row["epoch"] for row in after["ledger"]] == [0, 1]
+        assert after["private"] is False
+        assert set((await said(api)).values()) == {False}
 
 
-def test_epochs_of_many_releases_that_wait_stay_hidden_until_each_is_visible() -> None:
+async def test_epochs_of_many_releases_that_wait_stay_hidden_until_each_is_visible() -> None:
     """A day between publications may hold several epochs."""
 
-    async def run() -> None:
-        store = MemoryStore()
-        stream = await at_its_end(store)
-        async with api_at(stream) as api:
-            for epoch, epsilon in ((1, "3"), (2, "2")):
-                stream.change(epsilon)
-                await stream.open(epoch, FIRST_BIN + epoch * BINS)
-                await stream.close([1] * BINS, show=False)
-            for visible, last in ((BINS, 1), (2 * BINS - 1, 1), (2 * BINS, 2)):
-                await api.refresh()
-                await store.publish("departures", visible)
-                await api.refresh()
-                ledger = (await api.json("privacy"))["ledger"]
-                assert [row["epoch"] for row in ledger] == list(range(last + 1))
-
-    asyncio.run(run())
-
-
-def test_stream_that_can_no_longer_be_read_counts_with_all_its_entries() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        stream, sibling = await at_its_end(store), await at_its_end(store, "sibling")
-        async with api_at(stream) as api:
-            ledgers, reader = api.app.state.replicas.ledgers, api.app.state.replicas._reader
-            await open_bare(sibling)
+    store = MemoryStore()
+    stream = await at_its_end(store)
+    async with api_at(stream) as api:
+        for epoch, epsilon in ((1, "3"), (2, "2")):
+            stream.change(epsilon)
+            await stream.open(epoch, FIRST_BIN + epoch * BINS)
+            await stream.close([1] * BINS, show=False)
+        for visible, last in ((BINS, 1), (2 * BINS - 1, 1), (2 * BINS, 2)):
             await api.refresh()
-            assert len(ledgers["flights.ndjson"]) == 2
-            own = reader.public_state
+            await store.publish("departures", visible)
+            await api.refresh()
+            ledger = (await api.json("privacy"))["ledger"]
+            assert [row["epoch"] for row in ledger] == list(range(last + 1))
 
-            async def public_state(name: str) -> Any:
-                if name == "sibling":
-                    raise OperatorError("stream sibling: a newer build wrote it")
-                return await own(name)
 
-            reader.public_state = public_state
-            with pytest.raises(OperatorError, match="newer build"):
-                await api.refresh()
-            await api.app.state.replicas.stated("flights.ndjson")
-            assert len(ledgers["flights.ndjson"]) == 3
+async def test_stream_that_can_no_longer_be_read_counts_with_all_its_entries() -> None:
+    store = MemoryStore()
+    stream, sibling = await at_its_end(store), await at_its_end(store, "sibling")
+    async with api_at(stream) as api:
+        ledgers, reader = api.app.state.replicas.ledgers, api.app.state.replicas._reader
+        await open_bare(sibling)
+        await api.refresh()
+        assert len(ledgers["flights.ndjson"]) == 2
+        own = reader.public_state
 
-    asyncio.run(run())
+        async def public_state(name: str) -> Any:
+            if name == "sibling":
+                raise OperatorError("stream sibling: a newer build wrote it")
+            return await own(name)
+
+        reader.public_state = public_state
+        with pytest.raises(OperatorError, match="newer build"):
+            await api.refresh()
+        await api.app.state.replicas.stated("flights.ndjson")
+        assert len(ledgers["flights.ndjson"]) == 3
 
 
 @pytest.mark.parametrize("of_group", [False, True], ids=["same source", "group of the log"])
-def test_alert_counts_a_sibling_s_epoch_once_the_row_before_it_is_visible(of_group: bool) -> None:
+async def test_alert_counts_a_sibling_s_epoch_once_the_row_before_it_is_visible(of_group: bool) -> None:
     """Of a stream over a group, the watched log's ledger alone says that it measures the log."""
 
-    async def run() -> None:
-        store, alerts = MemoryStore(), MemoryAlertStore()
-        stream = Published(store, epsilon="1")
-        await stream.open()
-        sibling = Published(store, "sibling", "15", BINS, source="group" if of_group else stream.source)
-        await sibling.open()
-        await sibling.close([5] * (BINS - 1))
-        await sibling.close([5], show=False)
-        rule = Rule("busy", CONDITION, parse_condition(CONDITION))
-        watcher = AlertWatcher([rule], store.reader(), alerts)
-        await stream.close([0])
+    store, alerts = MemoryStore(), MemoryAlertStore()
+    stream = Published(store, epsilon="1")
+    await stream.open()
+    sibling = Published(store, "sibling", "15", BINS, source="group" if of_group else stream.source)
+    await sibling.open()
+    await sibling.close([5] * (BINS - 1))
+    await sibling.close([5], show=False)
+    rule = Rule("busy", CONDITION, parse_condition(CONDITION))
+    watcher = AlertWatcher([rule], store.reader(), alerts)
+    await stream.close([0])
+    await watcher.look()
+
+    async def told(counts: list[int]) -> list[bool]:
+        await stream.close(counts)
         await watcher.look()
+        return [json.loads(text)["private"] for _, text in await alerts.transitions("", 10)]
 
-        async def told(counts: list[int]) -> list[bool]:
-            await stream.close(counts)
-            await watcher.look()
-            return [json.loads(text)["private"] for _, text in await alerts.transitions("", 10)]
-
-        await open_bare(sibling)
-        for entry in await store.ledger("group"):
-            await store.reserve(replace(entry, source=stream.source))
-        assert set(await told([5000, 0])) == {True}
-        await store.publish("sibling", BINS)
-        assert (await told([5000]))[-1] is False
-
-    asyncio.run(run())
+    await open_bare(sibling)
+    for entry in await store.ledger("group"):
+        await store.reserve(replace(entry, source=stream.source))
+    assert set(await told([5000, 0])) == {True}
+    await store.publish("sibling", BINS)
+    assert (await told([5000]))[-1] is False
 
 
 def test_no_reader_learns_when_a_worker_opened_a_generation(monkeypatch: pytest.MonkeyPatch) -> None:

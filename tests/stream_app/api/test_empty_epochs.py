@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -48,42 +47,36 @@ async def everything_answers(api: Api, start: str, counts: list[float]) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_first_epoch_without_releases_is_shown_as_ended(release: Release) -> None:
-    async def run() -> None:
-        stream = Published(MemoryStore(), release=release)
-        await ended_at_once(stream, 0, FIRST_BIN)
-        async with api_at(stream) as api:
-            for path in ("", "privacy", "marks", "/v1/overview", "/v1/streams", "/metrics"):
-                assert (await api.get(path)).status_code == 200, path
-            status, refused = await api.error("series")
-            assert (status, "nothing is released yet" in refused["error"]) == (400, True)
-            [epoch] = (await api.json(""))["epochs"]
-            assert (epoch["bins_released"], epoch["end_reason"]) == (0, REASON)
-            await stream.open(1, FIRST_BIN + 10)
-            await api.refresh()
-            [glance] = (await api.json("/v1/overview"))["streams"]
-            assert glance["running"] is None
-            await stream.close([5, 0, 7])
-            await api.refresh()
-            await everything_answers(api, "2013-01-01T10:00:00Z", [5, 0, 7])
-            said = await api.json("")
-            assert [one["end_reason"] for one in said["epochs"]] == [REASON, None]
-            assert said["start"] == "2013-01-01T10:00:00Z"
-
-    asyncio.run(run())
+async def test_first_epoch_without_releases_is_shown_as_ended(release: Release) -> None:
+    stream = Published(MemoryStore(), release=release)
+    await ended_at_once(stream, 0, FIRST_BIN)
+    async with api_at(stream) as api:
+        for path in ("", "privacy", "marks", "/v1/overview", "/v1/streams", "/metrics"):
+            assert (await api.get(path)).status_code == 200, path
+        status, refused = await api.error("series")
+        assert (status, "nothing is released yet" in refused["error"]) == (400, True)
+        [epoch] = (await api.json(""))["epochs"]
+        assert (epoch["bins_released"], epoch["end_reason"]) == (0, REASON)
+        await stream.open(1, FIRST_BIN + 10)
+        await api.refresh()
+        [glance] = (await api.json("/v1/overview"))["streams"]
+        assert glance["running"] is None
+        await stream.close([5, 0, 7])
+        await api.refresh()
+        await everything_answers(api, "2013-01-01T10:00:00Z", [5, 0, 7])
+        said = await api.json("")
+        assert [one["end_reason"] for one in said["epochs"]] == [REASON, None]
+        assert said["start"] == "2013-01-01T10:00:00Z"
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_middle_epoch_without_releases_changes_no_answer(release: Release) -> None:
-    async def run() -> None:
-        stream = Published(MemoryStore(), release=release, epoch_bins=4)
-        await stream.open()
-        await stream.close([5, 0, 7, 9])
-        await ended_at_once(stream, 1, FIRST_BIN + 4)
-        await stream.open(2, FIRST_BIN + 4)
-        await stream.close([2])
-        async with api_at(stream) as api:
-            await everything_answers(api, "2013-01-01T00:00:00Z", [5, 0, 7, 9, 2])
-            assert [one["bins_released"] for one in (await api.json(""))["epochs"]] == [4, 0, 1]
-
-    asyncio.run(run())
+async def test_middle_epoch_without_releases_changes_no_answer(release: Release) -> None:
+    stream = Published(MemoryStore(), release=release, epoch_bins=4)
+    await stream.open()
+    await stream.close([5, 0, 7, 9])
+    await ended_at_once(stream, 1, FIRST_BIN + 4)
+    await stream.open(2, FIRST_BIN + 4)
+    await stream.close([2])
+    async with api_at(stream) as api:
+        await everything_answers(api, "2013-01-01T00:00:00Z", [5, 0, 7, 9, 2])
+        assert [one["bins_released"] for one in (await api.json(""))["epochs"]] == [4, 0, 1]

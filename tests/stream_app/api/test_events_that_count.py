@@ -73,12 +73,9 @@ every_stream = pytest.mark.parametrize(("make", "events"), STREAMS, ids=["value"
 
 
 @every_stream
-def test_api_rows_metrics_and_files_say_which_events_count(make: Any, events: str) -> None:
-    async def inside() -> None:
-        async with api_at(await make()) as api:
-            await everywhere(api, f"Counts {events}.", events)
-
-    asyncio.run(inside())
+async def test_api_rows_metrics_and_files_say_which_events_count(make: Any, events: str) -> None:
+    async with api_at(await make()) as api:
+        await everywhere(api, f"Counts {events}.", events)
 
 
 async def everywhere(api: Api, counts: str, events: str) -> None:
@@ -110,28 +107,20 @@ async def everywhere(api: Api, counts: str, events: str) -> None:
 
 
 @every_stream
-def test_alerts_and_webhooks_say_which_events_count(make: Any, events: str) -> None:
-    async def inside() -> None:
-        stream = await make()
-        text = f"count({stream.name}) > 5"
-        [told] = evaluate(
-            [Rule("busy", text, parse_condition(text))], {}, await view_of(stream.store, stream.name), 7
-        ).transitions
-        counts = f"Counts {events}."
-        assert told["meaning"] == for_readers(told)["meaning"] == counts
-        assert alert_of(told, None)["annotations"]["meaning"] == counts
-        assert cloud_event(told)["data"]["meaning"] == counts
-
-    asyncio.run(inside())
+async def test_alerts_and_webhooks_say_which_events_count(make: Any, events: str) -> None:
+    stream = await make()
+    text = f"count({stream.name}) > 5"
+    [told] = evaluate(
+        [Rule("busy", text, parse_condition(text))], {}, await view_of(stream.store, stream.name), 7
+    ).transitions
+    counts = f"Counts {events}."
+    assert told["meaning"] == for_readers(told)["meaning"] == counts
+    assert alert_of(told, None)["annotations"]["meaning"] == counts
+    assert cloud_event(told)["data"]["meaning"] == counts
 
 
 @every_stream
-def test_command_line_says_which_events_count(make: Any, events: str) -> None:
-    async def inside() -> None:
-        stream = await make()
-        async with running(stream) as url:
-            await asyncio.to_thread(ask, stream.name, url)
-
+async def test_command_line_says_which_events_count(make: Any, events: str) -> None:
     def ask(name: str, url: str) -> None:
         counts = f"Counts {events}."
         one = CliRunner().invoke(main, ["query", name, "--url", url]).output
@@ -145,4 +134,6 @@ def test_command_line_says_which_events_count(make: Any, events: str) -> None:
         watched = CliRunner().invoke(main, ["watch", name, "--url", url, "--after", "0", "--releases", "1"])
         assert counts in watched.stderr
 
-    asyncio.run(inside())
+    stream = await make()
+    async with running(stream) as url:
+        await asyncio.to_thread(ask, stream.name, url)

@@ -68,23 +68,20 @@ async def test_a_follower_resumes_after_any_seq(api: Api) -> None:
 
 
 @pytest.mark.slow
-def test_follower_far_behind_gets_many_rows_per_write(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_follower_far_behind_gets_many_rows_per_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_module, "RECENT_ROWS", 50)
     monkeypatch.setattr(replica_module, "_ROWS_A_READ", 200)
 
-    async def run() -> None:
-        store = MemoryStore()
-        stream = Published(store, epoch_bins=600)
-        await stream.open()
-        await stream.close([1] * 500)
-        replica = StreamReplica(store.reader(), "departures", Replicas(store.reader()).stated, KnownEpochs())
-        await replica.refresh()
-        chunks = await take(follow(replica, 0), 500)
-        assert events_of(chunks) == await store.reader().rows("departures", 0, 500)
-        assert len(chunks) <= 4
-        assert [seq for seq, _ in await replica.rows_after(470)] == list(range(471, 501))
-
-    asyncio.run(run())
+    store = MemoryStore()
+    stream = Published(store, epoch_bins=600)
+    await stream.open()
+    await stream.close([1] * 500)
+    replica = StreamReplica(store.reader(), "departures", Replicas(store.reader()).stated, KnownEpochs())
+    await replica.refresh()
+    chunks = await take(follow(replica, 0), 500)
+    assert events_of(chunks) == await store.reader().rows("departures", 0, 500)
+    assert len(chunks) <= 4
+    assert [seq for seq, _ in await replica.rows_after(470)] == list(range(471, 501))
 
 
 @with_api([5] * 3, epoch_bins=2_000)
@@ -207,12 +204,12 @@ class FaultyReader:
 
 
 @pytest.mark.parametrize("failing", ["streams", "public_state", "tile_rows", "rows", "ledger"])
-def test_answers_stay_complete_while_the_store_fails(
+async def test_answers_stay_complete_while_the_store_fails(
     failing: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replicas_module, "POLL_S", 0.001)
 
-    async def run() -> None:
+    with caplog.at_level(logging.WARNING):
         store = MemoryStore()
         stream = Published(store)
         await stream.open()
@@ -232,78 +229,66 @@ def test_answers_stay_complete_while_the_store_fails(
         assert (replica.seq, replica.view.visible_seq) == (5, 5)
         assert [seq for seq, _ in await replica.rows_after(0)] == [1, 2, 3, 4, 5]
         task.cancel()
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(run())
     assert "ConnectionError" in caplog.text
     assert "hunter2" not in caplog.text
 
 
-def test_stream_that_was_started_anew_replaces_the_old_one() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        old = Published(store)
-        await old.open()
-        await old.close([9, 9, 9])
-        replicas = Replicas(store.reader())
-        await replicas.refresh()
-        fresh = MemoryStore()
-        new = Published(fresh, first_bin=old.first_bin + 5)
-        await new.open()
-        await new.close([1])
-        store.restore(fresh)
-        await replicas.refresh()
-        replica = replicas.by_name["departures"]
-        assert replica.view is not None
-        assert replica.view.span == (old.first_bin + 5, old.first_bin + 6)
-        assert await replica.rows_after(0) == await fresh.reader().rows("departures", 0, 10)
-
-    asyncio.run(run())
+async def test_stream_that_was_started_anew_replaces_the_old_one() -> None:
+    store = MemoryStore()
+    old = Published(store)
+    await old.open()
+    await old.close([9, 9, 9])
+    replicas = Replicas(store.reader())
+    await replicas.refresh()
+    fresh = MemoryStore()
+    new = Published(fresh, first_bin=old.first_bin + 5)
+    await new.open()
+    await new.close([1])
+    store.restore(fresh)
+    await replicas.refresh()
+    replica = replicas.by_name["departures"]
+    assert replica.view is not None
+    assert replica.view.span == (old.first_bin + 5, old.first_bin + 6)
+    assert await replica.rows_after(0) == await fresh.reader().rows("departures", 0, 10)
 
 
-def test_removed_stream_is_forgotten() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        stream = Published(store)
-        await stream.open()
-        replicas = Replicas(store.reader())
-        await replicas.refresh()
-        replica = replicas.by_name["departures"]
-        store.restore(MemoryStore())
-        await replicas.refresh()
-        assert replicas.by_name == {}
-        assert replica.closed
-
-    asyncio.run(run())
+async def test_removed_stream_is_forgotten() -> None:
+    store = MemoryStore()
+    stream = Published(store)
+    await stream.open()
+    replicas = Replicas(store.reader())
+    await replicas.refresh()
+    replica = replicas.by_name["departures"]
+    store.restore(MemoryStore())
+    await replicas.refresh()
+    assert replicas.by_name == {}
+    assert replica.closed
 
 
-def test_view_shows_the_old_state_until_a_refresh_is_complete() -> None:
+async def test_view_shows_the_old_state_until_a_refresh_is_complete() -> None:
     """While a refresh waits for the store, readers see the previous state, complete."""
 
-    async def run() -> None:
-        store = MemoryStore()
-        stream = Published(store, epoch_bins=9, branching=(3, 3))
-        await stream.open()
-        await stream.close([7])
-        reader = store.reader()
-        replica = StreamReplica(reader, "departures", Replicas(reader).stated, KnownEpochs())
-        await replica.refresh()
-        await stream.close([7] * 8)
-        seen: list[tuple[int, int]] = []
-        original = reader.tile_rows
+    store = MemoryStore()
+    stream = Published(store, epoch_bins=9, branching=(3, 3))
+    await stream.open()
+    await stream.close([7])
+    reader = store.reader()
+    replica = StreamReplica(reader, "departures", Replicas(reader).stated, KnownEpochs())
+    await replica.refresh()
+    await stream.close([7] * 8)
+    seen: list[tuple[int, int]] = []
+    original = reader.tile_rows
 
-        async def watched(*place: Any) -> Any:
-            assert replica.view is not None
-            seen.append((replica.view.visible_seq, replica.view.span.stop - replica.view.span.start))
-            return await original(*place)
-
-        reader.tile_rows = watched  # type: ignore[method-assign, assignment]
-        await replica.refresh()
-        assert seen == [(1, 1)] * 3
+    async def watched(*place: Any) -> Any:
         assert replica.view is not None
-        assert replica.view.shown == await _state(store)
+        seen.append((replica.view.visible_seq, replica.view.span.stop - replica.view.span.start))
+        return await original(*place)
 
-    asyncio.run(run())
+    reader.tile_rows = watched  # type: ignore[method-assign, assignment]
+    await replica.refresh()
+    assert seen == [(1, 1)] * 3
+    assert replica.view is not None
+    assert replica.view.shown == await _state(store)
 
 
 class Counted:
@@ -318,39 +303,34 @@ class Counted:
         return getattr(self._reader, name)
 
 
-def test_new_rows_are_read_in_one_round_trip_unless_an_epoch_ends() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        stream = Published(store, epoch_bins=4)
-        await stream.open()
+async def test_new_rows_are_read_in_one_round_trip_unless_an_epoch_ends() -> None:
+    store = MemoryStore()
+    stream = Published(store, epoch_bins=4)
+    await stream.open()
+    await stream.close([7])
+    reader = Counted(store.reader())
+    replicas = Replicas(reader)
+    await replicas.refresh()
+    replica = replicas.by_name["departures"]
+    for seq in range(2, 8):
+        if seq == 5:
+            await stream.open(1, stream.first_bin + 4)
         await stream.close([7])
-        reader = Counted(store.reader())
-        replicas = Replicas(reader)
-        await replicas.refresh()
-        replica = replicas.by_name["departures"]
-        for seq in range(2, 8):
-            if seq == 5:
-                await stream.open(1, stream.first_bin + 4)
-            await stream.close([7])
-            reader.asked.clear()
-            await replica.read_news(seq)
-            if seq in (4, 5):  # the end of an epoch, and the first release of the next one
-                assert "public_state" in reader.asked
-            else:
-                assert reader.asked == ["news", "ledger"]
-            fresh = StreamReplica(
-                store.reader(), "departures", Replicas(store.reader()).stated, KnownEpochs()
-            )
-            await fresh.refresh()
-            assert fresh.view is not None
-            assert replica.view is not None
-            assert replica.view.shown == fresh.view.shown
-            for one, other in zip(replica.view.epochs, fresh.view.epochs, strict=True):
-                for table in replica.view.strategy.kind.tables:
-                    assert one.rows(table).tolist() == other.rows(table).tolist()
-            assert await replica.rows_after(0) == await store.reader().rows("departures", 0, 99)
-
-    asyncio.run(run())
+        reader.asked.clear()
+        await replica.read_news(seq)
+        if seq in (4, 5):  # the end of an epoch, and the first release of the next one
+            assert "public_state" in reader.asked
+        else:
+            assert reader.asked == ["news", "ledger"]
+        fresh = StreamReplica(store.reader(), "departures", Replicas(store.reader()).stated, KnownEpochs())
+        await fresh.refresh()
+        assert fresh.view is not None
+        assert replica.view is not None
+        assert replica.view.shown == fresh.view.shown
+        for one, other in zip(replica.view.epochs, fresh.view.epochs, strict=True):
+            for table in replica.view.strategy.kind.tables:
+                assert one.rows(table).tolist() == other.rows(table).tolist()
+        assert await replica.rows_after(0) == await store.reader().rows("departures", 0, 99)
 
 
 async def _state(store: MemoryStore) -> PublicState:
@@ -359,35 +339,32 @@ async def _state(store: MemoryStore) -> PublicState:
     return state
 
 
-def test_follower_skips_rows_that_a_lost_store_had() -> None:
+async def test_follower_skips_rows_that_a_lost_store_had() -> None:
     """A new store continued the chain from the witness, so it has no rows before some seq."""
 
-    async def run() -> None:
-        store = MemoryStore()
-        stream = Published(store)
-        record = EpochRecord(1, stream.first_bin, stream.epoch_bins, 6, stream.strategy.hash)
-        await store.open_epoch(stream.name, stream.strategy.to_json(), record, head="1" * 64)
-        await store.start_partition(stream.name, stream.strategy.hash, "0", 0)
-        await store.publish(stream.name, 5)
-        reader = store.reader()
-        original = reader.rows
+    store = MemoryStore()
+    stream = Published(store)
+    record = EpochRecord(1, stream.first_bin, stream.epoch_bins, 6, stream.strategy.hash)
+    await store.open_epoch(stream.name, stream.strategy.to_json(), record, head="1" * 64)
+    await store.start_partition(stream.name, stream.strategy.hash, "0", 0)
+    await store.publish(stream.name, 5)
+    reader = store.reader()
+    original = reader.rows
 
-        async def rows(*place: Any) -> Any:
-            await asyncio.sleep(0)  # wait as over a network, so that the timeout below can end a loop
-            return await original(*place)
+    async def rows(*place: Any) -> Any:
+        await asyncio.sleep(0)  # wait as over a network, so that the timeout below can end a loop
+        return await original(*place)
 
-        reader.rows = rows  # type: ignore[method-assign, assignment]
-        replica = StreamReplica(reader, stream.name, Replicas(reader).stated, KnownEpochs())
-        await replica.refresh()
-        assert replica.seq == 5
-        follower = follow(replica, 0, heartbeat_s=0.01)
-        async with asyncio.timeout(PATIENCE_S):
-            assert [await anext(follower) for _ in range(2)][1] == b": nothing new yet\n\n"
-        await stream.close([3])
-        await replica.refresh()
-        assert [seq for seq, _ in events_of(await take(follower, 1))] == [6]
-
-    asyncio.run(run())
+    reader.rows = rows  # type: ignore[method-assign, assignment]
+    replica = StreamReplica(reader, stream.name, Replicas(reader).stated, KnownEpochs())
+    await replica.refresh()
+    assert replica.seq == 5
+    follower = follow(replica, 0, heartbeat_s=0.01)
+    async with asyncio.timeout(PATIENCE_S):
+        assert [await anext(follower) for _ in range(2)][1] == b": nothing new yet\n\n"
+    await stream.close([3])
+    await replica.refresh()
+    assert [seq for seq, _ in events_of(await take(follower, 1))] == [6]
 
 
 @with_api([5] * 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -10,18 +9,16 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-import httpx
 import numpy as np
 import pytest
 
 from stream_app.api.answers.key_lists import _containing, _looked_up
-from stream_app.api.app import create_app
 from stream_app.api.schemas import KeyListQuery
 from stream_app.core.answers.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.cells import KeyField, KeyList
 from tests.models.memory import MemoryStore
-from tests.stream_app.api.client import SHARED
+from tests.stream_app.api.client import asking
 from tests.stream_app.published_axes import PublishedAxes
 
 KEYS = 100_000
@@ -70,39 +67,33 @@ def test_a_thousand_patterns_are_looked_up_without_listing_their_keys() -> None:
     assert seconds(ask) < MOST_S
 
 
-def test_a_hundred_thousand_keys_come_in_parts_and_not_with_the_description() -> None:
-    async def check() -> None:
-        store = MemoryStore()
-        keys = tuple(f"Shop-{number:06}" for number in range(KEYS - 1))
-        stream = PublishedAxes(store, epsilon="2", epoch_bins=4, carriers=keys, buckets=2)
-        await stream.open()
-        app = create_app(store.reader(), apart=SHARED)
-        await app.state.replicas.refresh()
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+async def test_a_hundred_thousand_keys_come_in_parts_and_not_with_the_description() -> None:
+    store = MemoryStore()
+    keys = tuple(f"Shop-{number:06}" for number in range(KEYS - 1))
+    stream = PublishedAxes(store, epsilon="2", epoch_bins=4, carriers=keys, buckets=2)
+    await stream.open()
+    async with asking(store) as (_, client):
 
-            async def listed(**query: Any) -> dict[str, Any]:
-                answer = await client.get("/v1/streams/delays/keys/list", params=query)
-                assert answer.status_code == 200, answer.text
-                assert len(answer.content) < 40_000
-                return dict(json.loads(answer.content))
+        async def listed(**query: Any) -> dict[str, Any]:
+            answer = await client.get("/v1/streams/delays/keys/list", params=query)
+            assert answer.status_code == 200, answer.text
+            assert len(answer.content) < 40_000
+            return dict(json.loads(answer.content))
 
-            described = await client.get("/v1/streams/delays")
-            assert len(described.content) < 10_000
-            assert described.json()["axes"]["keys"] == KEYS
-            found: list[str] = []
-            after: int | None = 0
-            for _ in range(10):
-                answer = await listed(contains="SHOP-00", after=after, limit=1_000)
-                found, after = [*found, *answer["keys"]], answer["next"]
-            assert after is None
-            assert found == list(keys[:10_000])
-            answer = await listed(contains="p-099998", limit=5)
-            assert (answer["keys"], answer["next"], answer["listed"]) == (["Shop-099998"], None, KEYS)
-            names = ["Shop-000007", "other", "Shop-7"]
-            answer = await listed(key=names)
-            assert (answer["keys"], answer["unknown"]) == (names[:2], names[2:])
-            refused = await client.get("/v1/streams/delays/keys/list", params={"key": "other", "after": 3})
-            assert refused.json()["error"].startswith("key: looks names up, so it stands alone")
-
-    asyncio.run(check())
+        described = await client.get("/v1/streams/delays")
+        assert len(described.content) < 10_000
+        assert described.json()["axes"]["keys"] == KEYS
+        found: list[str] = []
+        after: int | None = 0
+        for _ in range(10):
+            answer = await listed(contains="SHOP-00", after=after, limit=1_000)
+            found, after = [*found, *answer["keys"]], answer["next"]
+        assert after is None
+        assert found == list(keys[:10_000])
+        answer = await listed(contains="p-099998", limit=5)
+        assert (answer["keys"], answer["next"], answer["listed"]) == (["Shop-099998"], None, KEYS)
+        names = ["Shop-000007", "other", "Shop-7"]
+        answer = await listed(key=names)
+        assert (answer["keys"], answer["unknown"]) == (names[:2], names[2:])
+        refused = await client.get("/v1/streams/delays/keys/list", params={"key": "other", "after": 3})
+        assert refused.json()["error"].startswith("key: looks names up, so it stands alone")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,16 +115,13 @@ async def test_rule_without_enough_bins_reads_nothing(api: Api) -> None:
     assert (await listed(api))["calm"]["value_now"] is None
 
 
-def test_rules_of_a_stream_without_releases_are_listed_after_the_first_one() -> None:
-    async def run() -> None:
-        stream, alerts = Published(MemoryStore(), epsilon=EXACT), MemoryAlertStore()
-        await stream.open()
-        watcher = AlertWatcher(rules("calm"), stream.store.reader(), alerts)
-        await watcher.look()
-        assert (await alerts.load())[0] == {}
-        await stream.close([5])
-        await watcher.look()
-        await watcher.look()
-        assert set((await alerts.load())[0]) == {"calm"}
-
-    asyncio.run(run())
+async def test_rules_of_a_stream_without_releases_are_listed_after_the_first_one() -> None:
+    stream, alerts = Published(MemoryStore(), epsilon=EXACT), MemoryAlertStore()
+    await stream.open()
+    watcher = AlertWatcher(rules("calm"), stream.store.reader(), alerts)
+    await watcher.look()
+    assert (await alerts.load())[0] == {}
+    await stream.close([5])
+    await watcher.look()
+    await watcher.look()
+    assert set((await alerts.load())[0]) == {"calm"}

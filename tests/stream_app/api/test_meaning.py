@@ -155,63 +155,50 @@ async def test_stream_of_events_has_no_number_of_users(api: Api) -> None:
     assert "epoch_users" not in (await api.get("/metrics")).text
 
 
-def test_alert_says_what_its_value_counts() -> None:
-    async def inside() -> None:
-        stream = Published(MemoryStore(), epsilon="1000", **{**CAPPED, **FRENCH})
-        await stream.open()
-        await stream.close([50, 60])
-        rule = Rule("busy", "sum(departures, 1h) > 5", parse_condition("sum(departures, 1h) > 5"))
-        [told] = evaluate([rule], {}, await view_of(stream), now_us=7).transitions
-        words = meaning_of(stream.strategy.declared).counts
-        assert told["meaning"] == for_readers(told)["meaning"] == words
-        assert alert_of(told, None)["annotations"]["meaning"] == words
-        assert cloud_event(told)["data"]["meaning"] == words
-        older = {name: value for name, value in told.items() if name != "meaning"}
-        assert "meaning" not in alert_of(older, None)["annotations"]
-        assert cloud_event(older)["data"]["meaning"] == ""
-
-    asyncio.run(inside())
+async def test_alert_says_what_its_value_counts() -> None:
+    stream = Published(MemoryStore(), epsilon="1000", **{**CAPPED, **FRENCH})
+    await stream.open()
+    await stream.close([50, 60])
+    rule = Rule("busy", "sum(departures, 1h) > 5", parse_condition("sum(departures, 1h) > 5"))
+    [told] = evaluate([rule], {}, await view_of(stream), now_us=7).transitions
+    words = meaning_of(stream.strategy.declared).counts
+    assert told["meaning"] == for_readers(told)["meaning"] == words
+    assert alert_of(told, None)["annotations"]["meaning"] == words
+    assert cloud_event(told)["data"]["meaning"] == words
+    older = {name: value for name, value in told.items() if name != "meaning"}
+    assert "meaning" not in alert_of(older, None)["annotations"]
+    assert cloud_event(older)["data"]["meaning"] == ""
 
 
 @pytest.mark.parametrize("facts", [CAPPED, FRENCH])
-def test_flat_rows_say_what_is_counted(facts: dict[str, Any]) -> None:
-    async def inside() -> None:
-        stream = PublishedAxes(MemoryStore(), buckets=4, **facts)
-        await stream.open()
-        await stream.close_cells(delays(stream, 3))
-        words = meaning_of(stream.strategy.declared).counts
-        async with api_at(stream) as api:
-            asked: dict[str, dict[str, Any]] = {
-                "rows": {"query": "private_counts_bin", "start": hour(1), "end": hour(3), "step": 3600},
-                "rows/keys": {"stream": "delays"},
-                "rows/cdf": {"stream": "delays"},
-                "rows/quantile": {"stream": "delays", "q": 0.5},
-            }
-            for path, query in asked.items():
-                rows = await api.json(f"/api/v1/{path}", **query)
-                assert rows, path
-                assert {row["meaning"] for row in rows} == {words}, path
-
-    asyncio.run(inside())
+async def test_flat_rows_say_what_is_counted(facts: dict[str, Any]) -> None:
+    stream = PublishedAxes(MemoryStore(), buckets=4, **facts)
+    await stream.open()
+    await stream.close_cells(delays(stream, 3))
+    words = meaning_of(stream.strategy.declared).counts
+    async with api_at(stream) as api:
+        asked: dict[str, dict[str, Any]] = {
+            "rows": {"query": "private_counts_bin", "start": hour(1), "end": hour(3), "step": 3600},
+            "rows/keys": {"stream": "delays"},
+            "rows/cdf": {"stream": "delays"},
+            "rows/quantile": {"stream": "delays", "q": 0.5},
+        }
+        for path, query in asked.items():
+            rows = await api.json(f"/api/v1/{path}", **query)
+            assert rows, path
+            assert {row["meaning"] for row in rows} == {words}, path
 
 
-def test_ranges_of_users_are_labelled_within_and_over_epochs() -> None:
-    async def inside() -> None:
-        async with api_at(await users_of_two_epochs()) as api:
-            within = await api.json("count", start=hour(1), end=hour(3))
-            over = await api.json("count", start=hour(1), end=hour(6))
-            assert within["counted"] == "users first seen in this range, which is within one epoch"
-            assert over["counted"] == "users first seen in this range, once in each of its 2 epochs"
-            assert (await api.json(""))["counted"] == over["counted"]
-
-    asyncio.run(inside())
+async def test_ranges_of_users_are_labelled_within_and_over_epochs() -> None:
+    async with api_at(await users_of_two_epochs()) as api:
+        within = await api.json("count", start=hour(1), end=hour(3))
+        over = await api.json("count", start=hour(1), end=hour(6))
+        assert within["counted"] == "users first seen in this range, which is within one epoch"
+        assert over["counted"] == "users first seen in this range, once in each of its 2 epochs"
+        assert (await api.json(""))["counted"] == over["counted"]
 
 
-def test_client_and_command_line_say_what_is_counted() -> None:
-    async def run() -> None:
-        async with running(await users_of_two_epochs()) as url:
-            await asyncio.to_thread(asked, url)
-
+async def test_client_and_command_line_say_what_is_counted() -> None:
     def asked(url: str) -> None:
         counts = meaning_of(Published(MemoryStore(), **USERS).strategy.declared).counts
         with Client(url) as client:
@@ -238,4 +225,5 @@ def test_client_and_command_line_say_what_is_counted() -> None:
         assert "Each line" in watched.stderr or "Running numbers are since" in watched.stderr
         assert len(watched.stdout.splitlines()) == 2
 
-    asyncio.run(run())
+    async with running(await users_of_two_epochs()) as url:
+        await asyncio.to_thread(asked, url)

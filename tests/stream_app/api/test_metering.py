@@ -19,51 +19,48 @@ from tests.stream_app.published import Published
 SENTINEL = "Ada-Lovelace"
 
 
-def test_answers_are_counted_by_route_and_status_without_any_word_of_a_reader() -> None:
+async def test_answers_are_counted_by_route_and_status_without_any_word_of_a_reader() -> None:
     metrics = ReadingMetrics()
 
     def shown(name: str, **labels: str) -> float | None:
         return metrics.registry.get_sample_value(f"stream_app_{name}", labels)
 
-    async def run() -> None:
-        stream = Published(MemoryStore())
-        await stream.open()
-        await stream.close([5] * 10)
+    stream = Published(MemoryStore())
+    await stream.open()
+    await stream.close([5] * 10)
 
-        @asynccontextmanager
-        async def reader() -> AsyncIterator[PublicReader]:
-            yield stream.store.reader()
+    @asynccontextmanager
+    async def reader() -> AsyncIterator[PublicReader]:
+        yield stream.store.reader()
 
-        with listen("127.0.0.1", 0) as listener:
-            assert metrics.waiting.now == "redis"
-            serving = asyncio.create_task(serve_on(listener, reader, meter=metrics))
-            address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S) as client:
-                for path in (
-                    "/v1/streams/departures/count",
-                    f"/v1/streams/{SENTINEL}/count",
-                    f"/v1/streams/departures/count?{SENTINEL}=1",
-                    f"/{SENTINEL}",
-                    "/dashboard/stream.js",
-                    f"/dashboard/{SENTINEL}",
-                ):
-                    await client.request("GET", path, headers={"User-Agent": SENTINEL})
-                await client.request(SENTINEL.upper(), "/v1/streams")
-                await client.get("/v1/streams", headers={"Host": f"{SENTINEL}.example.org"})
-                async with client.stream("GET", "/v1/streams/departures/events"):
-                    assert shown("followers") == 1.0
+    with listen("127.0.0.1", 0) as listener:
+        assert metrics.waiting.now == "redis"
+        serving = asyncio.create_task(serve_on(listener, reader, meter=metrics))
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S) as client:
+            for path in (
+                "/v1/streams/departures/count",
+                f"/v1/streams/{SENTINEL}/count",
+                f"/v1/streams/departures/count?{SENTINEL}=1",
+                f"/{SENTINEL}",
+                "/dashboard/stream.js",
+                f"/dashboard/{SENTINEL}",
+            ):
+                await client.request("GET", path, headers={"User-Agent": SENTINEL})
+            await client.request(SENTINEL.upper(), "/v1/streams")
+            await client.get("/v1/streams", headers={"Host": f"{SENTINEL}.example.org"})
+            async with client.stream("GET", "/v1/streams/departures/events"):
+                assert shown("followers") == 1.0
 
-                async def has_left() -> bool:
-                    return shown("followers") == 0.0
+            async def has_left() -> bool:
+                return shown("followers") == 0.0
 
-                await eventually_async(has_left, "the follower has left")
-                public = (await client.get("/metrics")).text
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
-        assert "private_counts_" in public
-        assert "stream_app_" not in public
-
-    asyncio.run(run())
+            await eventually_async(has_left, "the follower has left")
+            public = (await client.get("/metrics")).text
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+    assert "private_counts_" in public
+    assert "stream_app_" not in public
     count, total = "/v1/streams/{stream}/count", "api_answers_total"
     for status in ("200", "404", "422"):
         assert shown(total, route=count, status=status) == 1.0, status

@@ -110,23 +110,17 @@ async def test_odd_times_in_a_zone_never_cause_a_server_error(api: Api) -> None:
 
 
 @pytest.mark.slow
-def test_odd_numbers_over_keys_and_values_never_cause_a_server_error() -> None:
-    async def run() -> None:
-        async with api_over_axes(12, epoch_bins=16) as (api, _cells):
-            await ask(api, lambda path, _parameter: path in OF_AXES)
-
-    asyncio.run(run())
+async def test_odd_numbers_over_keys_and_values_never_cause_a_server_error() -> None:
+    async with api_over_axes(12, epoch_bins=16) as (api, _cells):
+        await ask(api, lambda path, _parameter: path in OF_AXES)
 
 
 @pytest.mark.parametrize("odd", ["nan", "-1", "9" * 400, "1e3", "1.5", " ", str(2**63)])
-def test_last_event_id_must_be_a_whole_number(odd: str) -> None:
-    async def run() -> None:
-        async with api_over([5] * 3) as api, asyncio.timeout(PATIENCE_S):
-            for asked in ({"after": odd}, {"headers": {"Last-Event-ID": odd}}):
-                response = await api.get("events", **asked)
-                assert response.status_code == 422, (asked, response.text)
-
-    asyncio.run(run())
+async def test_last_event_id_must_be_a_whole_number(odd: str) -> None:
+    async with api_over([5] * 3) as api, asyncio.timeout(PATIENCE_S):
+        for asked in ({"after": odd}, {"headers": {"Last-Event-ID": odd}}):
+            response = await api.get("events", **asked)
+            assert response.status_code == 422, (asked, response.text)
 
 
 @with_api([5] * 3)

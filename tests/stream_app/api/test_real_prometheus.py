@@ -57,21 +57,18 @@ def scraping(target: str, directory: Path, rules: str = "") -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_prometheus_scrapes_and_answers(tmp_path: Path) -> None:
-    async def run() -> None:
-        stream = Published(MemoryStore())
-        await stream.open()
-        await stream.close([5] * 10)
-        async with served(stream) as client:
-            with scraping(str(client.base_url).removeprefix("http://").rstrip("/"), tmp_path) as url:
-                first = (await client.get("/v1/streams/departures/count")).json()
-                await seen(url, first)
-                await stream.close([700])
-                await seen(url, {"value": None, "interval": None}, above=600)
-                second = (await client.get("/v1/streams/departures/count")).json()
-                await seen(url, second)
-
-    asyncio.run(run())
+async def test_prometheus_scrapes_and_answers(tmp_path: Path) -> None:
+    stream = Published(MemoryStore())
+    await stream.open()
+    await stream.close([5] * 10)
+    async with served(stream) as client:
+        with scraping(str(client.base_url).removeprefix("http://").rstrip("/"), tmp_path) as url:
+            first = (await client.get("/v1/streams/departures/count")).json()
+            await seen(url, first)
+            await stream.close([700])
+            await seen(url, {"value": None, "interval": None}, above=600)
+            second = (await client.get("/v1/streams/departures/count")).json()
+            await seen(url, second)
 
 
 RULES = """\
@@ -86,39 +83,36 @@ alerts: {{rules: {{busy: {{when: "{when}", labels: {{team: web}}}}, quiet: {{whe
 
 
 @pytest.mark.slow
-def test_prometheus_holds_every_key_and_sends_firing_alerts(tmp_path: Path) -> None:
+async def test_prometheus_holds_every_key_and_sends_firing_alerts(tmp_path: Path) -> None:
     one = ProductSource(tmp_path, product_strategy())
     events = [(FIRST_BIN + 0.5, carrier, 5) for carrier in ["UA"] * 30 + ["AA"] * 7]
     one.append_events(events)
-    one.run_until(FIRST_BIN + 1)
+    await asyncio.to_thread(one.run_until, FIRST_BIN + 1)
     when, quiet = f"count({STREAM}['UA']) > 20", f"count({STREAM}['AA']) > 20"
     (tmp_path / "app.yaml").write_text(RULES.format(when=when, quiet=quiet).replace("clicks:", f"{STREAM}:"))
     exported = CliRunner().invoke(main, ["export-alerts", "--config", str(tmp_path / "app.yaml")])
     assert exported.exit_code == 0, exported.output
     rules = load(tmp_path / "app.yaml", {}).alerts.rules
 
-    async def run() -> None:
-        states: dict[str, bytes] = {}
-        view = await view_of(one.store)
-        for name, state in evaluate(rules, {}, view, now_us=1).states.items():
-            states[name] = state.to_json()
-        assert set(states) == {"busy"}
-        reader = one.store.reader()
-        reader.alerts = lambda: asyncio.sleep(0, (states, {}))  # type: ignore[method-assign]
+    states: dict[str, bytes] = {}
+    view = await view_of(one.store)
+    for name, state in evaluate(rules, {}, view, now_us=1).states.items():
+        states[name] = state.to_json()
+    assert set(states) == {"busy"}
+    reader = one.store.reader()
+    reader.alerts = lambda: asyncio.sleep(0, (states, {}))  # type: ignore[method-assign]
 
-        @asynccontextmanager
-        async def readers() -> AsyncIterator[PublicReader]:
-            yield reader
+    @asynccontextmanager
+    async def readers() -> AsyncIterator[PublicReader]:
+        yield reader
 
-        rules_of_keys = AccessRules(scrapes=Scrapes(keys_of=frozenset({STREAM})))
-        with listen("127.0.0.1", 0) as listener:
-            server = asyncio.create_task(serve_on(listener, readers, rules_of_keys))
-            with scraping(f"127.0.0.1:{listener.getsockname()[1]}", tmp_path, exported.output) as url:
-                await passed_on(url)
-            server.cancel()
-            await asyncio.gather(server, return_exceptions=True)
-
-    asyncio.run(run())
+    rules_of_keys = AccessRules(scrapes=Scrapes(keys_of=frozenset({STREAM})))
+    with listen("127.0.0.1", 0) as listener:
+        server = asyncio.create_task(serve_on(listener, readers, rules_of_keys))
+        with scraping(f"127.0.0.1:{listener.getsockname()[1]}", tmp_path, exported.output) as url:
+            await passed_on(url)
+        server.cancel()
+        await asyncio.gather(server, return_exceptions=True)
     one.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from itertools import accumulate
@@ -259,33 +258,30 @@ async def test_every_answer_of_a_public_stream_says_not_private(api: Api) -> Non
     assert 'private="false"' in (await api.get("/metrics")).text
 
 
-def test_privacy_adds_up_over_the_source() -> None:
-    async def run() -> None:
-        async with api_over(COUNTS) as api:
-            other = Published(api.store, name="departures by day", epsilon="0.5", epoch_bins=4)
-            await other.open()
-            alien = Published(api.store, name="elsewhere", source="other.ndjson", epsilon="3")
-            await alien.open()
-            await api.refresh()
-            privacy = await api.json("privacy")
-            assert (privacy["epsilon"], privacy["source_epsilon"]) == ("1", "1.5")
-            assert privacy["max_odds_factor"] == pytest.approx(4.4816890703)
-            assert privacy["source_delta"] is None
-            assert privacy["composed"] == {"epsilon": "1.5", "delta": "1e-6"}
-            assert "adds nothing" in privacy["next_epoch"]
-            assert [row["stream"] for row in privacy["ledger"]] == ["departures", "departures by day"]
-            assert [row["end_reason"] for row in privacy["ledger"]] == [None, None]
-            assert "e^1.5" in privacy["promise"]
-            names = [one["stream"] for one in (await api.json("/v1/streams"))["streams"]]
-            assert names == ["departures", "departures by day", "elsewhere"]
-            assert privacy["private"] is True
-            bare = Published(api.store, name="not private", epsilon="1000")
-            await bare.open()
-            await api.refresh()
-            privacy = await api.json("privacy")
-            assert (privacy["private"], privacy["protected"]) == (False, [])
-
-    asyncio.run(run())
+async def test_privacy_adds_up_over_the_source() -> None:
+    async with api_over(COUNTS) as api:
+        other = Published(api.store, name="departures by day", epsilon="0.5", epoch_bins=4)
+        await other.open()
+        alien = Published(api.store, name="elsewhere", source="other.ndjson", epsilon="3")
+        await alien.open()
+        await api.refresh()
+        privacy = await api.json("privacy")
+        assert (privacy["epsilon"], privacy["source_epsilon"]) == ("1", "1.5")
+        assert privacy["max_odds_factor"] == pytest.approx(4.4816890703)
+        assert privacy["source_delta"] is None
+        assert privacy["composed"] == {"epsilon": "1.5", "delta": "1e-6"}
+        assert "adds nothing" in privacy["next_epoch"]
+        assert [row["stream"] for row in privacy["ledger"]] == ["departures", "departures by day"]
+        assert [row["end_reason"] for row in privacy["ledger"]] == [None, None]
+        assert "e^1.5" in privacy["promise"]
+        names = [one["stream"] for one in (await api.json("/v1/streams"))["streams"]]
+        assert names == ["departures", "departures by day", "elsewhere"]
+        assert privacy["private"] is True
+        bare = Published(api.store, name="not private", epsilon="1000")
+        await bare.open()
+        await api.refresh()
+        privacy = await api.json("privacy")
+        assert (privacy["private"], privacy["protected"]) == (False, [])
 
 
 @with_api()

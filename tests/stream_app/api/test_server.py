@@ -49,34 +49,31 @@ async def served(stream: Published) -> AsyncIterator[httpx.AsyncClient]:
         await asyncio.gather(server, return_exceptions=True)
 
 
-def test_no_stream_is_unknown_only_because_the_store_is_slow() -> None:
-    async def run() -> None:
-        stream = Published(MemoryStore())
-        await stream.open()
-        await stream.close([5] * 10)
-        inner = stream.store.reader()
+async def test_no_stream_is_unknown_only_because_the_store_is_slow() -> None:
+    stream = Published(MemoryStore())
+    await stream.open()
+    await stream.close([5] * 10)
+    inner = stream.store.reader()
 
-        class Slow:
-            async def streams(self) -> list[str]:
-                await asyncio.sleep(0.5)
-                return list(await inner.streams())
+    class Slow:
+        async def streams(self) -> list[str]:
+            await asyncio.sleep(0.5)
+            return list(await inner.streams())
 
-            def __getattr__(self, name: str) -> Any:
-                return getattr(inner, name)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
 
-        @asynccontextmanager
-        async def reader() -> AsyncIterator[Any]:
-            yield Slow()
+    @asynccontextmanager
+    async def reader() -> AsyncIterator[Any]:
+        yield Slow()
 
-        with listen("127.0.0.1", 0) as listener:
-            address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            server = asyncio.create_task(serve_on(listener, reader))
-            async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S) as client:
-                assert (await client.get("/v1/streams/departures/count")).status_code == 200
-            server.cancel()
-            await asyncio.gather(server, return_exceptions=True)
-
-    asyncio.run(run())
+    with listen("127.0.0.1", 0) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server = asyncio.create_task(serve_on(listener, reader))
+        async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S) as client:
+            assert (await client.get("/v1/streams/departures/count")).status_code == 200
+        server.cancel()
+        await asyncio.gather(server, return_exceptions=True)
 
 
 async def follow_until(
@@ -91,28 +88,25 @@ async def follow_until(
         return response, events_of(chunks)
 
 
-def test_follower_receives_and_resumes_over_a_socket() -> None:
-    async def run() -> None:
-        stream = Published(MemoryStore())
-        await stream.open()
-        await stream.close([5] * 10)
-        async with served(stream) as client:
-            response, events = await follow_until(client, 10, params={"after": 0})
-            assert events == await stream.store.reader().rows("departures", 0, 10)
-            assert response.headers["content-type"].startswith("text/event-stream")
-            assert response.headers["x-accel-buffering"] == "no"
-            assert response.headers["cache-control"] == "no-store"
-            # The browser's header wins over the page's parameter.
-            _, events = await follow_until(client, 3, params={"after": 0}, headers={"Last-Event-ID": "7"})
-            assert [seq for seq, _ in events] == [8, 9, 10]
-            # Without either, a follower starts at the last release.
-            _, events = await follow_until(client, 1)
-            assert [seq for seq, _ in events] == [10]
-            live = asyncio.create_task(follow_until(client, 2, headers={"Last-Event-ID": "10"}))
-            await stream.close([1, 2])
-            assert [seq for seq, _ in (await live)[1]] == [11, 12]
-
-    asyncio.run(run())
+async def test_follower_receives_and_resumes_over_a_socket() -> None:
+    stream = Published(MemoryStore())
+    await stream.open()
+    await stream.close([5] * 10)
+    async with served(stream) as client:
+        response, events = await follow_until(client, 10, params={"after": 0})
+        assert events == await stream.store.reader().rows("departures", 0, 10)
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.headers["x-accel-buffering"] == "no"
+        assert response.headers["cache-control"] == "no-store"
+        # The browser's header wins over the page's parameter.
+        _, events = await follow_until(client, 3, params={"after": 0}, headers={"Last-Event-ID": "7"})
+        assert [seq for seq, _ in events] == [8, 9, 10]
+        # Without either, a follower starts at the last release.
+        _, events = await follow_until(client, 1)
+        assert [seq for seq, _ in events] == [10]
+        live = asyncio.create_task(follow_until(client, 2, headers={"Last-Event-ID": "10"}))
+        await stream.close([1, 2])
+        assert [seq for seq, _ in (await live)[1]] == [11, 12]
 
 
 def test_port_in_use_is_refused() -> None:
@@ -185,30 +179,27 @@ NEED_THE_STORE = (
 )
 
 
-def test_ready_only_after_the_store_was_read() -> None:
-    async def run() -> None:
-        app = create_app(MemoryStore().reader())
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=app), base_url="http://localhost"
-        ) as client:
-            response = await client.get("/readyz")
-            assert response.status_code == 503
-            assert "has not read Redis yet: start Redis" in response.json()["error"]
-            assert (await client.get("/healthz")).json() == {"status": "alive"}
-            for path in NEED_THE_STORE:
-                refused = await client.get(path)
-                assert (refused.status_code, refused.json()) == (503, response.json()), path
-                assert refused.headers["Retry-After"] == "1"
-            await app.state.replicas.refresh()
-            assert (await client.get("/v1/streams")).json() == {"streams": []}
-            assert (await client.get("/readyz")).json() == {"status": "ready"}
-            assert await age_of_store(client) < 60
-            # An outage of the store is no outage of answers; their age is a metric.
-            app.state.replicas._fresh_at -= 3_600
-            assert (await client.get("/readyz")).status_code == 200
-            assert 3_600 <= await age_of_store(client) < 3_660
-
-    asyncio.run(run())
+async def test_ready_only_after_the_store_was_read() -> None:
+    app = create_app(MemoryStore().reader())
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app), base_url="http://localhost"
+    ) as client:
+        response = await client.get("/readyz")
+        assert response.status_code == 503
+        assert "has not read Redis yet: start Redis" in response.json()["error"]
+        assert (await client.get("/healthz")).json() == {"status": "alive"}
+        for path in NEED_THE_STORE:
+            refused = await client.get(path)
+            assert (refused.status_code, refused.json()) == (503, response.json()), path
+            assert refused.headers["Retry-After"] == "1"
+        await app.state.replicas.refresh()
+        assert (await client.get("/v1/streams")).json() == {"streams": []}
+        assert (await client.get("/readyz")).json() == {"status": "ready"}
+        assert await age_of_store(client) < 60
+        # An outage of the store is no outage of answers; their age is a metric.
+        app.state.replicas._fresh_at -= 3_600
+        assert (await client.get("/readyz")).status_code == 200
+        assert 3_600 <= await age_of_store(client) < 3_660
 
 
 async def age_of_store(client: httpx.AsyncClient) -> float:

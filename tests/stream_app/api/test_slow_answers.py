@@ -66,46 +66,43 @@ async def under_way(asked: asyncio.Task[Any]) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_slow_answer_delays_no_follower_other_stream_or_overview(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with api_over([5] * 12) as api:
-            other = Published(api.store, name="other")
-            await other.open()
-            await other.close([1] * 3)
-            await api.refresh()
-            replicas = api.app.state.replicas
-            glances = api.app.state.glances.follow(lambda _stream: True)
-            first = [await anext(glances) for _ in range(2)]
-            assert first[1].count(b"event: stream") == 2
-            async with slowly_asked(api.replica, tmp_path / "answered") as answer:
-                for bins in range(1, 4):
-                    await api.stream.close([7])
-                    await other.close([2])
-                    await api.refresh()
-                    rows = events_of(await take(follow(api.replica, 11 + bins), 1))
-                    assert [seq for seq, _ in rows] == [12 + bins]
-                    rows = events_of(await take(follow(replicas.by_name["other"], 2 + bins), 1))
-                    assert [seq for seq, _ in rows] == [3 + bins]
-                async with asyncio.timeout(PATIENCE_S):
-                    assert (await api.json("count"))["seq"] == 15
-                    changed = await anext(glances)
-                    query = 'private_counts_running{stream="other"}'
-                    found = await api.json("/api/v1/query", query=query, time=(other.first_bin + 6) * 3600)
-                    series = await api.json("/v1/streams/other/series")
-                    overview = await api.json("/v1/overview")
-                told = json.loads(changed.partition(b"data: ")[2].partition(b"\n")[0])
-                assert (told["stream"], told["seq"]) == ("other", 6)
-                assert len(found["data"]["result"]) == 1
-                assert len(series["value"]) == 6
-                assert {one["stream"]: one["seq"] for one in overview["streams"]} == {
-                    "departures": 12,
-                    "other": 6,
-                }
-                assert not answer.done()
-            assert await answer == 12  # the seq at which it was asked
-            assert len((await api.json("series"))["value"]) == 15
-
-    asyncio.run(run())
+async def test_slow_answer_delays_no_follower_other_stream_or_overview(tmp_path: Path) -> None:
+    async with api_over([5] * 12) as api:
+        other = Published(api.store, name="other")
+        await other.open()
+        await other.close([1] * 3)
+        await api.refresh()
+        replicas = api.app.state.replicas
+        glances = api.app.state.glances.follow(lambda _stream: True)
+        first = [await anext(glances) for _ in range(2)]
+        assert first[1].count(b"event: stream") == 2
+        async with slowly_asked(api.replica, tmp_path / "answered") as answer:
+            for bins in range(1, 4):
+                await api.stream.close([7])
+                await other.close([2])
+                await api.refresh()
+                rows = events_of(await take(follow(api.replica, 11 + bins), 1))
+                assert [seq for seq, _ in rows] == [12 + bins]
+                rows = events_of(await take(follow(replicas.by_name["other"], 2 + bins), 1))
+                assert [seq for seq, _ in rows] == [3 + bins]
+            async with asyncio.timeout(PATIENCE_S):
+                assert (await api.json("count"))["seq"] == 15
+                changed = await anext(glances)
+                query = 'private_counts_running{stream="other"}'
+                found = await api.json("/api/v1/query", query=query, time=(other.first_bin + 6) * 3600)
+                series = await api.json("/v1/streams/other/series")
+                overview = await api.json("/v1/overview")
+            told = json.loads(changed.partition(b"data: ")[2].partition(b"\n")[0])
+            assert (told["stream"], told["seq"]) == ("other", 6)
+            assert len(found["data"]["result"]) == 1
+            assert len(series["value"]) == 6
+            assert {one["stream"]: one["seq"] for one in overview["streams"]} == {
+                "departures": 12,
+                "other": 6,
+            }
+            assert not answer.done()
+        assert await answer == 12  # the seq at which it was asked
+        assert len((await api.json("series"))["value"]) == 15
 
 
 LONG: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -127,23 +124,20 @@ LONG: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def test_long_questions_are_computed_in_the_process_apart() -> None:
+async def test_long_questions_are_computed_in_the_process_apart() -> None:
     """While the process for long questions is stopped, long questions wait, but every count is answered."""
 
-    async def run() -> None:
-        async with api_over_axes() as (api, _cells):
-            assert api.replica.view is not None
-            bins = api.replica.view.visible_seq
-            async with stopped():
-                asked = {path: asyncio.create_task(api.get(path, **query)) for path, query in LONG}
-                for _ in range(20):
-                    assert (await api.json("/v1/streams/delays/count"))["seq"] == bins
-                    await asyncio.sleep(0.005)
-                assert [path for path, one in asked.items() if one.done()] == []
-            answers = {path: await one for path, one in asked.items()}
-            assert {path: one.status_code for path, one in answers.items()} == dict.fromkeys(asked, 200)
-
-    asyncio.run(run())
+    async with api_over_axes() as (api, _cells):
+        assert api.replica.view is not None
+        bins = api.replica.view.visible_seq
+        async with stopped():
+            asked = {path: asyncio.create_task(api.get(path, **query)) for path, query in LONG}
+            for _ in range(20):
+                assert (await api.json("/v1/streams/delays/count"))["seq"] == bins
+                await asyncio.sleep(0.005)
+            assert [path for path, one in asked.items() if one.done()] == []
+        answers = {path: await one for path, one in asked.items()}
+        assert {path: one.status_code for path, one in answers.items()} == dict.fromkeys(asked, 200)
 
 
 @with_api([5] * 12)
@@ -170,21 +164,18 @@ async def test_killed_process_apart_refuses_open_questions_in_one_line(api: Api)
     assert len((await api.json("series"))["value"]) == 12
 
 
-def test_preview_plans_before_it_locks_the_stream() -> None:
-    async def run() -> None:
-        async with api_over([5] * 12) as api:
-            async with api.app.state.making_turns.of("another reader"):
-                asked = [asyncio.create_task(api.json("preview", epsilon=0.01 * n)) for n in (1, 2)]
-                async with asyncio.timeout(PATIENCE_S):
-                    assert len((await api.json("series"))["value"]) == 12
-                    await api.stream.close([7])
-                    await api.refresh()
-                    assert len((await api.json("series"))["value"]) == 13
-                assert not any(one.done() for one in asked)
-            for one in asked:
-                assert len((await one)["value"]) == 13
-
-    asyncio.run(run())
+async def test_preview_plans_before_it_locks_the_stream() -> None:
+    async with api_over([5] * 12) as api:
+        async with api.app.state.making_turns.of("another reader"):
+            asked = [asyncio.create_task(api.json("preview", epsilon=0.01 * n)) for n in (1, 2)]
+            async with asyncio.timeout(PATIENCE_S):
+                assert len((await api.json("series"))["value"]) == 12
+                await api.stream.close([7])
+                await api.refresh()
+                assert len((await api.json("series"))["value"]) == 13
+            assert not any(one.done() for one in asked)
+        for one in asked:
+            assert len((await one)["value"]) == 13
 
 
 TINY = ("1e-300", "5e-324", "1e-100", "0.0099", "0", "-1", "nan", "inf", "1e400", "9" * 400)
@@ -195,12 +186,9 @@ async def test_preview_at_an_impossible_epsilon_is_refused(api: Api) -> None:
     await refused(api)
 
 
-def test_preview_at_an_impossible_epsilon_is_refused_over_keys() -> None:
-    async def run() -> None:
-        async with api_over_axes() as (api, _cells):
-            await refused(api)
-
-    asyncio.run(run())
+async def test_preview_at_an_impossible_epsilon_is_refused_over_keys() -> None:
+    async with api_over_axes() as (api, _cells):
+        await refused(api)
 
 
 async def refused(api: Api) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -51,135 +50,110 @@ def expected(view: StreamView, of: str, part: str, span: Span, key: str | None) 
 
 
 @pytest.mark.parametrize("key", [None, "DE"])
-def test_history_of_sums_and_means_is_what_the_api_answers_for_each_range(key: str | None) -> None:
-    async def check() -> None:
-        stream, _ = await sold("1", 6)
-        async with api_at(stream) as api:
-            view = view_of(api)
-            first = view.span.start
-            metrics = "sum_running", "sum_bin", "mean_running", "mean_bin"
-            name = "private_counts_" if key is None else "private_counts_key_"
-            pattern = f'{{__name__=~"{name}({"|".join(metrics)}).*"}}'
-            matching = selected(view, [parse_selector(pattern)])
-            wanted = [one for one in matching if one.labels.get("key") == key]
-            assert len(wanted) == 2 * 4 + 2 * 3
-            for one, found in zip(wanted, values_of(view, wanted, [first, first + 5]), strict=True):
-                metric = one.metric
-                for bin in (first, first + 5):
-                    span = Span(first if metric.quantity == "running" else bin, bin + 1)
-                    value = expected(view, metric.of, metric.part, span, key)
-                    assert found[bin] == pytest.approx(value, rel=1e-6), (one.labels, bin)
-
-    asyncio.run(check())
+async def test_history_of_sums_and_means_is_what_the_api_answers_for_each_range(key: str | None) -> None:
+    stream, _ = await sold("1", 6)
+    async with api_at(stream) as api:
+        view = view_of(api)
+        first = view.span.start
+        metrics = "sum_running", "sum_bin", "mean_running", "mean_bin"
+        name = "private_counts_" if key is None else "private_counts_key_"
+        pattern = f'{{__name__=~"{name}({"|".join(metrics)}).*"}}'
+        matching = selected(view, [parse_selector(pattern)])
+        wanted = [one for one in matching if one.labels.get("key") == key]
+        assert len(wanted) == 2 * 4 + 2 * 3
+        for one, found in zip(wanted, values_of(view, wanted, [first, first + 5]), strict=True):
+            metric = one.metric
+            for bin in (first, first + 5):
+                span = Span(first if metric.quantity == "running" else bin, bin + 1)
+                value = expected(view, metric.of, metric.part, span, key)
+                assert found[bin] == pytest.approx(value, rel=1e-6), (one.labels, bin)
 
 
-def test_prometheus_reads_the_sum_of_each_key_and_bin_without_noise() -> None:
-    async def check() -> None:
-        stream, cents = await sold(EXACT, 6)
-        async with api_at(stream) as api:
-            asked = {"start": "2013-01-01T01:00:00Z", "end": "2013-01-01T06:00:00Z", "step": "1h"}
-            query = "private_counts_key_sum_bin"
-            answer = await api.json("/api/v1/query_range", query=query, **asked)
-            found = {one["metric"]["key"]: one["values"] for one in answer["data"]["result"]}
-            for place, key in enumerate([*stream.carriers, "other"]):
-                values = [float(value) for _, value in found[key]]
-                assert values == pytest.approx((cents[:, place] / 100).tolist())
-            rows = await api.json("/api/v1/rows", query="private_counts_mean_running", **asked)
-            assert {row["meaning"] for row in rows} == {f"The mean {WORDS}."}
-            said = (await api.json("/api/v1/metadata"))["data"]
-            [words] = said["private_counts_sum_running"]
-            assert words["help"].startswith(
-                "Estimated sum of the amounts since the first bin of this generation"
-            )
-            assert f"Stream {stream.name}: The sum {WORDS}." in words["help"]
-            assert "private_counts_mean_running_stderr" not in said
-
-    asyncio.run(check())
+async def test_prometheus_reads_the_sum_of_each_key_and_bin_without_noise() -> None:
+    stream, cents = await sold(EXACT, 6)
+    async with api_at(stream) as api:
+        asked = {"start": "2013-01-01T01:00:00Z", "end": "2013-01-01T06:00:00Z", "step": "1h"}
+        query = "private_counts_key_sum_bin"
+        answer = await api.json("/api/v1/query_range", query=query, **asked)
+        found = {one["metric"]["key"]: one["values"] for one in answer["data"]["result"]}
+        for place, key in enumerate([*stream.carriers, "other"]):
+            values = [float(value) for _, value in found[key]]
+            assert values == pytest.approx((cents[:, place] / 100).tolist())
+        rows = await api.json("/api/v1/rows", query="private_counts_mean_running", **asked)
+        assert {row["meaning"] for row in rows} == {f"The mean {WORDS}."}
+        said = (await api.json("/api/v1/metadata"))["data"]
+        [words] = said["private_counts_sum_running"]
+        assert words["help"].startswith("Estimated sum of the amounts since the first bin of this generation")
+        assert f"Stream {stream.name}: The sum {WORDS}." in words["help"]
+        assert "private_counts_mean_running_stderr" not in said
 
 
-def test_a_mean_without_events_has_no_sample() -> None:
-    async def check() -> None:
-        stream = PublishedSums(MemoryStore(), epsilon=EXACT, epoch_bins=HOURS)
-        await stream.open()
-        await stream.close_cells(np.zeros((2, stream.keys, 2), np.int64))
-        async with api_at(stream) as api:
-            found = await api.json(
-                "/api/v1/query", query="private_counts_mean_bin", time="2013-01-01T02:00:00Z"
-            )
-            assert found["data"]["result"] == []
-
-    asyncio.run(check())
+async def test_a_mean_without_events_has_no_sample() -> None:
+    stream = PublishedSums(MemoryStore(), epsilon=EXACT, epoch_bins=HOURS)
+    await stream.open()
+    await stream.close_cells(np.zeros((2, stream.keys, 2), np.int64))
+    async with api_at(stream) as api:
+        found = await api.json("/api/v1/query", query="private_counts_mean_bin", time="2013-01-01T02:00:00Z")
+        assert found["data"]["result"] == []
 
 
-def test_bins_that_were_never_measured_stop_no_metric_and_no_overview() -> None:
-    async def check() -> None:
-        stream = PublishedSums(MemoryStore(), epsilon=EXACT, epoch_bins=8)
-        cells, cents = sales_of(stream, 5)
-        await stream.open()
-        await stream.close_cells(cells[:3])
-        state = await stream.store.load(stream.name)
-        assert state is not None
-        await stream.store.end_epoch(stream.name, 0, state.seq, "its noise was lost")
-        await stream.open(1, stream.first_bin + 6)
-        await stream.close_cells(cells[3:])
-        async with api_at(stream) as api:
-            total = cents.sum() / 100
-            [glance] = (await api.json("/v1/overview"))["streams"]
-            assert glance["sum"]["value"] == pytest.approx(total)
-            text = (await api.get("/metrics")).text
-            [line] = [one for one in text.splitlines() if one.startswith("private_counts_sum_running{")]
-            assert float(line.split()[-1]) == pytest.approx(total)
-            for query in ("private_counts_sum_running", "private_counts_key_sum_running"):
-                answer = await api.json("/api/v1/query", query=query, time="2013-01-01T08:00:00Z")
-                found = answer["data"]["result"]
-                assert sum(float(one["value"][1]) for one in found) == pytest.approx(total)
-
-    asyncio.run(check())
+async def test_bins_that_were_never_measured_stop_no_metric_and_no_overview() -> None:
+    stream = PublishedSums(MemoryStore(), epsilon=EXACT, epoch_bins=8)
+    cells, cents = sales_of(stream, 5)
+    await stream.open()
+    await stream.close_cells(cells[:3])
+    state = await stream.store.load(stream.name)
+    assert state is not None
+    await stream.store.end_epoch(stream.name, 0, state.seq, "its noise was lost")
+    await stream.open(1, stream.first_bin + 6)
+    await stream.close_cells(cells[3:])
+    async with api_at(stream) as api:
+        total = cents.sum() / 100
+        [glance] = (await api.json("/v1/overview"))["streams"]
+        assert glance["sum"]["value"] == pytest.approx(total)
+        text = (await api.get("/metrics")).text
+        [line] = [one for one in text.splitlines() if one.startswith("private_counts_sum_running{")]
+        assert float(line.split()[-1]) == pytest.approx(total)
+        for query in ("private_counts_sum_running", "private_counts_key_sum_running"):
+            answer = await api.json("/api/v1/query", query=query, time="2013-01-01T08:00:00Z")
+            found = answer["data"]["result"]
+            assert sum(float(one["value"][1]) for one in found) == pytest.approx(total)
 
 
-def test_sums_and_means_of_calendar_days_are_those_of_their_hours() -> None:
-    async def check() -> None:
-        stream, cents = await sold(EXACT)
-        async with api_at(stream) as api:
-            totals = await api.json("sum/series", **PARIS)
-            means = await api.json("mean/series", **PARIS, key="FR")
-            assert (totals["days"], totals["timezone"]) == (1, "Europe/Paris")
-            assert (means["days"], means["timezone"]) == (1, "Europe/Paris")
-            assert totals["value"] == pytest.approx([cents[23:47].sum() / 100])
-            alone = await api.json("mean", key="FR", **FIRST_DAY)
-            assert means["value"] == pytest.approx([alone["value"]])
-            refused = await api.error("mean/series", kind="bin", days=1, step=2)
-            assert "need kind=bin and no step" in refused[1]["error"]
-
-    asyncio.run(check())
+async def test_sums_and_means_of_calendar_days_are_those_of_their_hours() -> None:
+    stream, cents = await sold(EXACT)
+    async with api_at(stream) as api:
+        totals = await api.json("sum/series", **PARIS)
+        means = await api.json("mean/series", **PARIS, key="FR")
+        assert (totals["days"], totals["timezone"]) == (1, "Europe/Paris")
+        assert (means["days"], means["timezone"]) == (1, "Europe/Paris")
+        assert totals["value"] == pytest.approx([cents[23:47].sum() / 100])
+        alone = await api.json("mean", key="FR", **FIRST_DAY)
+        assert means["value"] == pytest.approx([alone["value"]])
+        refused = await api.error("mean/series", kind="bin", days=1, step=2)
+        assert "need kind=bin and no step" in refused[1]["error"]
 
 
-def test_days_of_sums_have_the_errors_of_the_same_hours() -> None:
-    async def check() -> None:
-        stream, _ = await sold("1")
-        async with api_at(stream) as api:
-            for of in ("sum", "mean"):
-                days: dict[str, Any] = await api.json(f"{of}/series", **PARIS)
-                alone = await api.json(of, **FIRST_DAY)
-                assert days["value"] == pytest.approx([alone["value"]])
-                assert [days["lower"][0], days["upper"][0]] == pytest.approx(alone["interval"])
-
-    asyncio.run(check())
+async def test_days_of_sums_have_the_errors_of_the_same_hours() -> None:
+    stream, _ = await sold("1")
+    async with api_at(stream) as api:
+        for of in ("sum", "mean"):
+            days: dict[str, Any] = await api.json(f"{of}/series", **PARIS)
+            alone = await api.json(of, **FIRST_DAY)
+            assert days["value"] == pytest.approx([alone["value"]])
+            assert [days["lower"][0], days["upper"][0]] == pytest.approx(alone["interval"])
 
 
-def test_preview_of_sums_has_their_values_and_the_widths_of_their_intervals() -> None:
-    async def check() -> None:
-        stream, _ = await sold("1", 12)
-        async with api_at(stream) as api:
-            for key in (None, "FR"):
-                named = {} if key is None else {"key": key}
-                found = await api.json("preview", of="sum", epsilon=0.25, step=6, **named)
-                series = await api.json("sum/series", kind="bin", step=6, **named)
-                assert found["value"] == pytest.approx(series["value"])
-                halves = (np.array(series["upper"]) - np.array(series["lower"])) / 2
-                assert found["half_width"] == pytest.approx(halves, rel=1e-3)
-                assert np.all(np.array(found["preview_half_width"]) > 2 * halves)
-                assert found["meaning"].startswith(f"The sum {WORDS}.")
-                assert found["questions"][-1]["question"].endswith("its running total at the end")
-
-    asyncio.run(check())
+async def test_preview_of_sums_has_their_values_and_the_widths_of_their_intervals() -> None:
+    stream, _ = await sold("1", 12)
+    async with api_at(stream) as api:
+        for key in (None, "FR"):
+            named = {} if key is None else {"key": key}
+            found = await api.json("preview", of="sum", epsilon=0.25, step=6, **named)
+            series = await api.json("sum/series", kind="bin", step=6, **named)
+            assert found["value"] == pytest.approx(series["value"])
+            halves = (np.array(series["upper"]) - np.array(series["lower"])) / 2
+            assert found["half_width"] == pytest.approx(halves, rel=1e-3)
+            assert np.all(np.array(found["preview_half_width"]) > 2 * halves)
+            assert found["meaning"].startswith(f"The sum {WORDS}.")
+            assert found["questions"][-1]["question"].endswith("its running total at the end")

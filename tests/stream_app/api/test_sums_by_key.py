@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import numpy as np
 import pytest
 
@@ -24,33 +22,20 @@ async def sold(epsilon: str) -> tuple[PublishedSums, np.ndarray]:
     return stream, cents
 
 
-def test_sums_without_noise_are_the_recount_over_the_range_and_in_every_slice() -> None:
-    async def check() -> None:
-        stream, cents = await sold(EXACT)
-        async with api_at(stream) as api:
-            found = await api.json("sum/keys", step=6, aligned=True, **EDGES)
-            order = np.argsort(-cents[5:23].sum(axis=0))
-            assert [one["key"] for one in found["keys"]] == [[*stream.carriers, "other"][i] for i in order]
-            assert [one["value"] for one in found["keys"]] == pytest.approx(
-                cents[5:23].sum(axis=0)[order] / 100
-            )
-            slices = (
-                np.array([cents[a:b].sum(axis=0) for a, b in ((5, 6), (6, 12), (12, 18), (18, 23))]) / 100
-            )
-            assert np.allclose([one["counts"] for one in found["keys"]], slices[:, order].T)
-            assert found["meaning"].startswith("The sum of amount, each clamped to 0 to 500")
-            assert found["amounts"]["unit"] == 0.01
-
-    asyncio.run(check())
+async def test_sums_without_noise_are_the_recount_over_the_range_and_in_every_slice() -> None:
+    stream, cents = await sold(EXACT)
+    async with api_at(stream) as api:
+        found = await api.json("sum/keys", step=6, aligned=True, **EDGES)
+        order = np.argsort(-cents[5:23].sum(axis=0))
+        assert [one["key"] for one in found["keys"]] == [[*stream.carriers, "other"][i] for i in order]
+        assert [one["value"] for one in found["keys"]] == pytest.approx(cents[5:23].sum(axis=0)[order] / 100)
+        slices = np.array([cents[a:b].sum(axis=0) for a, b in ((5, 6), (6, 12), (12, 18), (18, 23))]) / 100
+        assert np.allclose([one["counts"] for one in found["keys"]], slices[:, order].T)
+        assert found["meaning"].startswith("The sum of amount, each clamped to 0 to 500")
+        assert found["amounts"]["unit"] == 0.01
 
 
-def test_every_key_has_the_answer_of_its_own_question() -> None:
-    async def check() -> None:
-        stream, _ = await sold("1")
-        async with api_at(stream) as api:
-            await of_sums(api)
-            await of_means(api)
-
+async def test_every_key_has_the_answer_of_its_own_question() -> None:
     async def of_sums(api: Api) -> None:
         for one in (await api.json("sum/keys", confidence=0.9, **EDGES))["keys"]:
             alone = await api.json("sum", key=one["key"], confidence=0.9, **EDGES)
@@ -66,31 +51,28 @@ def test_every_key_has_the_answer_of_its_own_question() -> None:
             alone = await api.json("mean", key=one["key"], confidence=0.9, **EDGES)
             assert (one["value"], one["interval"]) == (alone["value"], alone["interval"])
 
-    asyncio.run(check())
+    stream, _ = await sold("1")
+    async with api_at(stream) as api:
+        await of_sums(api)
+        await of_means(api)
 
 
-def test_fewer_keys_are_listed_and_the_note_says_how_many_are_not() -> None:
-    async def check() -> None:
-        stream, _ = await sold("1")
-        async with api_at(stream) as api:
-            for path, what in (("sum/keys", "sums"), ("mean/keys", "counts")):
-                found = await api.json(path, limit=2)
-                assert (len(found["keys"]), found["keys_available"]) == (2, 5)
-                assert found["note"].startswith(f"3 keys with smaller {what} are not shown.")
-                assert [one["key"] for one in (await api.json(path, key=["DE", "IT"]))["keys"]] == [
-                    "DE",
-                    "IT",
-                ]
-
-    asyncio.run(check())
+async def test_fewer_keys_are_listed_and_the_note_says_how_many_are_not() -> None:
+    stream, _ = await sold("1")
+    async with api_at(stream) as api:
+        for path, what in (("sum/keys", "sums"), ("mean/keys", "counts")):
+            found = await api.json(path, limit=2)
+            assert (len(found["keys"]), found["keys_available"]) == (2, 5)
+            assert found["note"].startswith(f"3 keys with smaller {what} are not shown.")
+            assert [one["key"] for one in (await api.json(path, key=["DE", "IT"]))["keys"]] == [
+                "DE",
+                "IT",
+            ]
 
 
-def test_a_stream_without_a_sum_says_so() -> None:
-    async def check() -> None:
-        async with api_over([1, 2]) as api:
-            for path in ("sum/keys", "mean/keys"):
-                status, body = await api.error(path)
-                assert status == 400
-                assert "this stream has no sum" in body["error"]
-
-    asyncio.run(check())
+async def test_a_stream_without_a_sum_says_so() -> None:
+    async with api_over([1, 2]) as api:
+        for path in ("sum/keys", "mean/keys"):
+            status, body = await api.error(path)
+            assert status == 400
+            assert "this stream has no sum" in body["error"]

@@ -91,80 +91,68 @@ def _rested_s(requests: int, each_s: float, turnstile: Turnstile, readers: list[
         return clock.rested_s
 
 
-def test_cancelled_request_delays_nobody() -> None:
-    async def run() -> None:
-        turnstile = Turnstile(lambda: True)
+async def test_cancelled_request_delays_nobody() -> None:
+    turnstile = Turnstile(lambda: True)
+    await turnstile.passed("a")
+    waiting = [asyncio.create_task(turnstile.passed("a")) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*waiting, return_exceptions=True)
         await turnstile.passed("a")
-        waiting = [asyncio.create_task(turnstile.passed("a")) for _ in range(3)]
-        await asyncio.sleep(0)
-        waiting[0].cancel()
-        async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*waiting, return_exceptions=True)
-            await turnstile.passed("a")
-
-    asyncio.run(run())
 
 
-def test_readers_take_turns_for_long_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readers_take_turns_for_long_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns_module, "MOST_WAITING", 3)
 
-    async def run() -> None:
-        turns, order = LongTurns(together=2), []
-        gate = asyncio.Event()
+    turns, order = LongTurns(together=2), []
+    gate = asyncio.Event()
 
-        async def work(reader: str) -> None:
-            async with turns.of(reader):
-                order.append(reader)
-                await gate.wait()
+    async def work(reader: str) -> None:
+        async with turns.of(reader):
+            order.append(reader)
+            await gate.wait()
 
-        many = [asyncio.create_task(work("many")) for _ in range(4)]
-        await asyncio.sleep(0)
-        one = asyncio.create_task(work("one"))
-        await asyncio.sleep(0)
-        assert order == ["many", "one"]  # one request of each reader at once
-        with pytest.raises(TooManyError, match="3 of your questions are waiting already"):
-            await work("many")
-        third = asyncio.create_task(work("third"))
-        await asyncio.sleep(0)
-        given_up = many.pop()
-        given_up.cancel()
-        gate.set()
-        await asyncio.gather(one, third, *many)
-        assert sorted(order) == ["many"] * 3 + ["one", "third"]
-        assert order.index("third") <= 3
-
-    asyncio.run(run())
+    many = [asyncio.create_task(work("many")) for _ in range(4)]
+    await asyncio.sleep(0)
+    one = asyncio.create_task(work("one"))
+    await asyncio.sleep(0)
+    assert order == ["many", "one"]  # one request of each reader at once
+    with pytest.raises(TooManyError, match="3 of your questions are waiting already"):
+        await work("many")
+    third = asyncio.create_task(work("third"))
+    await asyncio.sleep(0)
+    given_up = many.pop()
+    given_up.cancel()
+    gate.set()
+    await asyncio.gather(one, third, *many)
+    assert sorted(order) == ["many"] * 3 + ["one", "third"]
+    assert order.index("third") <= 3
 
 
-def test_cancelled_request_frees_its_turn() -> None:
-    async def run() -> None:
-        turns = LongTurns(together=1)
-        for _ in range(3):
-            async with turns.of("a"):
-                waiting = asyncio.create_task(_hold(turns))
-                await asyncio.sleep(0)
-            waiting.cancel()  # it has just been granted its turn, but has not run yet
-            await asyncio.gather(waiting, return_exceptions=True)
-        async with asyncio.timeout(PATIENCE_S), turns.of("b"):
-            pass
-
-    asyncio.run(run())
-
-
-def test_turn_cancelled_as_it_is_granted_is_given_back() -> None:
-    async def run() -> None:
-        turns = LongTurns(together=1)
+async def test_cancelled_request_frees_its_turn() -> None:
+    turns = LongTurns(together=1)
+    for _ in range(3):
         async with turns.of("a"):
             waiting = asyncio.create_task(_hold(turns))
             await asyncio.sleep(0)
-            waiting.cancel()
-        # The place became free after the waiter was cancelled, but before the waiter noticed.
-        [outcome] = await asyncio.gather(waiting, return_exceptions=True)
-        assert isinstance(outcome, asyncio.CancelledError)
-        async with asyncio.timeout(PATIENCE_S), turns.of("b"):
-            pass
+        waiting.cancel()  # it has just been granted its turn, but has not run yet
+        await asyncio.gather(waiting, return_exceptions=True)
+    async with asyncio.timeout(PATIENCE_S), turns.of("b"):
+        pass
 
-    asyncio.run(run())
+
+async def test_turn_cancelled_as_it_is_granted_is_given_back() -> None:
+    turns = LongTurns(together=1)
+    async with turns.of("a"):
+        waiting = asyncio.create_task(_hold(turns))
+        await asyncio.sleep(0)
+        waiting.cancel()
+    # The place became free after the waiter was cancelled, but before the waiter noticed.
+    [outcome] = await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(outcome, asyncio.CancelledError)
+    async with asyncio.timeout(PATIENCE_S), turns.of("b"):
+        pass
 
 
 async def _hold(turns: LongTurns) -> None:

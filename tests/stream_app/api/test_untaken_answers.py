@@ -82,19 +82,18 @@ def ask_and_take_nothing(port: int, tls: ssl.SSLContext | None, says_goodbye: bo
 
 
 @pytest.mark.parametrize(("secured", "says_goodbye"), [(False, False), (True, False), (True, True)])
-def test_connection_that_takes_no_answer_is_closed(secured: bool, says_goodbye: bool, tmp_path: Path) -> None:
+async def test_connection_that_takes_no_answer_is_closed(
+    secured: bool, says_goodbye: bool, tmp_path: Path
+) -> None:
     context = None
     if secured:
         write_certificates(tmp_path, "server")
         context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
         context.check_hostname = False
 
-    async def run() -> None:
-        async with served(tmp_path if secured else None) as port:
-            await until_place(port, context)
-            lazy = await asyncio.to_thread(ask_and_take_nothing, port, context, says_goodbye)
-            assert not await has_place(port, context)
-            await until_place(port, context)
-            lazy.close()
-
-    asyncio.run(run())
+    async with served(tmp_path if secured else None) as port:
+        await until_place(port, context)
+        lazy = await asyncio.to_thread(ask_and_take_nothing, port, context, says_goodbye)
+        assert not await has_place(port, context)
+        await until_place(port, context)
+        lazy.close()

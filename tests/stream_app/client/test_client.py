@@ -112,33 +112,30 @@ async def opened(counts: list[int], **options: Any) -> Published:
 
 
 @pytest.mark.slow  # imports pandas, polars and pyarrow
-def test_both_clients_and_the_terminal_give_the_same_exact_answers() -> None:
-    async def run() -> None:
-        counts = [3, 1, 4, 1, 5, 9, 2, 6]
-        async with running(await opened(counts, epsilon=EXACT)) as url:
-            async with AsyncClient(url) as client:
-                whole = await client.count("departures")
-                part = await client.count("departures", START + timedelta(hours=2), "2013-01-01T05:00:00Z")
-                bins = await client.series("departures", kind="bin", step=2)
-                for method in METHODS:
-                    found = await client.series("departures", kind="bin", view="consistent", method=method)
-                    assert found.value.tolist() == counts
-                with pytest.raises(ClientError, match="inside a bin"):
-                    await client.count("departures", START + timedelta(minutes=1))
-                with pytest.raises(ValueError, match="no time zone"):
-                    await client.count("departures", datetime(2013, 1, 1))  # noqa: DTZ001
-                with pytest.raises(ClientError, match="known streams: departures") as refused:
-                    await client.count("arrivals")
-                assert refused.value.status == 404
-                with pytest.raises(ClientError, match=r"this stream has no value.*; ask for its count"):
-                    await client.cdf("departures")
-            assert (whole.value, whole.lower, whole.upper, whole.seq) == (31, 31, 31, 8)
-            assert (part.value, part.start, whole.private) == (10, "2013-01-01T02:00:00Z", False)
-            assert bins.value.tolist() == [4, 5, 14, 8]
-            assert bins.start[1] == np.datetime64("2013-01-01T02:00:00")
-            await asyncio.to_thread(check_blocking, url, bins.columns())
-
-    asyncio.run(run())
+async def test_both_clients_and_the_terminal_give_the_same_exact_answers() -> None:
+    counts = [3, 1, 4, 1, 5, 9, 2, 6]
+    async with running(await opened(counts, epsilon=EXACT)) as url:
+        async with AsyncClient(url, timeout_s=PATIENCE_S) as client:
+            whole = await client.count("departures")
+            part = await client.count("departures", START + timedelta(hours=2), "2013-01-01T05:00:00Z")
+            bins = await client.series("departures", kind="bin", step=2)
+            for method in METHODS:
+                found = await client.series("departures", kind="bin", view="consistent", method=method)
+                assert found.value.tolist() == counts
+            with pytest.raises(ClientError, match="inside a bin"):
+                await client.count("departures", START + timedelta(minutes=1))
+            with pytest.raises(ValueError, match="no time zone"):
+                await client.count("departures", datetime(2013, 1, 1))  # noqa: DTZ001
+            with pytest.raises(ClientError, match="known streams: departures") as refused:
+                await client.count("arrivals")
+            assert refused.value.status == 404
+            with pytest.raises(ClientError, match=r"this stream has no value.*; ask for its count"):
+                await client.cdf("departures")
+        assert (whole.value, whole.lower, whole.upper, whole.seq) == (31, 31, 31, 8)
+        assert (part.value, part.start, whole.private) == (10, "2013-01-01T02:00:00Z", False)
+        assert bins.value.tolist() == [4, 5, 14, 8]
+        assert bins.start[1] == np.datetime64("2013-01-01T02:00:00")
+        await asyncio.to_thread(check_blocking, url, bins.columns())
 
 
 def check_blocking(url: str, bins: dict[str, np.ndarray]) -> None:
@@ -180,18 +177,14 @@ def check_blocking(url: str, bins: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.slow
-def test_terminal_shows_days_in_their_time_zone_and_csv_in_utc() -> None:
-    async def run() -> None:
-        # 2013-03-29 and on: clocks in Paris change on the 31st.
-        days = {"first_bin": 15_793, "bin_us": 86_400_000_000, "timezone": "Europe/Paris"}
-        async with running(await opened([3, 1, 4, 1, 5, 9], epsilon=EXACT, **days)) as url:
-            async with AsyncClient(url) as client:
-                assert await client.timezone("departures") == "Europe/Paris"
-            await asyncio.to_thread(check_days, url)
-        async with running(await opened([3])) as url, AsyncClient(url) as client:
-            assert await client.timezone("departures") is None
-
-    asyncio.run(run())
+async def test_terminal_shows_days_in_their_time_zone_and_csv_in_utc() -> None:
+    days = {"first_bin": 15_793, "bin_us": 86_400_000_000, "timezone": "Europe/Paris"}
+    async with running(await opened([3, 1, 4, 1, 5, 9], epsilon=EXACT, **days)) as url:
+        async with AsyncClient(url) as client:
+            assert await client.timezone("departures") == "Europe/Paris"
+        await asyncio.to_thread(check_days, url)
+    async with running(await opened([3])) as url, AsyncClient(url) as client:
+        assert await client.timezone("departures") is None
 
 
 def check_days(url: str) -> None:
@@ -233,36 +226,33 @@ def test_unreachable_service_gives_a_one_line_error() -> None:
         client.count("departures")
 
 
-def test_follower_gets_every_release_once_over_a_restart() -> None:
-    async def run() -> None:
-        stream = await opened([1, 2, 3])
-        seen: list[Release] = []
+async def test_follower_gets_every_release_once_over_a_restart() -> None:
+    stream = await opened([1, 2, 3])
+    seen: list[Release] = []
 
-        async def follow(url: str) -> None:
-            async with AsyncClient(url) as client:
-                async for release in client.follow("departures", 0):
-                    seen.append(release)
+    async def follow(url: str) -> None:
+        async with AsyncClient(url) as client:
+            async for release in client.follow("departures", 0):
+                seen.append(release)
 
-        async def until(count: int) -> None:
-            for _ in range(int(PATIENCE_S * 100)):
-                if len(seen) >= count:
-                    return
-                await asyncio.sleep(0.01)
+    async def until(count: int) -> None:
+        for _ in range(int(PATIENCE_S * 100)):
+            if len(seen) >= count:
+                return
+            await asyncio.sleep(0.01)
 
-        async with running(stream) as url:
-            follower = asyncio.create_task(follow(url))
-            await until(3)
-        await stream.close([4, 5])  # while the service is down
-        async with running(stream, int(url.rpartition(":")[2])):
-            await until(5)
-            await stream.close([6])
-            await until(6)
-        follower.cancel()
-        assert [release.seq for release in seen] == [1, 2, 3, 4, 5, 6]
-        assert seen[-1].interval is not None
-        assert seen[-1].interval[0] < seen[-1].value < seen[-1].interval[1]
-
-    asyncio.run(run())
+    async with running(stream) as url:
+        follower = asyncio.create_task(follow(url))
+        await until(3)
+    await stream.close([4, 5])  # while the service is down
+    async with running(stream, int(url.rpartition(":")[2])):
+        await until(5)
+        await stream.close([6])
+        await until(6)
+    follower.cancel()
+    assert [release.seq for release in seen] == [1, 2, 3, 4, 5, 6]
+    assert seen[-1].interval is not None
+    assert seen[-1].interval[0] < seen[-1].value < seen[-1].interval[1]
 
 
 @with_api([3, 1, 4])
@@ -289,38 +279,35 @@ async def test_series_is_the_same_in_csv_arrow_and_json(api: Api) -> None:
 
 
 @pytest.mark.slow  # calibrates a band, imports pandas and polars
-def test_window_has_bands_or_nan_where_errors_are_unknown() -> None:
-    async def run() -> None:
-        stream = PublishedWindows(MemoryStore(), epsilon=EXACT, epoch_bins=8, window_bins=2, buckets=10)
-        loads = PublishedWindows(
-            stream.store,
-            name="loads",
-            epsilon=EXACT,
-            epoch_bins=8,
-            window_bins=2,
-            over_keys=True,
-            mechanism="sorted_isotonic",
-        )
-        cells = delays(stream, 6)
-        for one in (stream, loads):
-            await one.open()
-            await one.close_cells(cells)
-        async with running(stream) as url, AsyncClient(url, timeout_s=60.0) as client:
-            day = await client.window("windows", key="UA", levels=[0.5, 0.9])
-            exact = cells[4:6, 0].sum(axis=0)
-            assert np.allclose(day.count, exact, atol=0.01)
-            assert (np.abs(day.upper - exact.cumsum()) < 0.01).all()
-            assert (day.place == np.linspace(-15, 120, 10)).all()
-            assert (day.earlier, day.later, len(day)) == ("2013-01-01T04:00:00Z", None, 10)
-            assert (day.quantiles.lower <= day.quantiles.value).all()
-            before = await client.window("windows", day.earlier, key="UA")
-            assert np.allclose(before.count, cells[2:4, 0].sum(axis=0), atol=0.01)
-            assert len(before.quantiles) == 0
-            again = await client.window("windows", until=START + timedelta(hours=5), key="UA")
-            assert again.end == before.end
-            await asyncio.to_thread(check_windows, url, np.sort(cells[4:6].sum(axis=(0, 2))))
-
-    asyncio.run(run())
+async def test_window_has_bands_or_nan_where_errors_are_unknown() -> None:
+    stream = PublishedWindows(MemoryStore(), epsilon=EXACT, epoch_bins=8, window_bins=2, buckets=10)
+    loads = PublishedWindows(
+        stream.store,
+        name="loads",
+        epsilon=EXACT,
+        epoch_bins=8,
+        window_bins=2,
+        over_keys=True,
+        mechanism="sorted_isotonic",
+    )
+    cells = delays(stream, 6)
+    for one in (stream, loads):
+        await one.open()
+        await one.close_cells(cells)
+    async with running(stream) as url, AsyncClient(url, timeout_s=60.0) as client:
+        day = await client.window("windows", key="UA", levels=[0.5, 0.9])
+        exact = cells[4:6, 0].sum(axis=0)
+        assert np.allclose(day.count, exact, atol=0.01)
+        assert (np.abs(day.upper - exact.cumsum()) < 0.01).all()
+        assert (day.place == np.linspace(-15, 120, 10)).all()
+        assert (day.earlier, day.later, len(day)) == ("2013-01-01T04:00:00Z", None, 10)
+        assert (day.quantiles.lower <= day.quantiles.value).all()
+        before = await client.window("windows", day.earlier, key="UA")
+        assert np.allclose(before.count, cells[2:4, 0].sum(axis=0), atol=0.01)
+        assert len(before.quantiles) == 0
+        again = await client.window("windows", until=START + timedelta(hours=5), key="UA")
+        assert again.end == before.end
+        await asyncio.to_thread(check_windows, url, np.sort(cells[4:6].sum(axis=(0, 2))))
 
 
 def check_windows(url: str, loads: np.ndarray) -> None:
