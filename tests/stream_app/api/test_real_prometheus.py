@@ -113,7 +113,7 @@ async def test_prometheus_holds_every_key_and_sends_firing_alerts(tmp_path: Path
             await passed_on(url)
         server.cancel()
         await asyncio.gather(server, return_exceptions=True)
-    one.close()
+    await asyncio.to_thread(one.close)
 
 
 async def passed_on(url: str) -> None:
