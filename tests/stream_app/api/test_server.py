@@ -109,6 +109,27 @@ async def test_follower_receives_and_resumes_over_a_socket() -> None:
         assert [seq for seq, _ in (await live)[1]] == [11, 12]
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_release_is_written_to_a_waiting_follower_as_its_version_of_http_frames_it(
+    version: str,
+) -> None:
+    stream = Published(MemoryStore())
+    await stream.open()
+    await stream.close([5])
+    async with served(stream) as client, asyncio.timeout(PATIENCE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
+        question = f"GET /v1/streams/departures/events HTTP/{version}\r\nHost: localhost\r\n\r\n"
+        writer.write(question.encode())
+        await reader.readuntil(b"id: 1\n")
+        await asyncio.sleep(0.1)  # until it waits
+        await stream.close([7])
+        before, row = await reader.readuntil(b"id: 2\n"), await reader.readuntil(b"\n\n")
+        writer.close()
+    framed = re.search(rb"\r\n([0-9a-f]+)\r\n(event: release\nid: 2\n)$", before)
+    assert (framed is not None) == (version == "1.1")
+    assert framed is None or int(framed[1], 16) == len(framed[2] + row)
+
+
 def test_port_in_use_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         listen("127.0.0.1", taken.getsockname()[1])
