@@ -6,8 +6,6 @@ import csv
 import json
 import re
 from collections.abc import Iterator
-from datetime import date, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.counting.bins import Binning
-from stream_app.core.instants import format_instant
-from stream_app.shell.terminal import days_in_words
 from tests.stream_app.api.browsing import (
     Backstage,
     drawn_from_now_on,
@@ -37,8 +33,6 @@ FIRST_DAY = 15_760  # 2013-02-24: clocks change in Paris on 31 March
 LAST = "4 May 2013"
 PARIS: dict[str, Any] = {"first_bin": FIRST_DAY, "bin_us": DAY_US, "timezone": "Europe/Paris"}
 WEEK = "?from=2013-03-28T23:00:00Z&to=2013-04-03T22:00:00Z"
-# Zones in west and east; midnights that are skipped or come twice; a skipped day (Apia, 30 December 2011).
-ZONES = ("Europe/Paris", "Australia/Lord_Howe", "America/Sao_Paulo", "America/Havana", "Pacific/Apia")
 
 
 @pytest.fixture(scope="module")
@@ -161,60 +155,3 @@ def test_reader_chooses_dates_and_files_hold_utc(browser: Browser, site: str, tm
         assert not [words for words in drawn if ":00" in words or "UTC" in words]
         page.reload()
         expect(page.locator("#ranges label").last).to_have_text("29 Mar – 3 Apr 2013")
-
-
-def test_page_and_calendar_agree_on_days_of_every_zone(browser: Browser, site: str) -> None:
-    """Ranges, the date form and ticks agree with Python's calendar over years of clock changes."""
-    spans = [1, 2, 7, 30, 365, 2]
-    firsts = list(range(15_000, 16_400, 7)) + list(range(15_336, 15_341))
-    ranges = [(first, first + spans[at % len(spans)]) for at, first in enumerate(firsts)]
-    with opened(browser, f"{site}/streams/departures{WEEK}") as page:
-        panel(page, "bins")
-        found = page.evaluate(
-            """async ([zones, ranges]) => {
-              const { timesOf } = await import("/dashboard/times.js");
-              return zones.map((timezone) => {
-                const times = timesOf({ bin_seconds: null, timezone, bin: "" });
-                const start = (day) => times.bins.start(day);
-                return {
-                  ranges: ranges.map(([first, stop]) => {
-                    const form = times.toForm({ start: start(first), end: start(stop) });
-                    const back = times.fromForm(...form);
-                    return [times.period(start(first), start(stop)), ...form, back.start, back.end];
-                  }),
-                  ticks: [1, 30, 365].map((days) => {
-                    const at = times.axis.splits(null, 0, start(15100), start(16500), days * 86400);
-                    return [at, times.axis.values(null, at, 0, 0, days * 86400)];
-                  }),
-                };
-              });
-            }""",
-            [ZONES, ranges],
-        )
-    for zone, told in zip(ZONES, found, strict=True):
-        binning = Binning(DAY_US, zone)
-        for (first, stop), (words, *form, start, end) in zip(ranges, told["ranges"], strict=True):
-            edges = [binning.start_us(day) for day in (first, stop)]
-            # A Chromium says "Sept" where Python says "Sep".
-            expected = days_in_words(format_instant(edges[0]), format_instant(edges[1]), zone)
-            assert words.replace("Sept", "Sep") == expected, (zone, first, stop)
-            if 15_338 not in (first, stop - 1) or zone != "Pacific/Apia":
-                assert form == [str(day_of(day)) for day in (first, stop - 1)]
-                assert [start * 10**6, end * 10**6] == edges
-        days = [day for day in range(15_100, 16_501) if zone != "Pacific/Apia" or day != 15_338]
-        wanted = [
-            days,
-            [day for day in days if day_of(day).day == 1],
-            [day for day in days if day_of(day).timetuple().tm_yday == 1],
-        ]
-        for expected_days, (at, labels) in zip(wanted, told["ticks"], strict=True):
-            assert at == [binning.start_us(day) // 10**6 for day in expected_days], zone
-            assert len(labels) == len(at)
-        years = [label for label in told["ticks"][1][1] if "\n" in label]
-        assert [year[-4:] for year in years] == ["2011", "2012", "2013", "2014", "2015"]
-        assert all(later.startswith("Jan") for _, later in pairwise(years))
-
-
-def day_of(day: int) -> date:
-    """Return the date of a day since 1970."""
-    return date(1970, 1, 1) + timedelta(days=day)

@@ -11,9 +11,8 @@ from playwright.sync_api import Browser, Page, Route, expect
 from stream_app.api.admission.access import AccessRules
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.records import History
 from tests.models.memory import MemoryStore
-from tests.stream_app.api.browsing import Backstage, fits, opened, panel, table
+from tests.stream_app.api.browsing import Backstage, opened, panel, table
 from tests.stream_app.api.test_browser import PAGE, shows_seq
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedAxes, delays
@@ -186,41 +185,6 @@ def test_interval_that_is_not_symmetric_shows_both_ends(browser: Browser, backst
     with opened(browser, backstage.start() + "/streams/departures?view=consistent") as page:
         panel(page, "running")
         expect(page.locator("#band-readout")).to_contain_text(re.compile(r"−[\d.,]+ to \+[\d.,]+"))
-
-
-def test_alert_on_a_rate_shows_the_rate_in_the_unit_of_its_condition(
-    browser: Browser, backstage: Backstage
-) -> None:
-    stream = backstage.stream([60] * 12, epsilon="1000000000", epoch_bins=64)
-    text = "rate(departures, 6h) > 70/h"
-    watcher = backstage.watch([Rule("busy", text, parse_condition(text))])
-    backstage.run(stream.close([240] * 6))
-    backstage.run(watcher.look())
-    with opened(browser, backstage.start() + "/streams/departures") as page:
-        expect(panel(page, "alerts").locator("li")).to_contain_text(
-            "when it read 90/h"
-        )  # not 540, the events of 6 h
-
-
-RETIRED_US, IMPORTED_US = 1_700_000_000_000_000, 1_710_000_000_000_000  # 14 November 2023, 9 March 2024
-
-
-def test_page_says_since_when_a_stream_is_retired_or_imported(browser: Browser, backstage: Backstage) -> None:
-    stream = backstage.stream([30, 40, 50])
-    held = stream.store._streams["departures"]
-    address = backstage.start()
-    for history, text in (
-        (History(retired_us=RETIRED_US), "Retired on 14 Nov 2023"),
-        (History(imported_us=IMPORTED_US), "History, imported on 9 Mar 2024"),
-        (History(RETIRED_US, IMPORTED_US), "Retired on 14 Nov 2023"),
-    ):
-        held.history = history
-        with opened(browser, address + "/streams/departures", viewport={"width": 390, "height": 844}) as page:
-            expect(page.locator("#stream-state")).to_have_text(text)
-            expect(page.locator("#value")).not_to_be_empty()
-            fits(page)
-            page.goto(address)
-            expect(page.locator("article.stream")).to_contain_text(text)
 
 
 def test_user_s_day_is_named_beside_the_cost_of_a_whole_epoch(browser: Browser, backstage: Backstage) -> None:

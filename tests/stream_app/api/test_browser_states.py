@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 from stream_app.api.admission.access import AccessRules
 from stream_app.ports.access import ApiKey
 from tests.stream_app.api.browsing import Backstage, opened
-from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
+from tests.stream_app.published import FIRST_BIN, HOUR_US
 
 pytestmark = pytest.mark.browser
 
@@ -30,22 +30,6 @@ def bins_until(ago_s: float, bins: int = 3) -> dict[str, Any]:
 def behind(words: str) -> re.Pattern[str]:
     """Match a stream that is about two hours behind: each bin that closes takes a minute off."""
     return re.compile(rf"{words} (2 h|1 h 5[5-9] min)")
-
-
-@pytest.mark.parametrize(
-    ("ago_s", "state"), [(-300, "Live"), (300, "Late by"), (7_200, "Stopped: overdue by")]
-)
-def test_page_says_whether_a_stream_is_live_late_or_stopped(
-    browser: Browser, backstage: Backstage, ago_s: float, state: str
-) -> None:
-    backstage.stream([5, 6, 7], **bins_until(ago_s))
-    with opened(browser, backstage.start() + PAGE) as page:
-        expect(page.locator("#stream-state")).to_contain_text(state)
-        expect(page.locator("#connection")).to_have_text("Connected")
-        page.set_viewport_size({"width": 390, "height": 844})
-        bar = page.locator("header.bar").bounding_box()
-        assert bar is not None
-        assert bar["height"] < 90  # one row
 
 
 def test_overview_of_a_service_that_has_not_read_its_store_says_so_and_goes_on_by_itself(
@@ -94,15 +78,6 @@ def test_stream_that_works_through_its_past_is_catching_up_and_not_stopped(
         expect(page.locator("#connection")).to_have_text("Connected")
         backstage.run(stream.close([9]))
         expect(page.locator("article.stream .next")).to_contain_text(behind("Catching up:"))
-
-
-def test_stream_before_its_first_release_says_when_it_comes(browser: Browser, backstage: Backstage) -> None:
-    stream = Published(backstage.store, **bins_until(-2_100, bins=0))
-    backstage.run(stream.open())
-    with opened(browser, backstage.start() + PAGE) as page:
-        expect(page.locator("#stream-state")).to_contain_text("First release in 3")
-        expect(page.locator("#value")).to_have_text("–")
-        expect(page.locator("#interval")).to_contain_text("Nothing is released yet")
 
 
 def test_page_without_a_connection_does_not_say_that_the_stream_stopped(

@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
-from stream_app.core.counting.bins import Binning
 from tests.stream_app.api.browsing import Backstage, asked, in_address, opened, panel, table, whole
 from tests.stream_app.published_axes import delays
 from tests.stream_app.published_windows import PublishedWindows
@@ -23,7 +21,6 @@ pytestmark = pytest.mark.browser
 DAY_US = 86_400_000_000
 FIRST_DAY = 15_760  # 2013-02-24: clocks change in Paris on 31 March
 DAYS = [100 + day - 60 * (day % 7 > 4) for day in range(70)]
-ZONES = ("Europe/Paris", "Australia/Lord_Howe", "America/Sao_Paulo", "America/Havana", "Pacific/Apia")
 
 
 @pytest.fixture(scope="module")
@@ -204,28 +201,3 @@ def test_dragged_range_of_calendar_days_ends_at_midnights(browser: Browser, site
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "21")
         in_address(page, "from=2013-03-15T23%3A00%3A00Z&to=2013-04-05T22%3A00%3A00Z")
         panel(page, "running")
-
-
-def test_page_and_service_agree_on_midnights(browser: Browser, site: str) -> None:
-    """The days are from 2009 to 2015. Some zones skip or repeat a midnight, and Apia skipped a whole day."""
-    with opened(browser, site + "departures") as page:
-        found = page.evaluate(
-            """async (zones) => {
-              const { binsOf } = await import("/dashboard/bins.js");
-              const days = Array.from({ length: 2000 }, (_, i) => 14600 + i);
-              return zones.map((timezone) => {
-                const bins = binsOf({ bin_seconds: null, timezone });
-                const start = (day) => bins.start(day);
-                return days.map((day) => [start(day), bins.of(start(day)), bins.of(start(day + 1) - 1)]);
-              });
-            }""",
-            ZONES,
-        )
-    days = np.arange(14600, 14600 + 2000)
-    for zone, answers in zip(ZONES, found, strict=True):
-        binning, table_of = Binning(DAY_US, zone), np.array(answers)
-        starts = [binning.start_us(day) // 10**6 for day in days.tolist()]
-        assert table_of[:, 0].tolist() == starts, zone
-        empty = np.diff([*starts, binning.start_us(int(days[-1]) + 1) // 10**6]) == 0
-        assert (table_of[~empty, 1] == days[~empty]).all(), zone
-        assert (table_of[~empty, 2] == days[~empty]).all(), zone

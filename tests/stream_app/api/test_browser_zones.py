@@ -101,37 +101,6 @@ def test_hour_that_clocks_show_twice_has_its_offset(browser: Browser, backstage:
         in_address(page, "tz=", is_there=False)
 
 
-def test_unknown_zone_in_the_address_shows_the_service_default(browser: Browser, address: str) -> None:
-    with opened(browser, address + "?tz=Mars/Olympus") as page:
-        expect(page.locator("#released-until")).to_have_text("24 Apr 2013, 04:00 UTC")
-
-
-WEEKS = """async () => {
-  const load = (name) => import(`/dashboard/${name}.js`);
-  const names = ["ranges", "boards/lines", "bins"];
-  const [{ snapRange }, { Group }, { binsOf }] = await Promise.all(names.map(load));
-  const year = { start: 1356998400, end: 1388534400 }, week = 7 * 86400;
-  const of = (value) => ({ value });
-  const begin = (common, lengths) => lengths.map((length) => {
-    const bins = binsOf({ bin_seconds: length, timezone: null });
-    const line = { bins, binSeconds: length, whole: () => year };
-    const group = Object.create(Group.prototype, { common: of(common), domain: of(() => year) });
-    return group.wholeSteps(line, week / common).start;
-  });
-  return [
-    [...[week, 4 * week].map((step) => snapRange(year, step, 3600, 0).start), ...begin(3600, [900, 3600])],
-    [snapRange(year, week, week, 0).start, ...begin(week, [3600, week])],
-  ];
-}"""
-
-
-def test_weeks_of_bins_begin_on_mondays_on_pages_and_boards(browser: Browser, address: str) -> None:
-    with opened(browser, address) as page:
-        mondays, bins = page.evaluate(WEEKS)
-        assert {(at - 4 * 86400) % (7 * 86400) for at in mondays} == {0}
-        assert {at % (7 * 86400) for at in bins} == {0}  # bins of a week are what they are
-
-
 def test_bars_of_calendar_months_are_whole_months_of_the_zone(browser: Browser) -> None:
     behind = Backstage()
     behind.stream(OF_2026, name="visits", epoch_bins=4_096, first_bin=YEAR_END, epsilon=EXACT)
