@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from dphist.noise import Scale
+from dphist.noise import Scale, SeededNoise
 from dphist.tree.design import TreeDesign
 
 Node = tuple[int, int]
@@ -43,6 +43,46 @@ class KeyedNoise:
 
     def select(self, scores: NDArray[np.integer], scale: Scale) -> int:
         raise NotImplementedError("trees select nothing")
+
+
+class NoNoise:
+    """A source whose draws are all 0. It records the scale and the shape of each Laplace draw."""
+
+    private = False
+
+    def __init__(self) -> None:
+        self.draws: list[tuple[Fraction, tuple[int, ...]]] = []
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        zeros = np.zeros(shape, np.int64)
+        self.draws.append((Fraction(scale), zeros.shape))
+        return zeros
+
+    def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
+        return np.zeros(shape, np.int64)
+
+    def select(self, scores: NDArray[np.integer], scale: Scale) -> int:
+        raise AssertionError("nothing is selected here")
+
+
+class OneMore:
+    """Seeded noise that adds one to a chosen draw of a chosen call. Without a choice it adds nothing."""
+
+    private = False
+
+    def __init__(self, seed: int, call: int | None = None, place: int = 0) -> None:
+        self.noise, self.call, self.place = SeededNoise(seed), call, place
+        self.draws: list[tuple[float, int]] = []  # scale and size of each call
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        drawn = self.noise.discrete_laplace(scale, shape)
+        if len(self.draws) == self.call:
+            drawn.flat[self.place] += 1
+        self.draws.append((float(scale), drawn.size))
+        return drawn
+
+    def select(self, scores: NDArray[np.integer], scale: Scale) -> int:
+        return self.noise.select(scores, scale)
 
 
 def complete_nodes(branching: Sequence[int], bins: int) -> list[Node]:

@@ -46,7 +46,7 @@ def private_partition(
         raise ValueError(
             f"{request.mechanism} takes {LARGEST_SIZE_FOR_ALL} bins at most, not {size}; choose 'dawa'"
         )
-    lattice = _lattice(size, epsilon, bucket_cost)
+    lattice = lattice_bits(size, epsilon, bucket_cost)
     lengths = interval_lengths(size, all_lengths=all_lengths)
     index = DeviationIndex(request.counts, lattice)
     # The cap on a bucket's cost is above all events and noise together, so it changes no choice.
@@ -139,7 +139,7 @@ def _class_of(length: int) -> int:
     return 1 << (length - 1).bit_length()
 
 
-def _lattice(size: int, epsilon: Fraction, bucket_cost: Fraction) -> int:
+def lattice_bits(size: int, epsilon: Fraction, bucket_cost: Fraction) -> int:
     """Return the number of binary places of costs: as many as int64 allows for sums of costs and noise.
 
     These must fit: a total of 2^42 events, the square of the size, and for each of ``size`` buckets its cost

@@ -211,6 +211,8 @@ def test_mechanism_gets_each_value_in_the_type_that_it_computes_with(name, optio
         ),
         ("partition_geometric", {"level_ratio": True}, "is True; choose a number from 1 to 2"),
         ("structure_first", {"buckets": 14}, "buckets is 14; choose 1 to 13, the number of bins"),
+        ("cdf_tree", {"branching": (2, 2)}, "does not cover 13 bins"),
+        ("hybridtree", {"median_levels": 4, "depth": 3}, "4 median levels of 3"),
         ("adaptive_tree", {"blocks_share": 0.5, "pieces_share": 0.5}, "leave something for the tree"),
     ],
 )

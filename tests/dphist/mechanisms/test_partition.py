@@ -14,6 +14,7 @@ from dphist.mechanisms.dawa import partition
 from dphist.mechanisms.dawa.deviations import DeviationIndex, sensitivity, sensitivity_from_median
 from dphist.mechanisms.dawa.partition import interval_lengths, least_cost_partition, private_partition
 from dphist.noise import SeededNoise
+from tests.oracles import NoNoise
 
 EXAMPLE_1 = np.array([2, 3, 8, 1, 0, 2, 0, 4, 2, 4])
 EXAMPLE_1_EDGES = [0, 2, 3, 7, 10]
@@ -139,34 +140,22 @@ def test_least_partition_over_many_blocks_against_the_plain_recurrence(all_lengt
     assert partition_cost(costs, edges.tolist()) == best[size]
 
 
-class RecordedScales(SeededNoise):
-    """Noise that is always zero and remembers every scale."""
-
-    def __init__(self):
-        super().__init__(0)
-        self.scales = []
-
-    def discrete_laplace(self, scale, shape):
-        self.scales.append(Fraction(scale))
-        return np.zeros(shape, dtype=np.int64)
-
-
 @pytest.mark.parametrize("all_lengths", [False, True])
 @pytest.mark.parametrize("centre", ["mean", "median"])
 def test_every_interval_has_noise_for_its_own_move_and_the_largest_move_of_any_other(all_lengths, centre):
     size, epsilon = 8, Fraction(1, 7)
-    noise = RecordedScales()
+    noise = NoNoise()
     request = prepare("dawa", np.zeros(size, dtype=int), 1, noise=noise)
     private_partition(request, epsilon, Fraction(5), all_lengths=all_lengths, deviation_from=centre)
     lengths = interval_lengths(size, all_lengths=all_lengths)
-    assert len(noise.scales) == len(lengths)  # none is left without noise, single bins included
-    lattice = partition._lattice(size, epsilon, Fraction(0))
+    assert len(noise.draws) == len(lengths)  # none is left without noise, single bins included
+    lattice = partition.lattice_bits(size, epsilon, Fraction(0))
 
     def move(length):
         return (2 - Fraction(2, length) if centre == "mean" else Fraction(length > 1)) * 2**lattice
 
     largest = move(size)
-    for length, scale in zip(lengths, noise.scales, strict=True):
+    for length, (scale, _) in zip(lengths, noise.draws, strict=True):
         own = move(length)
         assert (own + largest) / scale <= epsilon
         assert (own + largest) / scale > epsilon * Fraction(3, 4)  # lengths share the scale of the next 2^i
@@ -235,7 +224,7 @@ def test_the_exact_law_of_three_bins_is_private_and_with_half_the_noise_is_not()
 
 @pytest.mark.slow
 def test_the_law_of_three_bins_is_what_the_mechanism_draws(monkeypatch):
-    monkeypatch.setattr(partition, "_lattice", lambda size, epsilon, cost: 1)
+    monkeypatch.setattr(partition, "lattice_bits", lambda size, epsilon, cost: 1)
     counts = np.array([0, 2, 3])
     index = DeviationIndex(counts, 1)
     penalty = Fraction(3, 2)

@@ -13,8 +13,6 @@ from dphist import mechanisms
 from dphist.mechanisms.dawa.deviations import DeviationIndex
 from dphist.mechanisms.structure_first import least_costs, squared_deviations
 from dphist.noise import SeededNoise
-from tests.dphist.mechanisms.stated import stated_variance
-from tests.examples import examples
 
 counts_lists = st.lists(st.integers(0, 9), min_size=2, max_size=9)
 
@@ -69,19 +67,6 @@ def test_least_costs_are_those_of_all_partitions(values, buckets, longest, kind)
                 assert table[parts - 1, end] == least
 
 
-@pytest.mark.parametrize("deviation", ["absolute", "squared"])
-@examples(40)
-@given(data=st.data())
-def test_an_added_event_loses_at_most_epsilon(deviation, data, privacy_loss):
-    counts = np.array(data.draw(st.lists(st.integers(0, 40), min_size=1, max_size=40)))
-    changed = counts.copy()
-    changed[data.draw(st.integers(0, counts.size - 1))] += 1
-    options = {"deviation": deviation, "largest_count": 25, "partition_share": 0.5}
-    buckets = data.draw(st.integers(1, min(6, counts.size)))
-    loss = privacy_loss("structure_first", counts, changed, 1.0, buckets=buckets, **options)
-    assert Fraction(1, 2) <= loss <= 1
-
-
 @pytest.mark.parametrize(
     ("options", "worst"),
     [
@@ -105,44 +90,3 @@ def test_without_noise_the_boundaries_are_the_best():
             "structure_first", counts, 1e6, noise=SeededNoise(1), deviation=deviation, **options
         )
         assert made.published["edges"].tolist() == [0, 7, 16, 32, 64]
-
-
-@pytest.mark.slow
-def test_stated_variance_is_the_spread_of_the_answers_given_the_boundaries():
-    """With one bucket the boundaries are fixed. The bound is 20 %: over 5 deviations of 2,000 releases."""
-    counts = np.arange(20)
-    ranges = np.array([[0, 20], [3, 11], [7, 8], [12, 12]])
-    options: dict[str, Any] = {"buckets": 1, "branching": 3}
-    answers = np.array(
-        [
-            mechanisms.release("structure_first", counts, 1.0, noise=SeededNoise(s), **options).answer(ranges)
-            for s in range(2000)
-        ]
-    )
-    truth = [counts[a:b].sum() for a, b in ranges]
-    fixed = mechanisms.release("structure_first", counts, 1.0, noise=SeededNoise(0), **options)
-    stated = stated_variance(fixed, ranges)
-    spread = ((answers - truth) ** 2).mean(axis=0)
-    assert stated[3] == spread[3] == 0
-    np.testing.assert_allclose(spread[:3] / stated[:3], 1, atol=0.2)
-    several = mechanisms.release("structure_first", counts, 1.0, noise=SeededNoise(0), buckets=5)
-    whole = stated_variance(several, [[0, 20]])[0]
-    edges = several.published["edges"]
-    parts = stated_variance(several, np.stack([edges[:-1], edges[1:]], axis=1))
-    assert whole == pytest.approx(parts.sum())
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"buckets": 0}, "buckets is 0"),
-        ({"buckets": 12}, "choose 1 to 11"),
-        ({"branching": 1}, "branching is 1"),
-        ({"partition_share": 0}, "partition_share is 0"),
-        ({"deviation": "cubed"}, "deviation is 'cubed'; choose"),
-        ({"deviation": "squared", "largest_count": 0}, "largest_count is 0"),
-    ],
-)
-def test_bad_options_are_named(options, said):
-    with pytest.raises(ValueError, match=said):
-        mechanisms.release("structure_first", np.arange(11), 1, noise=SeededNoise(1), **options)

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from dphist.mechanisms import release
-from dphist.mechanisms.base import noise_variance
 from dphist.mechanisms.privelet import from_haar_differences, haar_differences
 from dphist.mechanisms.trees.hierarchical import best_branching, fewest_nodes, largest_path
 from dphist.mechanisms.trees.weighted_tree import IntervalTree, least_squares, range_variance
 from dphist.noise import SeededNoise
-from tests.dphist.mechanisms.stated import stated_variance
 
 SHAPES: list[tuple[int, int | tuple[int, ...]]] = [
     (size, branching) for size in (1, 2, 3, 5, 8, 13, 40) for branching in (2, 3, 17)
@@ -171,34 +169,6 @@ def test_haar_differences_are_privelets_coefficients_times_their_weights():
             coefficient = (left.mean() - right.mean()) / 2
             assert found[16 // width + node] == coefficient * width
     np.testing.assert_array_equal(from_haar_differences(found.astype(float)), values)
-
-
-@pytest.mark.parametrize("name", ["identity", "h", "h_bar", "hb", "privelet", "greedy_h"])
-@pytest.mark.parametrize("size", [1, 7, 16])
-def test_stated_variances_are_those_of_the_answers_weights(name, size):
-    """Each draw's weight in the answers is found with unit noise. Squared weights add up to variances."""
-
-    class OneDraw(SeededNoise):
-        def __init__(self, which):
-            super().__init__(0)
-            self.which, self.scale, self.size = which, Fraction(0), 0
-
-        def discrete_laplace(self, scale, shape):
-            self.scale, self.size = scale, int(np.prod(shape))
-            noise = np.zeros(shape, dtype=np.int64)
-            noise[self.which] = 2**20
-            return noise
-
-    counts = np.zeros(size, dtype=int)
-    ranges = np.array([(a, b) for a in range(size + 1) for b in range(a, size + 1)])
-    probe = OneDraw(0)
-    made = release(name, counts, 1, noise=probe)
-    expected = np.zeros(len(ranges))
-    for which in range(probe.size):
-        weights = release(name, counts, 1, noise=OneDraw(which)).answer(ranges) / 2**20
-        expected += weights**2
-    each = noise_variance(probe.scale, continuous=False)
-    np.testing.assert_allclose(stated_variance(made, ranges), expected * each, rtol=1e-9, atol=1e-9)
 
 
 def test_nonnegative_subtrees():
