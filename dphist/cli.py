@@ -14,16 +14,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from dphist import mechanisms
+from dphist import __version__, mechanisms
 from dphist.comparison import WORKLOADS, Score, applicable, named_workload, score
 from dphist.planning.report import Refusal, figure_file, plan
-from dphist.privacy import Neighbours
-
-NEIGHBOURS_IN_WORDS: dict[Neighbours, str] = {"add_remove": "added or removed", "substitute": "moved"}
+from dphist.privacy import NEIGHBOURS_IN_WORDS
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="private-counts")
+@click.version_option(__version__)
 def main() -> None:
     """Differentially private histograms: every mechanism of the papers behind one call."""
 
@@ -45,14 +43,7 @@ def show_mechanisms(name: str | None) -> None:
         row = mechanisms.describe(name)
     except ValueError as wrong:
         raise Refusal(str(wrong)) from None
-    click.echo(f"{row.name}: {row.summary}\n")
-    click.echo(inspect.getdoc(row.function))
-    click.echo(f"\nProtects, with the defaults: one event {NEIGHBOURS_IN_WORDS[row.neighbours]}.")
-    click.echo("\nOptions:" if row.options else "\nNo options.")
-    for option, default in row.defaults().items():
-        known = row.options[option]
-        rule = f"{known.rule} or None" if known.or_none else known.rule
-        click.echo(f"  {option} (default {default}): {known.text}; {rule}")
+    click.echo(f"{row!r}\n\n{inspect.getdoc(row.function)}")
 
 
 @main.command()

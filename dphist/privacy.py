@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Literal, get_args
 
 Neighbours = Literal["add_remove", "substitute"]
+NEIGHBOURS_IN_WORDS: dict[Neighbours, str] = {"add_remove": "added or removed", "substitute": "moved"}
 Exact = Fraction | int | float | str | Decimal
 
 # Longest accepted number in a config or JSON row; Fraction would take hours to expand "1e999999999".
@@ -124,6 +125,18 @@ def _from_text(text: str) -> Fraction:
     if not all(math.isfinite(part) and part > 0 for part in bounds):
         raise ValueError(text)
     return Fraction(text)
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return "did you mean 'x'? " for the known name that is most like a wrong one, or an empty text.
+
+    >>> did_you_mean("dwa", ["dawa", "identity"]), did_you_mean("?", ["dawa"])
+    ("did you mean 'dawa'? ", '')
+    """
+    from difflib import get_close_matches  # imported here because only wrong names need it
+
+    close = get_close_matches(str(name), list(known), n=1)
+    return f"did you mean {close[0]!r}? " if close else ""
 
 
 def shown(value: object) -> str:

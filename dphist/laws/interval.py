@@ -21,6 +21,7 @@ Source: Kuo and Kaiser (1966) for the window; the rest is elementary.
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
@@ -54,6 +55,18 @@ _FEW_FREQUENCIES = 32
 _CELLS_OF_KEPT, _KEPT = 1_000, 1_000
 # Largest table (in doubles) that may be copied several times: eight megabytes.
 _CELLS_AT_ONCE = 2**20
+
+
+@dataclass(frozen=True)
+class Interval:
+    """[lower, upper] around an estimate, which contains the true value with probability at least ``level``.
+
+    Guarantee: for one answer that was chosen before looking at the values; not for the worst of many.
+    """
+
+    lower: float | FloatArray
+    upper: float | FloatArray
+    level: float
 
 
 class HalfWidth(NamedTuple):

@@ -9,19 +9,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist.arrays import FloatArray, Int64Array
+from dphist.curve import Curve
+from dphist.laws.interval import Interval
+from dphist.laws.order_statistic import least_draws, order_statistic
 from dphist.mechanisms.budget import BudgetLedger
 from dphist.mechanisms.ranges import checked_ranges, range_sums, spread_ranges
 from dphist.noise import NoiseSource, Scale, SeededNoise
-from dphist.privacy import Neighbours
+from dphist.privacy import NEIGHBOURS_IN_WORDS, Neighbours
 
 # A total of this size, in units of 2^-20 and with noise, stays inside int64.
 LARGEST_TOTAL = 2**42
+
+_SEED = 20100913
+_DRAWS = 2048  # at 0.95, the true confidence is about 0.97
+_FLOATING_ERROR = 1e-10
 
 RangeFunction = Callable[[Int64Array], FloatArray]
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HistogramRelease:
     """A published histogram: everything that a mechanism releases.
 
@@ -29,7 +36,8 @@ class HistogramRelease:
         they differ by one event added or removed, "substitute" by one event moved to another bin. The second
         does not hide whether an event is present: the number of events is then public.
     Args: ``counts`` are the estimates, of the input's shape; ``budget`` is the epsilon of each step, adding
-        up to ``epsilon``; ``published`` holds other released values (bucket edges, tree nodes).
+        up to ``epsilon``; ``published`` holds other released values (bucket edges, tree nodes); ``of_zeros``
+        releases zeros in the same way, if the error does not depend on the counts.
     """
 
     mechanism: str
@@ -41,6 +49,20 @@ class HistogramRelease:
     published: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     answer_from: RangeFunction | None = field(default=None, repr=False)
     variance_from: RangeFunction | None = field(default=None, repr=False)
+    of_zeros: Callable[[NoiseSource], "HistogramRelease"] | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.counts.shape))
+        error = self.variance(self._every_bin()[:1])
+        stated = "not stated" if error is None or np.isnan(error[0]) else f"{np.sqrt(error[0]):,.3g}"
+        lines = [
+            f"<release of {shape} bins by {self.mechanism}, about {self.counts.sum():,.0f} events",
+            f"  epsilon {self.epsilon} for one event {NEIGHBOURS_IN_WORDS[self.neighbours]}",
+            f"  standard error of the first bin, from noise: {stated}",
+        ]
+        if not self.private:
+            lines.append("  NOT PRIVATE: its noise was seeded or continuous")
+        return "\n".join(lines) + ">"
 
     def answer(self, ranges: ArrayLike) -> FloatArray:
         """Estimate the count of each range.
@@ -61,6 +83,65 @@ class HistogramRelease:
         """
         checked = checked_ranges(ranges, self.counts.shape)
         return None if self.variance_from is None else self.variance_from(checked)
+
+    def interval(self, ranges: ArrayLike, confidence: float = 0.95) -> Interval:
+        """Return an interval around each answer that contains the true count with this confidence.
+
+        Guarantee: for each range by itself, chosen before looking at the counts. The half width is an order
+            statistic of the errors of seeded releases of zeros, and too small with one chance in 10^6 over
+            seeds. It is public: it depends on no count.
+        Raises: ValueError for a mechanism whose error depends on the counts, and for a confidence outside
+            (0, 0.999].
+        Cost: thousands of releases of zeros; about a second for 1,000 bins.
+        """
+        draws = max(_DRAWS, least_draws(confidence))
+        if self.of_zeros is None:
+            raise ValueError(
+                f"interval: the error of {self.mechanism} depends on the counts, so no interval can be "
+                "stated; ask variance(ranges) for the part that noise adds, or release 'hb' or 'identity'"
+            )
+        answers, noise = self.answer(ranges), SeededNoise(_SEED)
+        errors = np.array([self.of_zeros(noise).answer(ranges) for _ in range(draws)])
+        reach = np.sort(np.abs(errors), axis=0)[order_statistic(draws, confidence) - 1]
+        reach += _FLOATING_ERROR * (1.0 + np.abs(answers)) * (reach > 0)
+        return Interval(answers - reach, answers + reach, confidence)
+
+    def curve(self, confidence: float = 0.95) -> Curve:
+        """Return the counts of the bins as a curve, with an interval of each bin if one can be stated.
+
+        Raises: ValueError for a histogram of two dimensions.
+        """
+        return self._curve(f"events by {self.mechanism}", "bin", self._every_bin(), confidence)
+
+    def cdf(self, confidence: float = 0.95) -> Curve:
+        """Return the number of events before each of the n + 1 edges of bins, as a curve.
+
+        Raises: as ``curve``.
+        """
+        edges = np.arange(self.counts.size + 1)
+        before = np.stack([np.zeros_like(edges), edges], axis=1)
+        return self._curve(f"events before, by {self.mechanism}", "edge", before, confidence)
+
+    def to_pandas(self, confidence: float = 0.95) -> Any:
+        """Return ``curve(confidence)`` as a DataFrame. Raises: as ``curve``; without pandas."""
+        return self.curve(confidence).to_pandas()
+
+    def plot(self, axes: Any = None, confidence: float = 0.95) -> Any:
+        """Draw ``curve(confidence)`` with its band; return the axes. Raises: as ``curve``; no matplotlib."""
+        return self.curve(confidence).plot(axes)
+
+    def _every_bin(self) -> Int64Array:
+        places = np.indices(self.counts.shape).reshape(self.counts.ndim, -1)
+        return np.stack([edge for place in places for edge in (place, place + 1)], axis=1)
+
+    def _curve(self, name: str, axis: str, ranges: Int64Array, confidence: float) -> Curve:
+        if self.counts.ndim != 1:
+            raise ValueError("curve: this histogram has two dimensions; ask answer(rectangles)")
+        at, values = np.arange(len(ranges)), self.answer(ranges)
+        if self.of_zeros is None:
+            return Curve(name, axis, at, values)
+        found = self.interval(ranges, confidence)
+        return Curve(name, axis, at, values, np.asarray(found.lower), np.asarray(found.upper), confidence)
 
 
 @dataclass(frozen=True, eq=False)

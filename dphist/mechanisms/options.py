@@ -3,7 +3,7 @@
 import math
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -26,8 +26,13 @@ class Option:
 
     text: str
     rule: str
-    take: Callable[[Any], Any]
+    take: Callable[[Any], Any] = field(repr=False)
     or_none: bool = False
+
+    @property
+    def accepted(self) -> str:
+        """The accepted values in words, None included."""
+        return f"{self.rule} or None" if self.or_none else self.rule
 
     def checked(self, name: str, value: object) -> Any:
         """Return the value, converted for the mechanism. Raises: ValueError with name, value and rule."""
@@ -36,8 +41,7 @@ class Option:
         try:
             return self.take(value)
         except (ValueError, TypeError, OverflowError):
-            rule = f"{self.rule} or None" if self.or_none else self.rule
-            raise ValueError(f"{name} is {shown(value)}; choose {rule}") from None
+            raise ValueError(f"{name} is {shown(value)}; choose {self.accepted}") from None
 
 
 def whole(text: str, least: int, most: int | None = None, *, or_none: bool = False) -> Option:

@@ -9,10 +9,10 @@ from typing import Any
 
 from dphist.mechanisms.base import HistogramRelease
 from dphist.mechanisms.options import Option, flag, level_branchings, real, share, whole, word
-from dphist.privacy import Neighbours
+from dphist.privacy import NEIGHBOURS_IN_WORDS, Neighbours
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Mechanism:
     """One row: a mechanism's location, options and guarantee.
 
@@ -37,6 +37,15 @@ class Mechanism:
         function: Callable[..., HistogramRelease]
         function = getattr(import_module(f"dphist.mechanisms.{module}"), name or self.name)
         return function
+
+    def __repr__(self) -> str:
+        """Return what the mechanism does and each option in one line, as an analyst reads it."""
+        lines = [f"{self.name}: {self.summary}"]
+        lines.append(f"  protects, with the defaults: one event {NEIGHBOURS_IN_WORDS[self.neighbours]}")
+        for option, default in self.defaults().items():
+            known = self.options[option]
+            lines.append(f"  {option} = {default}: {known.text}; {known.accepted}")
+        return "\n".join(lines)
 
     def defaults(self) -> dict[str, Any]:
         """The default of each option, read from the function's signature."""

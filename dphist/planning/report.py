@@ -109,7 +109,7 @@ def figure_file(path: Path, inches: tuple[float, float]) -> Iterator[Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise Refusal("--plot needs matplotlib; install private-counts[plot]") from None
+        raise Refusal('--plot needs matplotlib; pip install "dphist[plot]"') from None
     figure = Figure(figsize=inches, layout="constrained")
     yield figure
     try:

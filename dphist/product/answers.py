@@ -14,6 +14,7 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.trellis import consistent_cdf
+from dphist.curve import Curve
 from dphist.laws.law import WeightedNoise
 from dphist.product.axis import ValueAxis
 from dphist.product.band import cumulative_stderr, sup_error
@@ -139,6 +140,12 @@ class Cdf:
         below = np.maximum(np.minimum.accumulate((self.values + self.reach)[::-1])[::-1], 0.0)
         # Where the two cross, no rising curve fits all values, so the band has missed already. Both rise.
         return np.minimum(rising, below), np.maximum(rising, below)
+
+    def curve(self) -> Curve:
+        """Return the cumulative counts as a curve over buckets; its band holds all of them at once."""
+        at = np.arange(len(self.values))
+        band = self.lower, self.upper, self.confidence
+        return Curve("events up to", "bucket", at, self.values, *band, of_each=False)
 
     def consistent(self) -> Int64Array:
         """Return the closest cumulative counts that are whole, never fall and lie in the band; biased.

@@ -22,12 +22,10 @@ from numpy.typing import NDArray
 from dphist.arrays import FloatArray
 from dphist.laws.inversion import kaiser_bessel, tail_bounds
 from dphist.laws.law import LawTable, WeightedNoise
+from dphist.laws.order_statistic import LARGEST_CONFIDENCE, least_draws, order_statistic
 from dphist.noise import SeededNoise
 from dphist.product.axis import ValueAxis
 
-LARGEST_CONFIDENCE = 0.999
-# The chance, over seeds, that a band is narrower than promised.
-MISS = 1e-6
 _SEED = 20130101
 # More draws give a narrower band. As many are made as take a few tenths of a second, within these bounds.
 _LEAST_DRAWS, _MOST_DRAWS, _NODES_DRAWN = 2**13, 2**16, 2**22
@@ -83,23 +81,7 @@ def sup_error(axis: ValueAxis, laws: tuple[WeightedNoise, ...], confidence: floa
 
 def draws_needed(nodes: int, confidence: float) -> int:
     """Return how often to draw all nodes, so that one of the largest errors is surely above the quantile."""
-    room = math.ceil(4.0 * -math.log(MISS) / (1.0 - confidence))
-    return max(room, min(max(_NODES_DRAWN // nodes, _LEAST_DRAWS), _MOST_DRAWS))
-
-
-@lru_cache(maxsize=256)
-def order_statistic(draws: int, confidence: float) -> int:
-    """Return the rank, among sorted draws, of one that is below the quantile with chance at most ``MISS``.
-
-    The r-th smallest draw is below the quantile only if at least r draws are below it.
-
-    >>> order_statistic(8192, 0.95)
-    7874
-    """
-    from scipy.special import bdtrc  # imported here because most processes never compute a band
-
-    chance_of_more_below = bdtrc(np.arange(draws + 1), draws, confidence)
-    return int(np.argmax(chance_of_more_below <= MISS)) + 1
+    return max(least_draws(confidence), min(max(_NODES_DRAWN // nodes, _LEAST_DRAWS), _MOST_DRAWS))
 
 
 @dataclass(frozen=True)

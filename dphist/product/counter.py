@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.noise import NoiseSource
+from dphist.noise import NoiseSource, SystemNoise
 from dphist.product.columns import check_room
 from dphist.product.design import ProductDesign
 from dphist.tree.anticipating import AnticipatingCounter, new_counter
@@ -22,7 +22,8 @@ class ProductCounter:
 
     Guarantee: all releases of one epoch together are ``design.epsilon``-DP for the design's neighbours, also
         if later events depend on released values. Only ``to_bytes()`` reveals exact counts, no repr or error.
-    Args: design; noise source, from which an anticipating design draws the whole epoch's noise now.
+    Args: design; noise source, by default the system's. An anticipating design draws the noise of the whole
+        epoch from it now.
     Cost: a push draws noise ``design.columns`` times (1 + 1/k + 1/k^2 + ...) times on average; memory
         O(height * columns), or 24 bytes per bin and column if anticipating.
 
@@ -32,11 +33,11 @@ class ProductCounter:
     [[[5, 0, 1, 2]]]
     """
 
-    def __init__(self, design: ProductDesign, noise: NoiseSource) -> None:
+    def __init__(self, design: ProductDesign, noise: NoiseSource | None = None) -> None:
         self.design = design
-        self._noise = noise
+        self._noise = SystemNoise() if noise is None else noise
         self._counters = [
-            new_counter(group.design, noise, group.width, history=False) for group in design.groups
+            new_counter(group.design, self._noise, group.width, history=False) for group in design.groups
         ]
 
     def __repr__(self) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphist.arrays import FloatArray
+from dphist.laws.order_statistic import LARGEST_CONFIDENCE
 from dphist.product.answers import Cdf, Histogram
-from dphist.product.band import LARGEST_CONFIDENCE
 
 # Each of the two bands may miss half as often.
 LARGEST_DISTANCE_CONFIDENCE = 2 * LARGEST_CONFIDENCE - 1

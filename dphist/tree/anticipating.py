@@ -13,16 +13,17 @@ from copy import deepcopy
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.arrays import Int64Array
-from dphist.noise import NoiseSource
+from dphist.arrays import FloatArray, Int64Array
+from dphist.laws.interval import half_widths
+from dphist.noise import NoiseSource, SystemNoise
 from dphist.tree.anticipating_step import AnticipatingSnapshot, bins_noise, release_bins
 from dphist.tree.counter import BinCounter, TreeCounter, check_snapshot
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
-from dphist.tree.published_laws import published_law, published_rounding
+from dphist.tree.published_laws import published_law, published_laws, published_rounding
 from dphist.tree.release import BinReleases
-from dphist.units import VALUE_BITS
+from dphist.units import UNITS_PER_COUNT, VALUE_BITS
 
 __all__ = ["AnticipatingCounter", "AnticipatingSnapshot"]
 
@@ -34,7 +35,8 @@ class AnticipatingCounter(BinCounter):
         design's neighbours, also if later events depend on published values: they are functions of one noisy
         tree R x + Z (``decoder.py``), and Z was drawn before the epoch. A published value depends on bins up
         to its own and is never revised. Nodes that the horizon cuts off are never published.
-    Args: an anticipating design; noise, a source or what ``draw_epoch_noise`` returned; width in cells.
+    Args: an anticipating design; noise, a source (by default the system's) or what ``draw_epoch_noise``
+        returned; width in cells.
     Raises: ValueError for a causal design or noise of another shape.
     Cost: construction draws and decodes the noise of all nodes; a push costs O(width) on average; memory
         about 24 bytes per bin and cell.
@@ -47,11 +49,14 @@ class AnticipatingCounter(BinCounter):
     array([5])
     """
 
-    def __init__(self, design: TreeDesign, noise: NoiseSource | EpochNoise, width: int = 1) -> None:
+    def __init__(
+        self, design: TreeDesign, noise: NoiseSource | EpochNoise | None = None, width: int = 1
+    ) -> None:
         super().__init__(design, width)
         if not design.anticipates:
             raise ValueError(f"release: this counter is anticipating; {design.release!r} needs TreeCounter")
-        self._noise = noise if isinstance(noise, tuple) else draw_epoch_noise(design, noise, width)
+        source = SystemNoise() if noise is None else noise
+        self._noise = source if isinstance(source, tuple) else draw_epoch_noise(design, source, width)
         self._errors = decode_noise(design, self._noise)
         if self._errors.shape[1] != width:
             raise ValueError(f"noise: {self._errors.shape[1]} cells given for a width of {width}")
@@ -92,6 +97,14 @@ class AnticipatingCounter(BinCounter):
         return Estimate.of_units(
             self._published[b] - self._published[a], published_law(self.design, a, b), rounding
         )
+
+    def _running(self, confidence: float) -> tuple[FloatArray, FloatArray]:
+        if self._known_from:
+            raise ValueError(f"curve: values before bin {self._known_from} are in the released rows")
+        stops = np.arange(1, self.bin + 1)
+        widths, _ = half_widths(published_laws(self.design, np.zeros_like(stops), stops), confidence)
+        values = self._published[1 : self.bin + 1, 0] / UNITS_PER_COUNT
+        return values, widths + published_rounding(self.design, 0)
 
     def snapshot(self) -> AnticipatingSnapshot:
         """Return a copy of the state, without the epoch's noise, which never changes. SECRET."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.arrays import Int64Array
-from dphist.noise import NoiseSource
+from dphist.arrays import FloatArray, Int64Array
+from dphist.curve import Curve
+from dphist.noise import NoiseSource, SystemNoise
 from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
@@ -80,6 +81,22 @@ class BinCounter(ABC):
     def range(self, a: int, b: int) -> Estimate:
         """Return the best estimate of the events in bins [a, b). Raises: ValueError unless all are closed."""
 
+    def curve(self, confidence: float = 0.95) -> Curve:
+        """Return the best estimates of the running count after each closed bin, with an interval of each.
+
+        Guarantee: each interval, by itself, contains the true count with at least this confidence.
+        Raises: ValueError for several cells, without a closed bin or without history; a bad confidence.
+        """
+        if self.width != 1 or not self.bin:
+            raise ValueError(f"curve: {self.width} cells and {self.bin} bins; it needs 1 cell and a bin")
+        values, reach = self._running(confidence)
+        at = np.arange(1, self.bin + 1)
+        return Curve("running count", "bin", at, values, values - reach, values + reach, confidence)
+
+    @abstractmethod
+    def _running(self, confidence: float) -> tuple[FloatArray, FloatArray]:
+        """Return the running count after each bin and half the width of its interval."""
+
     @abstractmethod
     def push_many(self, counts: ArrayLike) -> BinReleases:
         """Close many bins at once; return the same releases as pushing them one by one, as arrays.
@@ -97,8 +114,9 @@ class TreeCounter(BinCounter):
     Guarantee: the nodes of one epoch together are ``design.epsilon``-DP for the design's neighbours, also if
         later events depend on released values. Each node's noise is drawn when the node completes. All
         estimates come from released nodes; only ``snapshot()`` reveals exact counts, no repr or error.
-    Args: design, causal; noise source; width in cells (1 for a running count); history, whether to keep
-        released nodes: without them ``prefix`` and ``range`` raise ValueError, ``live`` still works.
+    Args: design, causal; noise source, by default the system's; width in cells (1 for a running count);
+        history, whether to keep released nodes: without them ``prefix`` and ``range`` raise ValueError,
+        ``live`` still works.
     Cost: a push draws noise for 1 + 1/k + 1/k^2 + ... nodes on average; memory O(height * width), plus
         history.
     Source: Chan, Shi, Song (2011) for continual release on trees; Hay et al. (2010) for the estimates.
@@ -111,11 +129,13 @@ class TreeCounter(BinCounter):
     5.0
     """
 
-    def __init__(self, design: TreeDesign, noise: NoiseSource, width: int = 1, history: bool = True) -> None:
+    def __init__(
+        self, design: TreeDesign, noise: NoiseSource | None = None, width: int = 1, history: bool = True
+    ) -> None:
         super().__init__(design, width)
         if design.anticipates:
             raise ValueError(f"release: TreeCounter is causal; {design.release!r} needs another decoder")
-        self._noise = noise
+        self._noise = SystemNoise() if noise is None else noise
         self._accumulators = np.zeros((design.shape.height, width), np.int64)
         self._upward = UpwardPass(design, width)
         self._forest = ReleasedForest(design, width) if history else None
@@ -153,9 +173,16 @@ class TreeCounter(BinCounter):
 
     def range(self, a: int, b: int) -> Estimate:
         """Return the best estimate from all released nodes. Raises: ValueError also without history."""
+        return self._kept().range(a, b)
+
+    def _running(self, confidence: float) -> tuple[FloatArray, FloatArray]:
+        forest = self._kept()
+        return forest.series("running")[:, 0], forest.series_half_widths("running", confidence)
+
+    def _kept(self) -> ReleasedForest:
         if self._forest is None:
             raise ValueError("history: this counter keeps no released nodes; ask a ReleasedForest, or live()")
-        return self._forest.range(a, b)
+        return self._forest
 
     def snapshot(self) -> CounterSnapshot:
         """Return a copy of the state. SECRET."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.laws.interval import half_width, half_widths
+from dphist.laws.interval import Interval, half_width, half_widths
 from dphist.laws.law import WeightedNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import (
@@ -25,18 +25,6 @@ from dphist.tree.release import BinRelease, BinReleases
 from dphist.tree.upward import UpwardPass
 from dphist.tree.weights import range_weights, rounding_bounds
 from dphist.units import UNITS_PER_COUNT
-
-
-@dataclass(frozen=True)
-class Interval:
-    """[lower, upper] around an estimate, which contains the true value with probability at least ``level``.
-
-    Guarantee: for one answer that was chosen before looking at the values; not for the worst of many.
-    """
-
-    lower: float | FloatArray
-    upper: float | FloatArray
-    level: float
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ as in ``product/band.py``. The errors of other mechanisms depend on the data, be
 isotonic fits are biased. So no error is stated for them.
 """
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -15,17 +14,11 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import FloatArray
-from dphist.mechanisms.registry import release
+from dphist.laws.order_statistic import least_draws, order_statistic
+from dphist.mechanisms.registry import CALIBRATED, release
 from dphist.noise import SeededNoise
-from dphist.product.band import LARGEST_CONFIDENCE, MISS, order_statistic
 from dphist.units import UNITS_PER_COUNT
 
-# Fast enough for a thousand runs. The same noise with other counts gives the same errors, as tests show.
-# The option ``consistent`` moves cumulative counts to the nearest rising ones, which depends on the data.
-CALIBRATED = (
-    *("identity", "h", "h_bar", "hb", "privelet", "sorted"),
-    *("cdf_direct", "cdf_histogram", "cdf_binary", "cdf_tree", "cdf_refined"),
-)
 _SEED = 20100913
 _SHAPE_RUNS = 800  # for standard errors within a few per cent
 _LEAST_RUNS = 1200
@@ -62,12 +55,10 @@ def window_error(
     Raises: ValueError for a confidence outside (0, 0.999].
     Cost: thousands of runs over zeros, some seconds; cached.
     """
-    if not 0.0 < confidence <= LARGEST_CONFIDENCE:
-        raise ValueError(f"confidence: {confidence!r} is outside (0, {LARGEST_CONFIDENCE}]")
+    runs = max(_LEAST_RUNS, least_draws(confidence))
     given = dict(options)
     if mechanism not in CALIBRATED or given.get("consistent") is not None:
         return None
-    runs = max(_LEAST_RUNS, math.ceil(-4.0 * math.log(MISS) / (1.0 - confidence)))
     noise, zeros = SeededNoise(_SEED), np.zeros(buckets, np.int64)
     both = _SHAPE_RUNS + runs
     errors = np.array([release(mechanism, zeros, epsilon, noise=noise, **given).counts for _ in range(both)])

@@ -146,8 +146,8 @@ def test_mechanisms_are_listed_and_described():
         assert name in listed.stdout
     told = run("mechanisms", "structure_first")
     assert "Guarantee: epsilon-DP" in told.stdout
-    assert "Protects, with the defaults: one event added or removed." in told.stdout
-    assert "buckets (default None): how many" in told.stdout
+    assert "protects, with the defaults: one event added or removed\n" in told.stdout
+    assert "buckets = None: how many" in told.stdout
     unknown = run("mechanisms", "lapalce")
     assert unknown.exit_code == 2
     assert "choose from identity" in unknown.stderr

@@ -1,5 +1,7 @@
 """EFPA: exact coefficients and sensitivities against dense algebra, privacy loss, its predicted error."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,16 @@ def test_the_budget_of_the_coefficients_is_reached_by_the_worst_bin(privacy_loss
     counts = np.random.default_rng(0).integers(0, 2000, 31)
     losses = [privacy_loss("efpa", counts, counts + np.eye(31, dtype=int)[b], 20.0) for b in range(31)]
     assert 10 < max(losses) <= 20
+
+
+@pytest.mark.parametrize("spread", [3, 200, 10**6])
+def test_noise_of_the_kept_coefficients_is_that_of_their_largest_column(spread, transcript):
+    """One coefficient less in the sum would leave a part of one event's change without noise."""
+    counts = np.random.default_rng(3).integers(0, spread, 24)
+    (_, values, scale, _) = transcript("efpa", counts, 1)[-1]
+    assert values.size > 1
+    columns = np.array([fourier_basis(24, 20).transform(column) for column in np.eye(24, dtype=np.int64)]).T
+    assert int(np.abs(columns[: values.size]).sum(axis=0).max()) / scale == Fraction(1, 2)
 
 
 def test_a_smooth_histogram_needs_few_coefficients_and_a_rough_one_all():

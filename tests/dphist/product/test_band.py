@@ -12,10 +12,11 @@ from scipy.stats import binom
 from dphist import SeededNoise
 from dphist.arrays import Int64Array
 from dphist.laws.law import WeightedNoise
+from dphist.laws.order_statistic import MISS, order_statistic
 from dphist.noise import Scale
 from dphist.planning.product import plan_product
 from dphist.product.answers import Histogram
-from dphist.product.band import MISS, NodeTable, draws_needed, order_statistic, sup_error
+from dphist.product.band import NodeTable, draws_needed, sup_error
 from dphist.product.counter import ProductCounter
 from dphist.product.forest import ProductForest
 from tests.oracles import weighted_sum_pmf
