@@ -41,7 +41,7 @@ setup: $(STAMP) ## create .venv with the locked dependencies (needs Python 3.11+
 export BUNDLED := import platform, sys; sys.exit(not (sys.version_info < (3, 13) and sys.platform == "linux" and platform.machine() == "x86_64"))
 
 # The demo needs a third of what development needs, so that its first start is quick; both are one environment.
-$(DEMO_STAMP): requirements/demo.txt pyproject.toml
+$(DEMO_STAMP): requirements/demo.txt pyproject.toml dphist/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	@command -v redis-server >/dev/null || $(PYTHON) -c "$$BUNDLED" || { echo "No redis-server on PATH, and no bundled one for this Python; install Redis (apt install redis-server, brew install redis) or: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
 	@echo "1/3  making the environment $(VENV)"
@@ -49,7 +49,7 @@ $(DEMO_STAMP): requirements/demo.txt pyproject.toml
 	@echo "2/3  installing the locked packages into it, once: 100 MB if pip has none of them"
 	@$(BIN)/python deploy/installing.py --no-compile --require-hashes -r requirements/demo.txt
 	@echo "3/3  installing this project into it"
-	@$(BIN)/python deploy/installing.py --no-deps --no-build-isolation -e .
+	@$(BIN)/python deploy/installing.py --no-deps --no-build-isolation -e . -e dphist
 	@touch $(DEMO_STAMP)
 
 $(STAMP): requirements/lock.txt $(DEMO_STAMP)
@@ -68,8 +68,8 @@ $(DOCS_STAMP): requirements/docs.txt $(STAMP)
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	@touch $(DOCS_STAMP)
 
-LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-emit-find-links
-lock: ## resolve pyproject.toml anew into requirements/*.txt (needs uv)
+LOCK := uv pip compile -q --no-emit-package dphist --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-emit-find-links
+lock: ## resolve both pyproject.toml anew into requirements/*.txt (needs uv)
 	$(LOCK) --all-extras pyproject.toml -o requirements/lock.txt
 	$(LOCK) --extra demo --extra build -c requirements/lock.txt pyproject.toml -o requirements/demo.txt
 	$(LOCK) --extra avro --extra protobuf -c requirements/lock.txt pyproject.toml -o requirements/image.txt
@@ -115,7 +115,7 @@ test-all: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## every test, schedule and faul
 	$(BIN)/python tests/services.py install
 	$(BIN)/python -m tests.full_run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(PARTS),--parts $(PARTS))
 
-release: $(TOOLS_STAMP) ## wheel, sdist, the image's context, SBOM and checksums of the last commit, in dist/
+release: $(TOOLS_STAMP) ## wheels and sdists of service and library, the image's context, SBOM and checksums of the last commit, in dist/
 	$(BIN)/python deploy/release.py
 
 image: $(STAMP) ## build the container image with podman, look into it, and count with it; needs root

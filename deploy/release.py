@@ -1,6 +1,7 @@
 """``python deploy/release.py [FOLDER]``: what a release consists of, from the last commit and nothing else.
 
-    private_counts-V-py3-none-any.whl, private_counts-V.tar.gz   wheel and sdist
+    private_counts-V-py3-none-any.whl, private_counts-V.tar.gz   wheel and sdist of the service
+    dphist-V-py3-none-any.whl, dphist-V.tar.gz                   wheel and sdist of the library alone
     private-counts-image-V.tar.gz    what the image is built from: docker build -f deploy/Dockerfile - < FILE
     private-counts-V.cdx.json        the software in the image, by version and hash (CycloneDX)
     SHA256SUMS                       sha256sum --check SHA256SUMS
@@ -16,6 +17,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -50,9 +52,21 @@ def release(folder: Path) -> list[Path]:
 
 
 def packages(source: Path, folder: Path, seconds: int) -> None:
-    """Build sdist and wheel. Args: seconds, the time that every file gets, since 1970."""
+    """Build sdist and wheel of service and library. Args: seconds, each file's time since 1970."""
     build = (TOOLS / "python", "-m", "hatchling", "build", "-d", folder)
     _run(*build, cwd=source, SOURCE_DATE_EPOCH=str(seconds))
+    with tempfile.TemporaryDirectory() as temporary:
+        _run(*build, cwd=library(source, Path(temporary)), SOURCE_DATE_EPOCH=str(seconds))
+
+
+def library(source: Path, folder: Path) -> Path:
+    """Lay out what the library is built from: its folder, the licence, and the papers' reproduction."""
+    made = folder / "dphist"
+    unwanted = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(source / "dphist", made, ignore=unwanted)
+    shutil.copytree(source / "research", made / "research", ignore=unwanted)
+    shutil.copy(source / "LICENSE", made)
+    return made
 
 
 def image_context(source: Path, archive: Path, seconds: int) -> None:

@@ -52,9 +52,9 @@ _KILL_S = STOP_S + 2.0  # until its parent kills it
 _EXTRAS = {
     "aiokafka": "kafka",
     "cramjam": "kafka",
-    "faust": "kafka",
+    "faust": "faust",
     "kafka": "kafka",
-    "mode": "kafka",
+    "mode": "faust",
     "fastavro": "avro",
     "google": "protobuf",
     "matplotlib": "plot",

