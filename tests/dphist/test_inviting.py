@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import pydoc
 import re
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,3 +169,24 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(ModuleNotFoundError, match=r'pandas is not installed.*pip install "dphist\[frames\]"'):
         curve_of([1]).to_pandas()
+
+
+def reference() -> str:
+    """Return the table of ``docs/reference/dphist.md``, from signatures and first lines of docstrings."""
+    rows = {True: ["| function | what it does |", "|---|---|"], False: ["| class | what it is | methods |"]}
+    rows[False].append("|---|---|---|")
+    for name in dphist.__all__:
+        one = getattr(dphist, name)
+        first = (inspect.getdoc(one) or "").partition("\n")[0]
+        if inspect.isfunction(one):
+            rows[True].append(f"| `{name}({', '.join(inspect.signature(one).parameters)})` | {first} |")
+        elif inspect.isclass(one):
+            own = [method for method in vars(one) if callable(getattr(one, method)) and method[0] != "_"]
+            methods = ", ".join(f"`{method}`" for method in sorted(own))
+            rows[False].append(f"| `{name}` | {first} | {methods} |")
+    return "\n\n".join("\n".join(rows[functions]) for functions in (True, False))
+
+
+def test_reference_can_be_read_in_a_clone_and_is_that_of_the_docstrings() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "dphist.md").read_text(encoding="utf-8")
+    assert reference() in page
