@@ -65,6 +65,27 @@ class NoNoise:
         raise AssertionError("nothing is selected here")
 
 
+class FailingNoise(SeededNoise):
+    """Seeded noise that has no entropy after ``left`` more calls."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(1)
+        self.left = left
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        self._use()
+        return super().discrete_laplace(scale, shape)
+
+    def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
+        self._use()
+        return super().discrete_gaussian(variance, shape)
+
+    def _use(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError("no entropy")
+
+
 class OneMore:
     """Seeded noise that adds one to a chosen draw of a chosen call. Without a choice it adds nothing."""
 

@@ -21,6 +21,7 @@ from dphist.tree.decoder import scaled
 from dphist.tree.design import Release, TreeDesign
 from tests.dphist.tree.dense import least_squares_estimate
 from tests.examples import examples
+from tests.oracles import FailingNoise
 
 pytestmark = pytest.mark.slow
 
@@ -128,12 +129,8 @@ def test_a_restored_counter_releases_the_same_as_the_original(
 
 
 def test_a_failure_releases_nothing_and_leaves_the_counter_unchanged() -> None:
-    class Failing(SeededNoise):
-        def discrete_laplace(self, scale: object, shape: object) -> np.ndarray:
-            raise OSError("no entropy")
-
     design = EpochLevels(small_design(), Fraction(2), (1,), (Fraction(1),))
-    counter = EpochLevelsCounter(design, Failing(1))
+    counter = EpochLevelsCounter(design, FailingNoise(0))
     before = counter.snapshot().to_bytes()
     with pytest.raises(OSError, match="entropy"):
         counter.close_epoch(np.array([5]), np.array([5]))

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from dphist import SeededNoise, SystemNoise
 from dphist.arrays import Int64Array
-from dphist.noise import Scale
 from dphist.planning.product import plan_product
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.tree.design import Release
 from tests.dphist.product.strategies import product_designs
-from tests.oracles import KeyedNoise
+from tests.oracles import FailingNoise, KeyedNoise
 
 
 def cells_of(design: ProductDesign, seed: int) -> Int64Array:
@@ -57,31 +54,15 @@ def test_columns_without_noise_are_exact_sums(release: Release) -> None:
     assert np.array_equal(released.published, leaves.cumsum(axis=0) << 16)
 
 
-class FailsOnce:
-    """A noise source that fails at its second call, then works."""
-
-    private = False
-
-    def __init__(self) -> None:
-        self.calls, self.noise = 0, SeededNoise(1)
-
-    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        self.calls += 1
-        if self.calls == 2:
-            raise OSError("no entropy")
-        return self.noise.discrete_laplace(scale, shape)
-
-    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
-        raise NotImplementedError
-
-
 def test_a_failing_push_leaves_the_counter_unchanged() -> None:
     design = plan_product(30, 1, keys=2, buckets=30)
-    counter = ProductCounter(design, FailsOnce())
+    noise = FailingNoise(1)
+    counter = ProductCounter(design, noise)
     before = counter.to_bytes()
     with pytest.raises(OSError, match="entropy"):
         counter.push_many(cells_of(design, 1))
     assert (counter.bin, counter.to_bytes()) == (0, before)
+    noise.left = 1_000
     assert len(counter.push_many(cells_of(design, 1))) == 30
 
 

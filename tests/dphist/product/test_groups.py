@@ -23,25 +23,11 @@ from dphist.product.forest import ProductForest, RangeSum
 from dphist.product.published import CellTotals, draw_errors, publish_bins, published_range
 from dphist.tree.design import Release
 from tests.dphist.tree.convolved import Convolved
+from tests.oracles import inverse
 
 RUNS = int(os.environ.get("GROUP_RUNS", "200"))
 FALSE_ALARM = 1e-8  # for each of some 20 comparisons
 TOTALS = [Fraction(0), Fraction(1, 5), Fraction(1, 2)]
-
-
-def solved(matrix: list[list[Fraction]], right: list[Fraction]) -> list[Fraction]:
-    """Solve a system of linear equations exactly."""
-    size = len(right)
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for column in range(size):
-        pivot = next(row for row in range(column, size) if rows[row][column])
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        rows[column] = [value / rows[column][column] for value in rows[column]]
-        for row in range(size):
-            if row != column and rows[row][column]:
-                factor = rows[row][column]
-                rows[row] = [a - factor * b for a, b in zip(rows[row], rows[column], strict=True)]
-    return [row[-1] for row in rows]
 
 
 def brute_weights(keys: int, share: Fraction, group: tuple[int, ...]) -> list[Fraction]:
@@ -58,8 +44,7 @@ def brute_weights(keys: int, share: Fraction, group: tuple[int, ...]) -> list[Fr
         ]
         for i in range(keys)
     ]
-    wanted = [Fraction(int(place in group)) for place in range(keys)]
-    found = solved(normal, wanted)
+    found = [sum(row[place] for place in group) for row in inverse(normal)]
     return [
         p * sum((a * b for a, b in zip(row, found, strict=True)), Fraction(0))
         for p, row in zip(precision, observed, strict=True)

@@ -11,15 +11,6 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.toeplitz import ToeplitzStrategy
 
 
-class NoNoise:
-    """A source whose draws are all 0."""
-
-    private = False
-
-    def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
-        return np.zeros(shape, np.int64)
-
-
 class GivenNoise:
     """A source that hands out the given draws, of shape (bins, width), in order."""
 

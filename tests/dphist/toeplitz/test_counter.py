@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dphist.arrays import Int64Array
 from dphist.noise import SeededNoise
 from dphist.toeplitz import RunningCounts, ToeplitzCounter, ToeplitzDesign, ToeplitzSnapshot, plan_toeplitz
 from dphist.toeplitz.estimate import RunningSnapshot, mean_squared_error
-from tests.dphist.toeplitz.algebra import GivenNoise, NoNoise, dense
+from tests.dphist.toeplitz.algebra import GivenNoise, dense
+from tests.oracles import FailingNoise, NoNoise
 
 DESIGN = plan_toeplitz(horizon=200, epsilon=1, delta="1e-6", width=3)
 COUNTS = np.random.default_rng(5).integers(0, 1000, (200, 3))
@@ -75,15 +74,9 @@ def test_stated_error_is_below_the_goal(bits: int, bound: float) -> None:
 
 
 def test_failing_noise_leaves_the_counter_as_it_was() -> None:
-    class NoEntropy:
-        private = False
-
-        def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
-            raise OSError("no entropy")
-
     counter = ToeplitzCounter(DESIGN)
     with pytest.raises(OSError, match="no entropy"):
-        counter.close(COUNTS[:3], NoEntropy())
+        counter.close(COUNTS[:3], FailingNoise(0))
     assert counter.bin == 0
     assert not counter.snapshot().high.any()
 

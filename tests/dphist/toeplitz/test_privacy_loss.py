@@ -17,8 +17,8 @@ from dphist.caps import Caps
 from dphist.toeplitz import ToeplitzCounter, ToeplitzDesign, ToeplitzStrategy
 from dphist.toeplitz.calibration import least_steps
 from dphist.toeplitz.certified import root_ceiling
-from tests.dphist.toeplitz.algebra import NoNoise
 from tests.dphist.toeplitz.discrete import canonical, exact_delta
+from tests.oracles import NoNoise
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 1000)
 # c = 1, 1/2, 3/8, ...: on whole numbers, 1/2 is rounded up to 1.

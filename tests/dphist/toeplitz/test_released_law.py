@@ -12,7 +12,7 @@ from scipy import stats
 from dphist.arrays import FloatArray, Int64Array
 from dphist.noise import SystemNoise
 from dphist.toeplitz import ToeplitzCounter, ToeplitzDesign, plan_toeplitz
-from tests.dphist.toeplitz.algebra import NoNoise
+from tests.oracles import NoNoise
 
 FALSE_ALARM = 1e-8
 DESIGN = plan_toeplitz(horizon=128, epsilon=1, delta="1e-6", width=400)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.arrays import Int64Array
-from dphist.noise import Scale, SeededNoise
+from dphist.noise import SeededNoise
 from dphist.planning.tree import plan_tree
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.design import TreeDesign
@@ -22,28 +22,27 @@ from dphist.tree.upward import LARGEST_COUNT
 from tests.dphist.noise.chi_square import FALSE_ALARM, p_value
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples
-from tests.oracles import KeyedNoise, span
+from tests.oracles import FailingNoise, KeyedNoise, span
 
 
-def check_invariants(counter: TreeCounter) -> None:
-    """Check what must be true of a counter between two calls."""
-    shape, state = counter.design.shape, repr(counter)
+def check_invariants(counter: TreeCounter, released: ReleasedForest | None = None) -> None:
+    """Check what must be true of a counter between two calls. Args: released, all nodes so far."""
+    shape, state, text = counter.design.shape, counter.snapshot(), repr(counter)
     rows = (shape.height, counter.width)
-    assert 0 <= counter.bin <= counter.design.horizon, state
-    assert counter._accumulators.shape == counter._upward.open_sums.shape == rows, state
-    assert bool((counter._accumulators >= 0).all()), state
+    assert 0 <= counter.bin <= counter.design.horizon, text
+    assert state.accumulators.shape == state.open_sums.shape == rows, text
+    assert bool((state.accumulators >= 0).all()), text
     # On the last level no node is open, because a pushed bin is complete.
-    assert not counter._accumulators[-1].any(), state
+    assert not state.accumulators[-1].any(), text
     for level, digit in zip(shape.levels, shape.digits(counter.bin), strict=True):
         closed_children = digit > 0
-        assert closed_children or not counter._upward.open_sums[level - 1].any(), (state, level)
-        assert level == 1 or closed_children or not counter._accumulators[level - 2].any(), (state, level)
-    if counter._forest is not None:
-        assert counter._forest.bins == counter.bin, (state, counter._forest.bins)
-        expected = tuple(shape.completed_count(counter.bin, level) for level in shape.levels)
-        assert counter._forest.counts == expected, (state, counter._forest.counts, expected)
-        live = np.atleast_1d(counter._forest.live_prefix(counter.bin).value) * 2**16
-        assert np.array_equal(live, counter._upward.live()), (state, live)
+        assert closed_children or not state.open_sums[level - 1].any(), (text, level)
+        assert level == 1 or closed_children or not state.accumulators[level - 2].any(), (text, level)
+    if released is not None:
+        assert released.bins == counter.bin, text
+        assert released.counts == tuple(shape.completed_count(counter.bin, level) for level in shape.levels)
+        live = np.atleast_1d(released.live_prefix(counter.bin).value) * 2**16
+        assert np.array_equal(live, counter.live_units()), text
 
 
 def draw_counts(data: st.DataObject, design: TreeDesign) -> Int64Array:
@@ -76,9 +75,11 @@ def test_each_node_is_released_once_in_order_with_its_own_noise(
     noise, width = KeyedNoise(5), counts.shape[1]
     counter = TreeCounter(design, noise, width)
     drawn = {level: KeyedNoise(5) for level in design.shape.levels}
+    released = ReleasedForest(design, width)
     for bin, row in enumerate(counts):
         release = counter.push(row)
-        check_invariants(counter)
+        released.append(release)
+        check_invariants(counter, released)
         assert [(node.level, node.index) for node in release] == list(design.shape.completed_by(bin))
         for node in release:
             exact = counts[list(span(design.branching, (node.level, node.index)))].sum(axis=0)
@@ -124,14 +125,13 @@ def test_a_restored_counter_releases_the_same_as_the_original(
 ) -> None:
     counts = draw_counts(data, design)
     noise = KeyedNoise(3)
-    counter = TreeCounter(design, noise, counts.shape[1])
+    counter, released = TreeCounter(design, noise, counts.shape[1]), ReleasedForest(design, counts.shape[1])
     snapshots = []
     releases = []
     for row in counts:
-        snapshots.append(
-            (counter.snapshot().to_bytes(), copy.deepcopy(noise), copy.deepcopy(counter._forest))
-        )
+        snapshots.append((counter.snapshot().to_bytes(), copy.deepcopy(noise), copy.deepcopy(released)))
         releases.append(counter.push(row))
+        released.append(releases[-1])
     for bin, (saved, noise_then, forest) in enumerate(snapshots):
         history = data.draw(st.booleans())
         restored = TreeCounter.restore(
@@ -160,18 +160,8 @@ def test_a_snapshot_is_independent_of_its_counter() -> None:
 def test_a_failing_noise_source_releases_nothing_and_leaves_the_counter_unchanged(
     design: TreeDesign, data: st.DataObject
 ) -> None:
-    class Failing(SeededNoise):
-        left = 0
-
-        def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-            self.left -= 1
-            if self.left < 0:
-                raise OSError("entropy ran out")
-            return super().discrete_laplace(scale, shape)
-
-    noise = Failing(1)
+    noise = FailingNoise(10**6)
     counter = TreeCounter(design, noise)
-    noise.left = 10**6
     bins = data.draw(st.integers(0, design.horizon - 1))
     counter.push_many(np.ones((bins, 1), int))
     before = counter.snapshot().to_bytes()
@@ -225,9 +215,8 @@ def test_exact_counts_appear_in_no_text() -> None:
     counter.push_many([[secret]] * 3)
     with pytest.raises(ValueError, match="horizon") as refused:
         counter.push(secret)
-    counter._upward.open_sums[0] += 1
     with pytest.raises(AssertionError) as failed:
-        check_invariants(counter)
+        check_invariants(counter, ReleasedForest(design))  # the nodes of none of its bins
     texts += [str(refused.value), str(failed.value)]
     public = {name for name in vars(counter) if not name.startswith("_")}
     assert public == {"design", "width"}
@@ -270,11 +259,12 @@ def test_the_counter_ends_at_the_horizon(branching: tuple[int, ...]) -> None:
 def test_live_count_is_the_same_with_and_without_history() -> None:
     design = plan_tree(50, 1)
     with_history, without = (TreeCounter(design, KeyedNoise(4), history=history) for history in (True, False))
+    released = ReleasedForest(design)
     for count in range(50):
         release = with_history.push(count)
         without.push(count)
-        assert with_history._forest is not None
-        live, kept = without.live(), with_history._forest.live_prefix(count + 1)
+        released.append(release)
+        live, kept = without.live(), released.live_prefix(count + 1)
         assert live == kept
         assert live.value == release.published[0] / 2**16
         # For the newest bin no node above is complete yet, so the live and the best estimate are equal.

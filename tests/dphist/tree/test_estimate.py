@@ -118,34 +118,6 @@ def test_live_values_stay_as_published_while_running_values_improve() -> None:
     assert forest.series_variance("running")[36] < 0.9 * forest.series_variance("live")[36]
 
 
-def test_stated_variances_match_many_runs() -> None:
-    # Cells of one wide stream are independent runs; 5 standard errors of a variance of 20,000 runs.
-    runs, design = 20_000, plan_tree(30, 1, branching=(5, 6))
-    counter = TreeCounter(design, SeededNoise(2), runs)
-    counter.push_many(np.full((30, runs), 3))
-    for a, b in ((0, 17), (4, 26), (7, 8), (0, 30)):
-        estimate = counter.range(a, b)
-        errors = np.asarray(estimate.value) - 3 * (b - a)
-        kurtosis = float(np.mean(errors**4) / np.mean(errors**2) ** 2)
-        tolerance = 5 * np.sqrt((kurtosis - 1) / runs)
-        assert np.mean(errors**2) / estimate.variance == pytest.approx(1, abs=tolerance)
-        assert abs(np.mean(errors)) < 5 * estimate.stderr / np.sqrt(runs)
-
-
-def test_intervals_cover_at_their_stated_level() -> None:
-    runs, design = 20_000, plan_tree(64, 1)
-    counter = TreeCounter(design, SeededNoise(3), runs)
-    counter.push_many(np.zeros((63, runs), int))
-    for a, b in ((0, 63), (62, 63), (3, 11), (20, 21)):
-        for confidence in (0.5, 0.95):
-            estimate = counter.range(a, b)
-            interval = estimate.interval(confidence)
-            assert interval.level >= confidence
-            covered = float(np.mean((interval.lower <= 0) & (interval.upper >= 0)))
-            # The certified level may be below the true one by the density within the dither.
-            assert abs(covered - interval.level) < 5 * np.sqrt(0.25 / runs) + 2 * DITHER
-
-
 def test_estimates_are_single_numbers_or_rows() -> None:
     design = plan_tree(4, 1, branching=(2, 2))
     forest, _ = forest_of(design, 4, 0, width=3)

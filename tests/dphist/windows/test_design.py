@@ -11,12 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from dphist import SeededNoise, SystemNoise, mechanisms
-from dphist.arrays import Int64Array
 from dphist.mechanisms.registry import CALIBRATED
-from dphist.noise import Scale
 from dphist.planning.window_load import WindowLoad
 from dphist.privacy import Neighbours, path_epsilon, sensitivity
 from dphist.tree.design import TreeDesign
@@ -24,6 +21,7 @@ from dphist.tree.shape import TreeShape
 from dphist.windows.design import UNATTRIBUTED, WindowDesign, window_mechanisms
 from dphist.windows.error import window_error
 from tests.examples import examples
+from tests.oracles import NoNoise
 
 
 def design_of(
@@ -43,23 +41,6 @@ def design_of(
     return WindowDesign(time, 3, histograms, buckets, mechanism, share)
 
 
-class Costed:
-    """A noise source that records the scale and the size of every draw."""
-
-    private = True
-
-    def __init__(self) -> None:
-        self.draws: list[tuple[Fraction, tuple[int, ...]]] = []
-
-    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        size = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.draws.append((Fraction(scale), size))
-        return np.zeros(size, np.int64)
-
-    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
-        raise NotImplementedError
-
-
 @given(
     st.fractions(Fraction(1, 50), 3, max_denominator=60),
     st.fractions(Fraction(1, 10), Fraction(9, 10), max_denominator=20),
@@ -70,7 +51,7 @@ def test_tree_and_windows_together_spend_epsilon_and_no_more(
     epsilon: Fraction, share: Fraction, max_events: int, neighbours: Neighbours
 ) -> None:
     design = design_of(epsilon=epsilon, share=share, max_events=max_events, neighbours=neighbours)
-    noise = Costed()
+    noise = NoNoise()
     design.release(np.ones(design.cells, np.int64), noise)
     # Identity draws once for each histogram; an event is in one cell of one of them.
     assert [size for _, size in noise.draws] == [(8,), (8,)]
@@ -161,13 +142,24 @@ def test_all_two_dimensional_mechanisms_are_left_out() -> None:
     assert {"dawa", "cdf_tree", "sorted_isotonic"} <= set(window_mechanisms())
 
 
-@pytest.mark.parametrize("mechanism", [name for name in CALIBRATED if name in window_mechanisms()])
+CALIBRATED_WITH: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in CALIBRATED if name in window_mechanisms()),
+    *(("hb", {"branching": 3}), ("h_bar", {"branching": 4}), ("cdf_refined", {"branching": (64,)})),
+    ("cdf_tree", {"branching": (4, 16), "budgets": "equal"}),
+]
+
+
+@pytest.mark.parametrize(("mechanism", "options"), CALIBRATED_WITH)
 @given(st.integers(0, 10**6), st.integers(1, 40))
 @examples(8)
-def test_calibrated_errors_do_not_depend_on_the_counts(mechanism: str, seed: int, buckets: int) -> None:
+def test_calibrated_errors_do_not_depend_on_the_counts(
+    mechanism: str, options: dict[str, Any], seed: int, buckets: int
+) -> None:
     counts = np.random.default_rng(seed).integers(0, 1000, buckets)
-    found = mechanisms.release(mechanism, counts, Fraction(1, 3), noise=SeededNoise(seed)).counts
-    alone = mechanisms.release(mechanism, 0 * counts, Fraction(1, 3), noise=SeededNoise(seed)).counts
+    found, alone = (
+        mechanisms.release(mechanism, some, Fraction(1, 3), noise=SeededNoise(seed), **options).counts
+        for some in (counts, 0 * counts)
+    )
     truth = np.sort(counts) if mechanism in UNATTRIBUTED else counts
     assert np.allclose(found - truth, alone, atol=1e-6)
 
