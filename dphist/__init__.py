@@ -42,7 +42,7 @@ True
 **The error before anything is released.**
 
 >>> round(plan_tree(horizon=1024, epsilon=1.0, release="anticipating").mean_squared_error() ** 0.5, 1)
-10.7
+10.8
 
 **What several releases cost together:** ``dphist.composition``. **Which mechanism is best for data like
 mine:** ``dphist.comparison``, or the command ``dphist compare``. ``SeededNoise`` repeats a release for tests

@@ -96,7 +96,7 @@ def test_intervals_hold_as_often_as_stated(name: str) -> None:
     plane = dphist.describe(name).dimensions == 2
     counts = COUNTS.reshape(2, 4) if plane else COUNTS
     ranges = np.array([[0, 2, 0, 3], [1, 2, 1, 2]]) if plane else RANGES
-    options = {"neighbours": "substitute"} if name == "cdf_refined" else {}
+    options: dict[str, Any] = {"neighbours": "substitute"} if name == "cdf_refined" else {}
     truth = dphist.release(name, counts, 10**9, noise=SeededNoise(0), **options).answer(ranges)
     first = dphist.release(name, counts, 1, noise=SeededNoise(9), **options)
     reach = np.asarray(first.interval(ranges, 0.9).upper) - first.answer(ranges)

@@ -1,6 +1,7 @@
 """Every mechanism, step by step: one event costs at most epsilon, and a stated part of it is reached."""
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ REACHED = {
     **dict.fromkeys(["efpa", "hybridtree"], Fraction(0)),
 }
 # Options drawn beside the defaults.
-OPTIONS = {
+OPTIONS: dict[str, dict[str, list[Any]]] = {
     "adaptive_tree": {"blocks": [1, 3, 9]},
     "mwem": {"rounds": [None, 4]},
     "structure_first": {
@@ -39,7 +40,7 @@ OPTIONS = {
     },
 }
 # Options under which the number of events is public, so that only a moved event is protected.
-MOVED = {
+MOVED: dict[str, dict[str, Any]] = {
     **{name: {"neighbours": "substitute"} for name in names() if name.startswith("cdf_")},
     **{name: {"known_total": True} for name in ("mwem_plane", "uniform_grid", "adaptive_grid")},
     "mwem": {"known_total": True, "rounds": 5},
