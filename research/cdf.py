@@ -33,7 +33,7 @@ _QUICK_BINS = (17, 64, 289, 1024)
 _CONSISTENT = ((17, 100), (19, 100), (17, 1000), (289, 1000))
 _CONSISTENT_EPSILONS = (0.1, 1.0)
 _SAMPLES = 10_000
-_TREES = {
+TREES = {
     "direct": "cdf_direct",
     "histogram": "cdf_histogram",
     "binary tree": "cdf_binary",
@@ -58,10 +58,10 @@ def reproduce(setting: Setting) -> Findings:
         + "; as in the paper neighbours differ by one event moved and N is public",
         results=[_figure_1(errors, bins), _branching(), _refinement(errors, bins), *consistency],
         claims=[
-            *_tree_claims(errors, bins),
+            *tree_claims(errors, bins),
             _branching_claim(),
             *_integer_claims(),
-            _consistency_claim(consistency, gains),
+            consistency_claim(consistency, gains),
         ],
     )
 
@@ -99,13 +99,13 @@ def _uniform_counts(bins: int, samples: int, seed: int) -> Int64Array:
 def _errors_by_bins(setting: Setting, bins: tuple[int, ...]) -> dict[tuple[str, int], tuple[float, float]]:
     """Measure every mechanism at epsilon 1, with new samples in every trial."""
     seeds = range(setting.repeats(paper=200, quick=20))
-    cells = list(product(_TREES, bins))
+    cells = list(product(TREES, bins))
     samples = {(size, seed): _uniform_counts(size, _SAMPLES, seed) for size in bins for seed in seeds}
     jobs = [
         Job(
             cdf_errors,
             {
-                "mechanism": _TREES[label],
+                "mechanism": TREES[label],
                 "counts": samples[size, seed],
                 "epsilon": 1.0,
                 "seed": seed,
@@ -124,7 +124,7 @@ def _errors_by_bins(setting: Setting, bins: tuple[int, ...]) -> dict[tuple[str, 
 def _figure_1(errors: dict[tuple[str, int], tuple[float, float]], bins: tuple[int, ...]) -> Result:
     numbers = [
         Number("", label, size, *errors[label, size], differs=f"theory {known:.6g}" if known else _LOST)
-        for label, size in product(_TREES, bins)
+        for label, size in product(TREES, bins)
         for known in [theory(label, size)]
     ]
     return Result(
@@ -230,10 +230,10 @@ def _consistency(setting: Setting) -> tuple[list[Result], list[Measured]]:
     return results, added
 
 
-def _tree_claims(errors: dict[tuple[str, int], tuple[float, float]], bins: tuple[int, ...]) -> list[Claim]:
+def tree_claims(errors: dict[tuple[str, int], tuple[float, float]], bins: tuple[int, ...]) -> list[Claim]:
     off = [
         abs(errors[label, size][0] - known) / errors[label, size][1]
-        for label, size in product(_TREES, bins)
+        for label, size in product(TREES, bins)
         if (known := theory(label, size)) is not None
     ]
     small = [size for size in bins if errors["histogram", size][0] < errors["binary tree", size][0]]
@@ -259,7 +259,7 @@ def _tree_claims(errors: dict[tuple[str, int], tuple[float, float]], bins: tuple
             "direct, histogram, binary tree",
             "yes",
             f"at {best} bins "
-            + ", ".join(f"{label} {errors[label, best][0]:.3g}" for label in list(_TREES)[:4]),
+            + ", ".join(f"{label} {errors[label, best][0]:.3g}" for label in list(TREES)[:4]),
             all(
                 at_most(ratio(errors["17 at every level", size], errors[other, size]), 1.0)
                 for size in powers
@@ -315,7 +315,7 @@ def _integer_claims() -> list[Claim]:
     ]
 
 
-def _consistency_claim(results: list[Result], added: list[Measured]) -> Claim:
+def consistency_claim(results: list[Result], added: list[Measured]) -> Claim:
     """Check the paper's claim that consistency lowers errors.
 
     Here it holds if no error is higher and some error is lower beyond chance.

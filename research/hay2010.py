@@ -24,7 +24,7 @@ from research.trials import Job
 
 _EPSILONS = (1.0, 0.1, 0.01)
 _SORTED = {"S~": "sorted", "S~r": "sorted_rounded", "S-bar": "sorted_isotonic"}
-_TREES = {
+TREES = {
     "L~": "identity",
     "H~": "h",
     "H-bar": "h_bar_nonnegative",
@@ -51,8 +51,8 @@ def reproduce(setting: Setting) -> Findings:
     ]
     claims = [
         _sorted_claim(sorted_found, unattributed),
-        _rounding_claim(sorted_found, unattributed),
-        *_range_claims(range_errors, {name: lengths for name, (lengths, _) in range_found.items()}),
+        rounding_claim(sorted_found, unattributed),
+        *range_claims(range_errors, {name: lengths for name, (lengths, _) in range_found.items()}),
         _worst_query_claim(setting),
     ]
     return Findings(
@@ -87,7 +87,7 @@ def _lengths(bins: int) -> list[int]:
 
 def _range_errors(setting: Setting, histograms: list[Histogram]) -> Errors:
     seeds = range(setting.repeats(paper=50, quick=2))
-    cells = list(product(histograms, _EPSILONS, _TREES.items()))
+    cells = list(product(histograms, _EPSILONS, TREES.items()))
     jobs = [
         Job(
             errors_by_length,
@@ -129,7 +129,7 @@ def _figure_5(found: Errors, histograms: list[Histogram]) -> Result:
 def _figure_6(found: Errors, lengths: list[int], histogram: Histogram, number: int) -> Result:
     numbers = [
         Number(f"epsilon {epsilon:g}", label, length, mean, error, differs=_origin(histogram))
-        for epsilon, label in product(_EPSILONS, _TREES)
+        for epsilon, label in product(_EPSILONS, TREES)
         for length, (mean, error) in zip(lengths, found[histogram.name, epsilon][label], strict=True)
     ]
     return Result(
@@ -169,7 +169,7 @@ def _sorted_claim(found: Errors, histograms: list[Histogram]) -> Claim:
     )
 
 
-def _rounding_claim(found: Errors, histograms: list[Histogram]) -> Claim:
+def rounding_claim(found: Errors, histograms: list[Histogram]) -> Claim:
     """Check the paper's claim: lower errors on its three histograms, comparable on one.
 
     The exception is Social Network at the largest epsilon.
@@ -191,7 +191,7 @@ def _rounding_claim(found: Errors, histograms: list[Histogram]) -> Claim:
     )
 
 
-def _range_claims(found: Errors, lengths: dict[str, list[int]]) -> list[Claim]:
+def range_claims(found: Errors, lengths: dict[str, list[int]]) -> list[Claim]:
     paper = paper_numbers("hay2010")
     below = [
         bar[0] < tilde[0]

@@ -36,9 +36,11 @@ def interpreter(name: str) -> Path:
 def test_code_of_each_library_runs_and_answers_well(name: str) -> None:
     checks = "print(float(epsilon))" if name != "tumult" else "print(len(list(running)))"
     program = "\n".join([CODE["setup"], CODE[name], checks])
+    python = interpreter(name)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY) if name in HERE else ""}
+    environment["PYSPARK_PYTHON"] = str(python)
     done = subprocess.run(
-        [interpreter(name), "-c", program], capture_output=True, text=True, env=environment, check=False
+        [python, "-c", program], capture_output=True, text=True, env=environment, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     said = float(done.stdout.split()[-1])

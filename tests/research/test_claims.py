@@ -23,7 +23,7 @@ def range_claims(at_largest=6.0, crossing=2000.0, left=0.3, spread=0.001):
         "H~": [(error, spread * error) for error in tree],
         "H-bar": [(error * left, spread * error * left) for error in flat],
     }
-    return held(hay2010._range_claims({("one", 1.0): rows}, {"one": LENGTHS}))
+    return held(hay2010.range_claims({("one", 1.0): rows}, {"one": LENGTHS}))
 
 
 def test_all_range_claims_hold_for_the_papers_errors():
@@ -56,7 +56,7 @@ def rounding_holds(gain, spread=0.001):
         for h in histograms
         for epsilon in (1.0, 0.1, 0.01)
     }
-    return hay2010._rounding_claim(found, histograms).holds
+    return hay2010.rounding_claim(found, histograms).holds
 
 
 def test_isotonic_counts_a_little_worse_than_rounded_ones_are_not_below_them():
@@ -67,11 +67,11 @@ def test_isotonic_counts_a_little_worse_than_rounded_ones_are_not_below_them():
 
 def test_a_tree_a_little_worse_than_the_others_does_not_beat_them():
     def holds(gain, spread):
-        errors = {(label, bins): (100.0, 0.0) for label in cdf._TREES for bins in (17, 289)}
+        errors = {(label, bins): (100.0, 0.0) for label in cdf.TREES for bins in (17, 289)}
         errors["17 at every level", 289] = (100.0 * gain, 100.0 * spread)
         errors |= {("optimal tree, refined", bins): (50.0, 0.1) for bins in (17, 289)}
         errors |= {(label, bins): (error, 1.0) for (label, bins), (error, s) in errors.items() if not s}
-        return held(cdf._tree_claims(errors, (17, 289)))["Withyes"]
+        return held(cdf.tree_claims(errors, (17, 289)))["Withyes"]
 
     assert holds(0.9, 0.001)
     assert not holds(1.04, 0.001)
@@ -84,9 +84,9 @@ def test_consistency_that_raises_an_error_beyond_chance_does_not_lower_it():
         Number("p", "consistent, closest in L1", "x", 0.8),
     ]
     results = [Result("r", "r", "table", "", "", numbers), nothing]
-    assert cdf._consistency_claim(results, [(-0.2, 0.01), (0.001, 0.001)]).holds
-    assert not cdf._consistency_claim(results, [(-0.2, 0.01), (0.005, 0.001)]).holds
-    assert not cdf._consistency_claim(results, [(-0.002, 0.001)]).holds
+    assert cdf.consistency_claim(results, [(-0.2, 0.01), (0.001, 0.001)]).holds
+    assert not cdf.consistency_claim(results, [(-0.2, 0.01), (0.005, 0.001)]).holds
+    assert not cdf.consistency_claim(results, [(-0.002, 0.001)]).holds
 
 
 def test_ratios_and_bounds():
