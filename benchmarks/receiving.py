@@ -139,7 +139,7 @@ def reading(folder: Path) -> dict[str, float]:
     for number in range(ROUNDS):
         file = FileSource(folder / "events.ndjson", "ndjson", at, folder / f"notes-{number}")
         of_file.append(asyncio.run(read(file)))
-        of_spool.append(asyncio.run(read(SpoolSource(folder / "spool", at))))
+        of_spool.append(asyncio.run(read(SpoolSource(folder / "spool", at, folder / "notes"))))
     ratios = [spool / file for spool, file in zip(of_spool, of_file, strict=True)]
     return {
         "file_records_per_s": round(RECORDS / median(of_file)),

@@ -12,11 +12,20 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 
 from stream_app.core.patterns import can_match_alike
-from stream_app.sources.copies import GZIP, Beginning, begins_as, first_records, is_copy
+from stream_app.sources.copies import (
+    GZIP,
+    Beginning,
+    Marks,
+    begins_as,
+    common_records,
+    first_records,
+    marks_of,
+)
 from stream_app.sources.file_list import is_list, listed
 from stream_app.spool import RECORDS
 
@@ -115,20 +124,20 @@ def _by_name(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
 def _by_content(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
     """Yield the logs that have one file, or a file and its copy, at this moment."""
     by_file: dict[Hashable, dict[str, None]] = defaultdict(dict)  # all names of each file
-    by_line: dict[bytes, list[tuple[str, bytes]]] = defaultdict(list)
+    by_record: dict[str, list[tuple[str, Marks]]] = defaultdict(list)  # by the first one
     for name, path in places.items():
         for file in _files(path):
             names = by_file[_identity(file)]
             yield from product(names, [name])
             names[name] = None
-            if not (records := first_records(file, says_csv(file.name.lower()))):
+            if not (marks := marks_of(partial(first_records, file, says_csv(file.name.lower())))):
                 continue
-            alike = by_line[records.partition(b"\n")[0]]
+            alike = by_record[marks[0]]
             for other, known in alike:
-                if other != name and is_copy(known, records, finished=True):
+                if other != name and common_records(known, marks):
                     yield other, name
-            if (name, records) not in alike:
-                alike.append((name, records))
+            if (name, marks) not in alike:
+                alike.append((name, marks))
 
 
 def _by_notes(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
+import logging
 import os
 import zlib
 from collections import defaultdict
@@ -17,10 +19,17 @@ from typing import Any
 from stream_app.ports import OperatorError
 
 Beginning = tuple[int, str]  # of a file: a number of bytes, and their SHA-256
+Marks = tuple[str, ...]  # of a file: digests of its beginnings, at most ``MOST_MARKS``
 
 GZIP = ".gz"
-COMPARED_BYTES = 4096  # of records: a file that begins with so many bytes of an earlier one is a copy
-MOST_COMPARED = 1 << 20  # if both files have more
+COMPARED_BYTES = 4096  # of records: they identify a file
+FEWEST_RECORDS = 5  # different ones that a copy has in common with its file; fewer may be equal by chance
+_MARKED = (1, 2, 3, 4, FEWEST_RECORDS, 8, 16, 32)  # how many different records a compared beginning has
+MOST_MARKS = len(_MARKED)
+_COMPARED_FIRST = 1 << 16  # bytes
+MOST_COMPARED = 1 << 20  # bytes, if those have too few different records
+
+log = logging.getLogger(__name__)
 
 
 def check_links(paths: Iterable[Path]) -> None:
@@ -54,67 +63,60 @@ def first_records(path: Path, csv: bool, most: int = COMPARED_BYTES) -> bytes:
         return b""  # whoever counts the file says it
 
 
-def is_copy(known: bytes, new: bytes, *, finished: bool) -> bool | None:
-    """Return whether a file has the records of an earlier one; None: so far it has, and it may grow.
+def marks_of(first: Callable[[int], bytes]) -> Marks:
+    """Return digests of a file's beginnings: up to its first record, its second different one, and so on.
 
-    Args: known, new, the first bytes of their records; finished, whether the new file has its last byte.
+    Args: first, returns so many of the first bytes of its records.
 
-    >>> is_copy(b"a b c ", b"a b c d ", finished=False), is_copy(b"a b c ", b"a x ", finished=True)
-    (True, False)
-    >>> is_copy(b"a b c ", b"a b ", finished=True), is_copy(b"a b c ", b"a b ", finished=False)
-    (True, None)
+    >>> len(marks_of(lambda most: b"a\\nb\\na\\nc")), marks_of(lambda most: b"")
+    (3, ())
+    """
+    records = first(_COMPARED_FIRST)
+    if len(records) < _COMPARED_FIRST:
+        return _marks(records)
+    found = _marks(records[: records.rfind(b"\n") + 1])
+    return found if len(found) == MOST_MARKS else _marks(first(MOST_COMPARED))
+
+
+def _marks(records: bytes) -> Marks:
+    seen, digest, found = set[bytes](), hashlib.sha256(), list[str]()
+    for line in io.BytesIO(records):
+        record = line.rstrip(b"\r\n")
+        digest.update(record + b"\n")
+        if record not in seen:
+            seen.add(record)
+            if len(seen) in _MARKED:
+                found.append(digest.hexdigest()[:32])
+                if len(found) == MOST_MARKS:
+                    break
+    return tuple(found)
+
+
+def common_records(known: Marks, new: Marks) -> int:
+    """Return with how many different records two files begin alike, as far as both go; 0 if one differs.
+
+    >>> common_records(("1", "2"), ("1", "2", "3")), common_records(("1", "2"), ("1", "4"))
+    (2, 0)
     """
     common = min(len(known), len(new))
-    if not common or known[:common] != new[:common]:
-        return False
-    return True if finished or len(new) >= min(len(known), COMPARED_BYTES) else None
+    return _MARKED[common - 1] if common and known[common - 1] == new[common - 1] else 0
 
 
-class Copies:
-    """The finished files of a list, in its order, by the first line of their records."""
-
-    def __init__(self, csv: bool) -> None:
-        self._csv = csv
-        self._by_line: dict[bytes, list[tuple[int, Path]]] = defaultdict(list)
-
-    def add(self, number: int, path: Path) -> None:
-        """Add a file. Args: number, its place in the list."""
-        if records := first_records(path, self._csv):
-            plain = path.with_suffix("") if path.suffix == GZIP else path
-            self._by_line[first_line(records)].append((number, plain))
-
-    def copied(self, number: int, new: Callable[[int], bytes], *, finished: bool) -> tuple[Path | None, bool]:
-        """Return the earlier file that a new one is a copy of, and whether this is still open.
-
-        Args: number, the place of the new file; new, returns so many of the first bytes of its records;
-            finished, whether it has its last byte.
-        """
-        undecided, records = False, new(COMPARED_BYTES)
-        for place, path in self._by_line.get(first_line(records), ()):
-            if place >= number:
-                break
-            known = first_records(path, self._csv)
-            if known == records and len(known) == COMPARED_BYTES:
-                known, records = first_records(path, self._csv, MOST_COMPARED), new(MOST_COMPARED)
-            same = is_copy(known, records, finished=finished)
-            if same:
-                return path, False
-            undecided |= same is None
-        return None, undecided
-
-
-def check_copies(paths: Sequence[Path], csv: bool, *, grows: bool = False) -> None:
-    """Check that no file of a list begins as one before it. Args: grows, whether the last one may.
+def check_copies(paths: Sequence[Path], csv: bool) -> None:
+    """Check that no file of a list begins as one before it; log a warning of files too short to tell.
 
     Raises: OperatorError, one line.
     """
-    copies = Copies(csv)
-    for number, path in enumerate(paths if len(paths) > 1 else ()):
-        finished = not grows or number + 1 < len(paths) or path.suffix == GZIP
-        known, _ = copies.copied(number, partial(first_records, path, csv), finished=finished)
-        if known is not None:
-            raise is_a_copy(path, known)
-        copies.add(number, path)
+    known: dict[str, list[tuple[Marks, Path]]] = defaultdict(list)  # by the first mark
+    for path in paths if len(paths) > 1 else ():
+        if new := marks_of(partial(first_records, path, csv)):
+            for marks, earlier in known[new[0]]:
+                common = common_records(marks, new)
+                if common >= FEWEST_RECORDS:
+                    raise is_a_copy(path, earlier)
+                if common:
+                    warn_of_equal_records(path, earlier, common)
+            known[new[0]].append((new, path))
 
 
 def beginnings(directory: Path) -> set[Beginning]:
@@ -131,8 +133,21 @@ def beginnings(directory: Path) -> set[Beginning]:
 def beginning(path: Path, csv: bool, most: int = COMPARED_BYTES) -> dict[str, Any]:
     """Return the length and the digest of a file's first bytes: a header, and ``most`` bytes of records."""
     start = first_records(path, csv=False, most=MOST_COMPARED)
-    start = start[: most + (start.find(b"\n") + 1 if csv else 0)]
+    return beginning_of(start[: most + (start.find(b"\n") + 1 if csv else 0)])
+
+
+def beginning_of(start: bytes) -> dict[str, Any]:
+    """Return the note of a file's first bytes."""
     return {"bytes": len(start), "sha256": hashlib.sha256(start).hexdigest()}
+
+
+def notes_more(noted: int, wanted: int, most: int) -> bool:
+    """Return whether to note a growing file again. Args: how many first bytes; most, ever noted of one.
+
+    >>> notes_more(0, 1, 4096), notes_more(100, 150, 4096), notes_more(4000, 4096, 4096)
+    (True, False, True)
+    """
+    return wanted >= max(2 * noted, 1) or noted < wanted == most
 
 
 def begins_as(path: Path, csv: bool, known: Collection[Beginning]) -> Iterator[Beginning]:
@@ -152,6 +167,12 @@ def is_a_copy(path: Path, known: os.PathLike[str] | str) -> OperatorError:
     )
 
 
-def first_line(records: bytes) -> bytes:
-    """Return the first line of a file's records, or what is compared of it."""
-    return records[:COMPARED_BYTES].partition(b"\n")[0]
+def warn_of_equal_records(path: Path, known: os.PathLike[str] | str, common: int) -> None:
+    """Say that a file may be a copy: too few different records are equal to refuse it."""
+    log.warning(
+        "%s: it begins with %d different records of %s, too few to tell a copy by; they count in both files, "
+        "so write no copies into the list",
+        path,
+        common,
+        known,
+    )

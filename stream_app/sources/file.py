@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from stream_app.core.incoming import RecordBatch
 from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
+from stream_app.sources.copies import COMPARED_BYTES, beginning_of, notes_more
 from stream_app.sources.decode import TimeField
 from stream_app.sources.growing import GrowingFile
 from stream_app.sources.lines import PARTITION, FileFormat, LineFile, open_lines
 
 BATCH_BYTES = 1 << 18
-_NOTED_BYTES = 4096  # behind a header
 _NOTE = "first_bytes.json"
 
 
@@ -77,9 +75,9 @@ class FileSource(GrowingFile):
         if (named.st_ino, named.st_dev) != (opened.st_ino, opened.st_dev):
             raise OperatorError(f"{self._path}: it was replaced; put the first file back, it may only grow")
         self._complete = self._lines.grown_to(self._complete)
-        most = self._lines.first_position + _NOTED_BYTES
+        most = self._lines.first_position + COMPARED_BYTES
         wanted = min(self._complete, most)
-        if wanted >= max(2 * self._noted, 1) or self._noted < wanted == most:
+        if notes_more(self._noted, wanted, most):
             self._check_first_bytes(wanted)
         return self._complete
 
@@ -98,7 +96,7 @@ class FileSource(GrowingFile):
         """
         self._noted = check_first_bytes(self._path, self._lines, self._note.parent)
         if self._noted < wanted:
-            write_durably(self._note, [json.dumps(_first_bytes(self._lines, wanted)).encode()])
+            write_durably(self._note, [json.dumps(beginning_of(self._lines.bytes_at(0, wanted))).encode()])
             self._noted = wanted
 
 
@@ -109,16 +107,12 @@ def check_first_bytes(path: Path, lines: LineFile, directory: Path) -> int:
     """
     note = directory / _NOTE
     try:
-        noted = json.loads(note.read_bytes()) if note.exists() else _first_bytes(lines, 0)
+        noted = json.loads(note.read_bytes()) if note.exists() else beginning_of(b"")
         count = int(noted["bytes"])
     except (ValueError, LookupError, TypeError):
         raise OperatorError(
             f"{note}: it is damaged; put a copy of it back, or delete it if {path} is the file counted so far"
         ) from None
-    if _first_bytes(lines, count) != noted:
+    if beginning_of(lines.bytes_at(0, count)) != noted:
         raise OperatorError(f"{path}: this is not the file counted so far; put that back")
     return count
-
-
-def _first_bytes(lines: LineFile, count: int) -> dict[str, Any]:
-    return {"bytes": count, "sha256": hashlib.sha256(lines.bytes_at(0, count)).hexdigest()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -11,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,18 @@ from stream_app.durable import LineLog
 from stream_app.ports import OperatorError
 from stream_app.sources.copies import (
     COMPARED_BYTES,
+    FEWEST_RECORDS,
     GZIP,
-    Copies,
+    MOST_MARKS,
+    Marks,
+    beginning_of,
     check_links,
-    first_line,
+    common_records,
     first_records,
     is_a_copy,
+    marks_of,
+    notes_more,
+    warn_of_equal_records,
 )
 
 if TYPE_CHECKING:
@@ -132,14 +138,14 @@ class ListedFile:
         appeared_us: when the worker first saw it; every record of a later file was written after that.
         ended_at: its length when the next file appeared; None if it is the last, or was compressed then.
         first: the length and digest of its first bytes, to recognise it; None while it is empty.
-        line: the digest of its first record; None in notes of older versions.
+        marks: how its records begin; none in notes of older versions.
     """
 
     name: str
     appeared_us: int
     ended_at: int | None = None
     first: dict[str, Any] | None = None
-    line: str | None = None
+    marks: Marks = ()
 
 
 class FileList:
@@ -154,7 +160,7 @@ class FileList:
         self.pattern = pattern
         self.files: list[ListedFile] = []
         self.paths: dict[str, Path] = {}  # of the files that exist now
-        self._copies, self._compared = Copies(csv), 0  # the files that a new one is compared with
+        self._csv, self._compared = csv, dict[int, Marks]()  # how earlier files begin that were read again
         self._listed_ns = -1  # the directory's time of modification when it was listed
         self._notes = LineLog(directory / _NOTES)
         for line in self._notes.lines():
@@ -214,46 +220,48 @@ class FileList:
         The note of a file that grows is written again with more bytes, up to ``FIRST_BYTES`` of records.
         Args: complete, the length of its complete lines, of a finished file of all.
         """
-        file, most = self.files[number], lines.first_position + FIRST_BYTES
+        file, header = self.files[number], lines.first_position
+        most = header + FIRST_BYTES
         start = lines.bytes_at(0, most)
         _check_first(self.paths[file.name], lines, file.first)
         noted, wanted = 0 if file.first is None else file.first["bytes"], min(complete, most)
-        is_new = noted <= lines.first_position < complete  # no record was read
-        if is_new and self._may_be_copied(number, lines, complete):
+        marks = marks_of(lambda most: lines.bytes_at(header, min(complete - header, most)))
+        is_new = noted <= header < complete  # no record was read
+        if is_new and self._may_be_copied(number, marks, start[:complete], header):
             return False
-        if wanted >= max(2 * noted, 1) or noted < wanted == most:
-            self._note({"number": number, "first": _digest(start, wanted), "line": _line(lines)})
+        if notes_more(noted, wanted, most) or len(marks) > len(file.marks):
+            self._note({"number": number, "first": beginning_of(start[:wanted]), "marks": marks})
         return True
 
-    def _may_be_copied(self, number: int, lines: LineFile, complete: int) -> bool:
+    def is_recognised(self, number: int, header: int) -> bool:
+        """Return whether the note of a file has all that is noted of one. Args: header, its bytes."""
+        file = self.files[number]
+        noted = 0 if file.first is None else file.first["bytes"]
+        return noted >= header + FIRST_BYTES and len(file.marks) == MOST_MARKS
+
+    def _may_be_copied(self, number: int, new: Marks, start: bytes, header: int) -> bool:
         """Refuse a new file with the records of an earlier one; return whether it may still become one."""
-        for place in range(self._compared, number):
-            if (here := self.paths.get(self.files[place].name)) is not None:
-                self._copies.add(place, here)
-        self._compared = max(self._compared, number)
-        path, header = self.path(number), lines.first_position
-
-        def records(most: int) -> bytes:
-            return lines.bytes_at(header, min(complete - header, most))
-
-        known, undecided = self._copies.copied(number, records, finished=self.is_finished(number))
-        if known is not None:
-            raise is_a_copy(path, known)
-        start, line = lines.bytes_at(0, min(complete, header + FIRST_BYTES)), _line(lines)
-        for earlier in self.files[:number]:  # those that were deleted, renamed or truncated since
-            noted = 0 if earlier.first is None else earlier.first["bytes"]
-            is_short = noted > len(start)
-            if noted <= header or (earlier.line != line and (earlier.line is not None or is_short)):
-                continue
-            if not is_short and _digest(start, noted) != earlier.first:
-                continue
-            now = self.paths.get(earlier.name)
-            if now is not None and _digest(first_records(now, False, noted), noted) == earlier.first:
-                continue  # it was compared above
-            if not is_short or self.is_finished(number):
+        path, undecided, short = self.path(number), False, dict[str, int]()
+        for place, earlier in enumerate(self.files[:number]):
+            known = self._marks(place)
+            common = common_records(known, new)
+            if common and len(new) < len(known) and not self.is_finished(number):
+                undecided |= len(known) >= FEWEST_RECORDS
+            elif common >= FEWEST_RECORDS or (not known and _is_noted(earlier.first, start, header)):
                 raise is_a_copy(path, earlier.name)
-            undecided = True
+            if common:
+                short[earlier.name] = common
+        for name, common in () if undecided else short.items():
+            warn_of_equal_records(path, name, common)
         return undecided
+
+    def _marks(self, number: int) -> Marks:
+        """Return how an earlier file begins: as it is now, or as it was noted if less of it is left."""
+        file = self.files[number]
+        if number not in self._compared and (path := self.paths.get(file.name)) is not None:
+            known = len(file.marks) == MOST_MARKS
+            self._compared[number] = () if known else marks_of(partial(first_records, path, self._csv))
+        return max(file.marks, self._compared.get(number, ()), key=len)
 
     def _add(self, name: str) -> None:
         """Note a new file, and thereby the end of the file before it."""
@@ -278,7 +286,7 @@ class FileList:
             self.files.append(ListedFile(fact["name"], fact["at_us"]))
         elif "first" in fact:
             self.files[fact["number"]].first = fact["first"]
-            self.files[fact["number"]].line = fact.get("line")
+            self.files[fact["number"]].marks = tuple(fact.get("marks", ()))
 
 
 def check_listed_file(path: Path, name: str, lines: LineFile, directory: Path) -> None:
@@ -299,13 +307,11 @@ def check_listed_file(path: Path, name: str, lines: LineFile, directory: Path) -
 
 
 def _check_first(path: Path, lines: LineFile, noted: dict[str, Any] | None) -> None:
-    if noted is not None and _digest(lines.bytes_at(0, noted["bytes"]), noted["bytes"]) != noted:
+    if noted is not None and beginning_of(lines.bytes_at(0, noted["bytes"])) != noted:
         raise OperatorError(f"{path}: this is not the file counted so far; put that back")
 
 
-def _line(lines: LineFile) -> str:
-    return hashlib.sha256(first_line(lines.bytes_at(lines.first_position, COMPARED_BYTES))).hexdigest()
-
-
-def _digest(start: bytes, count: int) -> dict[str, Any]:
-    return {"bytes": count, "sha256": hashlib.sha256(start[:count]).hexdigest()}
+def _is_noted(noted: dict[str, Any] | None, start: bytes, header: int) -> bool:
+    """Return whether a file begins with the records that an older version noted of another one."""
+    count = 0 if noted is None else noted["bytes"]
+    return header < count <= len(start) and beginning_of(start[:count]) == noted

@@ -17,9 +17,9 @@ import numpy as np
 from stream_app.core.incoming import RecordBatch
 from stream_app.durable import secret_directory
 from stream_app.ports import OperatorError
-from stream_app.sources.copies import GZIP
+from stream_app.sources.copies import GZIP, MOST_COMPARED
 from stream_app.sources.decode import NdjsonDecoder, TimeField
-from stream_app.sources.file_list import FIRST_BYTES, FileList
+from stream_app.sources.file_list import FileList
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.growing import GrowingFile
 from stream_app.sources.lines import (
@@ -157,8 +157,9 @@ class SegmentedSource(GrowingFile):
         after = lines.grown_to(before)
         if after > FILE_SPAN:
             raise OperatorError(f"{path}: it is larger than 64 GiB; begin a new file earlier")
-        is_short = not before or before < min(after, lines.first_position + FIRST_BYTES)
-        if is_short and not self._list.recognise(number, lines, after):
+        header = lines.first_position
+        is_short = not self._list.is_recognised(number, header) and before < header + MOST_COMPARED
+        if (not before or (before < after and is_short)) and not self._list.recognise(number, lines, after):
             return 0  # so far it has only records of an earlier file: its writer may be copying it
         self._grown_to[number] = after
         return after

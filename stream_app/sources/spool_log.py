@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stream_app.core.incoming import RecordBatch
-from stream_app.durable import sync_directory
+from stream_app.durable import sync_directory, write_durably
 from stream_app.ports import OperatorError
+from stream_app.sources.copies import COMPARED_BYTES, beginning_of, notes_more
 from stream_app.sources.decode import TimeField
 from stream_app.sources.growing import GrowingFile
 from stream_app.sources.lines import PARTITION, LineFile, moved, open_lines
@@ -25,12 +27,16 @@ class SpoolSource(GrowingFile):
         syncs what it finds in the last segment; the writer synced a segment before it began the next one.
     Args:
         directory, time: the spool, and where its records have their time.
+        notes: a directory of this spool only; keeps how its segments began, to recognise a file of events
+            that is one of them.
         others: paths of other fields to decode.
     Raises (every method): OperatorError if the segments are not those counted so far.
     """
 
-    def __init__(self, directory: Path, time: TimeField, others: Sequence[str] = ()) -> None:
+    def __init__(self, directory: Path, time: TimeField, notes: Path, others: Sequence[str] = ()) -> None:
         self._directory, self._time, self._others = directory, time, others
+        self._notes = notes
+        self._noted: dict[int, int] = {}  # by the start of a segment: how many first bytes are noted
         self._segments: list[Segment] = []
         self._last: OpenSegment | None = None
         self._reading: tuple[int, LineFile] | None = None  # the start of a segment, and its records
@@ -125,11 +131,20 @@ class SpoolSource(GrowingFile):
         offset, limit = position - start, stop - start
         if offset and lines.bytes_at(offset - 1, 1) != b"\n":
             raise OperatorError(f"{self._directory}: this is not the spool counted so far; put that back")
+        await self._note_beginning(start, lines, limit)
         batch = await lines.read_in_turns(
             offset, min(limit, offset + BATCH_BYTES)
         ) or await lines.read_in_turns(offset, limit)
         assert batch is not None  # batches end with a line end
         return moved(batch, start, batch.end + start)
+
+    async def _note_beginning(self, start: int, lines: LineFile, size: int) -> None:
+        """Note durably how a segment begins, before its records are counted."""
+        wanted = min(size, COMPARED_BYTES)
+        if notes_more(self._noted.get(start, 0), wanted, COMPARED_BYTES):
+            note = json.dumps(beginning_of(lines.bytes_at(0, wanted))).encode()
+            await asyncio.to_thread(write_durably, self._notes / f"{start:020}.json", [note])
+            self._noted[start] = wanted
 
     def _stop_reading(self) -> None:
         if self._reading is not None:

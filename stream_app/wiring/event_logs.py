@@ -178,7 +178,7 @@ def check_log(stream: StreamSettings, source: SourceSettings, state_dir: Path) -
         files = files_of(source.file)
         has_begun = note_of(stream.name, state_dir).exists()
         if not has_begun:
-            check_copies(list(files.values()), form == "csv", grows=True)
+            check_copies(list(files.values()), form == "csv")
         # The others were opened when they were counted.
         for name, file in list(files.items())[-1:] if has_begun else files.items():
             with (
@@ -269,7 +269,7 @@ def _open_file(
     time = time_field(stream)
     if source.keep_us is not None:
         check_directory_format("ingest.dir", source.file)
-        return SpoolSource(source.file, time, others)
+        return SpoolSource(source.file, time, directory, others)
     if isinstance(clock, ReplayClock):
         return ReplaySource(source.file, form, time, directory, clock.reached_us, others)
     follow = SegmentedSource if is_list(source.file) else FileSource

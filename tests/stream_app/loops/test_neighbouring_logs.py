@@ -144,7 +144,7 @@ class Spool(Worked):
 
     def open(self) -> Any:
         """Open the spool, as a new worker does."""
-        return SpoolSource(self.directory / "spool", AT, [USER])
+        return SpoolSource(self.directory / "spool", AT, self.directory / "notes", [USER])
 
 
 LOGS: dict[str, Callable[..., Any]] = {"files": Files, "spool": Spool}

@@ -26,7 +26,7 @@ class Spool:
         self.directory = directory
         self.now_us = 1_000
         self.writer = SpoolWriter(directory, 1 << 30, KnownKeys(DAY_US, 100), lambda: self.now_us)
-        self.source = SpoolSource(directory, AT)
+        self.source = SpoolSource(directory, AT, directory.parent / "notes")
 
     def send(self, *times_us: int) -> None:
         """Store one batch."""
@@ -75,7 +75,7 @@ def test_a_source_goes_on_from_any_record(spool: Spool) -> None:
         spool.send(number, number + 1)
     for number in range(8):
         asyncio.run(spool.source.close())
-        spool.source = SpoolSource(spool.directory, AT)
+        spool.source = SpoolSource(spool.directory, AT, spool.directory.parent / "notes")
         assert spool.read(sum(sizes[:number]))[0] == list(range(number, 8))
 
 
@@ -119,7 +119,7 @@ def test_an_end_that_cannot_be_synced_is_not_used(spool: Spool, monkeypatch: pyt
 
 
 def test_a_spool_that_does_not_exist_yet_is_empty(tmp_path: Path) -> None:
-    source = SpoolSource(tmp_path / "later", AT)
+    source = SpoolSource(tmp_path / "later", AT, tmp_path / "notes")
     assert asyncio.run(source.positions_at(["0"], [1])) == {"0": [0]}
     assert asyncio.run(source.read({"0": 0}, 0.0)) == ()
     with pytest.raises(OperatorError, match="not the spool counted so far"):

@@ -31,6 +31,7 @@ from stream_app.ports import Clock, OperatorError, OutsideLedger, Source
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.source_ledger import SourceLedger, TotalSpent, measured
+from stream_app.sources.copies import FEWEST_RECORDS
 from stream_app.wiring.event_logs import check_files, open_source
 from stream_app.wiring.known_logs import ledger_of, with_known_logs
 from stream_app.wiring.starting import check_measured_before
@@ -235,6 +236,10 @@ def rename(world: World) -> None:
     (world.path / "day.ndjson").rename(world.path / "renamed.ndjson")
 
 
+def move_segment(world: World) -> None:
+    (world.path / "spool" / "web" / f"{0:020}.ndjson").rename(world.path / "moved.ndjson")
+
+
 DAY_OF_EVENTS = "{from: 2024-06-01T00:00:00Z, to: 2024-06-02T00:00:00Z}"
 REPLAY = f"{DAY}, replay: {DAY_OF_EVENTS}"
 SAME = [
@@ -271,10 +276,11 @@ SAME = [
     (spool, "http: web", "file: 'spool/web/*.ndjson'"),
     (spool, "http: web", f"file: spool/web/{0:020}.ndjson"),
     (spool, "http: web, group: people", "file: 'spool/web/*'"),
+    (move_segment, "http: web", "file: moved.ndjson"),
 ]
 
 
-LATER = [compress, rename]  # what only makes sense between two starts
+LATER = [compress, rename, move_segment]  # what only makes sense between two starts
 
 
 @pytest.mark.parametrize(("change", "one", "other"), SAME)
@@ -285,6 +291,8 @@ def test_a_log_under_another_name_is_asked_about_and_added(
 ) -> None:
     write(world.path / "day.ndjson", 1, 2, 3)
     write(world.path / "other" / "day.ndjson", 7)  # of the same name in another folder
+    if change is move_segment:
+        world.send(1, 2, 3)
     if change in LATER:
         swapped, when = False, "the first has left"
     else:
@@ -483,9 +491,9 @@ class Drawn:
         return sorted((*self.world.path.glob("moved/*"), *self.world.path.glob("[ab]-*")))
 
     def numbers(self) -> range:
-        """Return numbers of new events."""
-        self.next += 3
-        return range(self.next - 3, self.next)
+        """Return numbers of as many new events as tell a copy."""
+        self.next += FEWEST_RECORDS
+        return range(self.next - FEWEST_RECORDS, self.next)
 
     def _write(self, path: Path) -> None:
         if not path.exists() and not path.with_name(f"{path.name}.gz").exists():
