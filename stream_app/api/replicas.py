@@ -72,6 +72,8 @@ class Replicas:
         """Read newly visible releases of every stream."""
         alerts, transitions = await self._read_alerts()  # first: no state is ahead of its releases
         names = await self._coming.streams()
+        # A restored store may lack a configured stream until its worker starts: followers wait for it.
+        names += [name for name in self.by_name if name not in names and self.expects(base_of(name))]
         for name in names:
             if name not in self.by_name:
                 labels = self._labels.of(name)

@@ -15,6 +15,7 @@ from stream_app.api import replicas as replicas_module
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
 from stream_app.api.sse import _Follower, follow, frames
+from stream_app.core.answers.labels import AllLabels
 from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.segments.visible_costs import KnownEpochs
 from tests.models.memory import MemoryStore
@@ -65,6 +66,31 @@ async def test_follower_gets_stored_rows_and_then_new_rows(api: Api) -> None:
 async def test_a_follower_resumes_after_any_seq(api: Api) -> None:
     for seq in range(12):
         assert events_of(await take(follow(api.replica, seq), 12 - seq)) == await stored(api, after=seq)
+
+
+@pytest.mark.parametrize("expected", [True, False])
+def test_a_follower_waits_while_a_restored_store_lacks_a_configured_stream(expected: bool) -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        stream = Published(store, epoch_bins=24)
+        await stream.open()
+        await stream.close([5] * 3)
+        replicas = Replicas(store.reader(), AllLabels({"departures": ""} if expected else {}))
+        await replicas.refresh()
+        follower, backup = follow(replicas.by_name["departures"], 0, heartbeat_s=0.01), store.copy()
+        await take(follower, 3)
+        store.restore(MemoryStore())
+        await replicas.refresh()
+        if not expected:  # it was removed from the configuration
+            assert [chunk async for chunk in follower] == []
+            return
+        await anext(follower)
+        store.restore(backup)
+        await stream.close([5])
+        await replicas.refresh()
+        assert events_of(await take(follower, 1)) == await store.reader().rows("departures", 3, 9)
+
+    asyncio.run(run())
 
 
 @pytest.mark.slow
