@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from stream_app.core.incoming import RecordBatch
+from stream_app.ports import OperatorError
 from stream_app.sources.decode import TimeField
 from stream_app.sources.lines import PARTITION, FileFormat, OneFile
 from stream_app.sources.sort import in_order_of_time
@@ -27,7 +28,7 @@ class ReplaySource(OneFile):
         directory: of this file only, with space for the index and a sorted copy.
         reached_us: returns the instant that the replay has reached.
         others: paths of other fields to decode.
-    Raises: OperatorError if the file cannot be read, or is not the file replayed so far.
+    Raises: OperatorError if the file cannot be read, is not the file replayed so far, or changes meanwhile.
     Cost: see ``in_order_of_time``.
     """
 
@@ -41,8 +42,9 @@ class ReplaySource(OneFile):
         others: Sequence[str] = (),
     ) -> None:
         self._lines, self._times_us, self._positions = in_order_of_time(path, format, time, directory, others)
-        self._reached_us = reached_us
-        self._end = self._lines.stat().st_size
+        self._path, self._reached_us = path, reached_us
+        self._opened = self._lines.stat()
+        self._end = self._opened.st_size
 
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
@@ -55,6 +57,7 @@ class ReplaySource(OneFile):
         deadline_s, began_us = loop.time() + timeout_s, self._reached_us()
         while True:
             if PARTITION in positions:
+                self._check_unchanged()
                 limit = self._first_from(self._reached_us())
                 batch = await self._lines.read_in_turns(positions[PARTITION], limit)
                 if batch is not None:
@@ -71,6 +74,15 @@ class ReplaySource(OneFile):
     async def close(self) -> None:
         self._lines.close()  # deletes the index and the sorted copy, which have no names
         self._times_us = self._positions = np.empty(0, np.int64)
+
+    def _check_unchanged(self) -> None:
+        """Check that nobody has written into the file; a sorted copy has no name, so nobody can.
+
+        Raises: OperatorError. The next opening compares the whole content.
+        """
+        now = self._lines.stat()
+        if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
+            raise OperatorError(f"{self._path}: it changed while it was replayed; put its records back")
 
     def _first_from(self, instant_us: int) -> int:
         """Return the position of the first record that is not before an instant."""

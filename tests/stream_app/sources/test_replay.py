@@ -289,3 +289,22 @@ def test_a_list_of_csv_files_may_have_byte_order_marks(tmp_path: Path, marked: t
     source = ReplaySource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "notes", lambda: 10**9)
     assert replayed(source) == [b"29,1\n", b"30,1\n"]
     asyncio.run(source.close())
+
+
+@pytest.mark.parametrize("lines", [[1, 5, 3], [2, 5], [1, 5]])
+def test_a_file_that_is_rewritten_while_it_is_replayed_is_refused(tmp_path: Path, lines: list[int]) -> None:
+    """Also if it keeps its length. The same content is accepted as soon as the replay is opened again."""
+    path = write_events(tmp_path / "log", [1, 5])
+    source = open_replay(path, tmp_path)
+    assert len(replayed(source)) == 2
+    os.utime(write_events(path, lines), ns=(0, 1))
+    with pytest.raises(OperatorError, match="log: it changed while it was replayed; put its records back"):
+        replayed(source)
+    asyncio.run(source.close())
+    if lines != [1, 5]:
+        with pytest.raises(OperatorError, match="it is not the file whose replay began"):
+            open_replay(path, tmp_path)
+    else:
+        again = open_replay(path, tmp_path)
+        assert len(replayed(again)) == 2
+        asyncio.run(again.close())
