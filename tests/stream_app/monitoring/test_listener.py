@@ -18,6 +18,8 @@ from stream_app.monitoring import listener
 from stream_app.monitoring.metrics import Metrics
 from tests.patience import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.anyio
+
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -106,28 +108,25 @@ def test_a_request_that_is_answered_gives_way_to_nobody(monkeypatch: pytest.Monk
     against(attack)
 
 
-def test_health_needs_no_token_and_says_when_the_event_loop_stands_still(
+async def test_health_needs_no_token_and_says_when_the_event_loop_stands_still(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = [0.0]
     monkeypatch.setattr(listener, "SignsOfLife", partial(listener.SignsOfLife, lambda: now_s[0]))
     port = free_port()
 
-    async def run() -> None:
-        async with listener.serving(Metrics(), "127.0.0.1", port, "secret"):
-            assert await asyncio.to_thread(asked, port) == (200, b"alive\n")
-            # The loop stands still while this thread of its own asks.
-            now_s[0] += listener.STUCK_S + 1
-            assert asked(port) == (503, b"stuck for 61 s\n")
-            await asyncio.sleep(2 * listener._BEAT_S)
-            assert await asyncio.to_thread(asked, port) == (200, b"alive\n")
-
     def asked(port: int) -> tuple[int, bytes]:
         reply = httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_S)
         assert httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S).status_code == 401
         return reply.status_code, reply.content
 
-    asyncio.run(run())
+    async with listener.serving(Metrics(), "127.0.0.1", port, "secret"):
+        assert await asyncio.to_thread(asked, port) == (200, b"alive\n")
+        # The loop stands still while this thread of its own asks.
+        now_s[0] += listener.STUCK_S + 1
+        assert asked(port) == (503, b"stuck for 61 s\n")
+        await asyncio.sleep(2 * listener._BEAT_S)
+        assert await asyncio.to_thread(asked, port) == (200, b"alive\n")
 
 
 def test_slowly_arriving_request_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

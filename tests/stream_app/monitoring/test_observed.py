@@ -28,6 +28,8 @@ from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, STRATEGY, TEXT, app
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.anyio
+
 CLOSING = STRATEGY.declared.time.closing
 
 
@@ -78,30 +80,26 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"stream_app_{name}", labels)
 
 
-def test_watched_store_times_and_counts_calls() -> None:
+async def test_watched_store_times_and_counts_calls() -> None:
     wall, metrics = Wall(), None
     metrics = Metrics(wall)
     inner = MemoryStore()
     store = watch_store(inner, metrics, {"clicks"})
-
-    async def use() -> None:
-        assert await store.open_epoch("clicks", TEXT, EPOCH, GENESIS) is Reply.DONE
-        await store.start_partition("clicks", HASH, "0", 0)
-        change = apply(0, 5, [(FIRST_BIN, 0, 3), (FIRST_BIN + 1, 2, 4)])
-        assert await store.apply("clicks", change) is Reply.DONE
-        assert await store.apply("clicks", change) is Reply.ALREADY
-        await store.take_cuts("clicks", HASH, "0", FIRST_BIN - 1, [Cut(FIRST_BIN, 5)])
-        await store.seal("clicks", HASH, ["0"], FIRST_BIN)
-        state = await store.load("clicks")
-        assert state == await inner.load("clicks")
-        assert state is not None
-        wall.now_s = CLOSING.instant_us(FIRST_BIN) / 1e6 + 3
-        assert value(metrics, "closing_overdue_seconds", stream="clicks") == pytest.approx(3)
-        assert await store.release("clicks", release_of(state, 1)) is Reply.DONE
-        await store.load("clicks")
-        assert value(metrics, "closing_overdue_seconds", stream="clicks") == 0
-
-    asyncio.run(use())
+    assert await store.open_epoch("clicks", TEXT, EPOCH, GENESIS) is Reply.DONE
+    await store.start_partition("clicks", HASH, "0", 0)
+    change = apply(0, 5, [(FIRST_BIN, 0, 3), (FIRST_BIN + 1, 2, 4)])
+    assert await store.apply("clicks", change) is Reply.DONE
+    assert await store.apply("clicks", change) is Reply.ALREADY
+    await store.take_cuts("clicks", HASH, "0", FIRST_BIN - 1, [Cut(FIRST_BIN, 5)])
+    await store.seal("clicks", HASH, ["0"], FIRST_BIN)
+    state = await store.load("clicks")
+    assert state == await inner.load("clicks")
+    assert state is not None
+    wall.now_s = CLOSING.instant_us(FIRST_BIN) / 1e6 + 3
+    assert value(metrics, "closing_overdue_seconds", stream="clicks") == pytest.approx(3)
+    assert await store.release("clicks", release_of(state, 1)) is Reply.DONE
+    await store.load("clicks")
+    assert value(metrics, "closing_overdue_seconds", stream="clicks") == 0
     assert value(metrics, "redis_seconds_count", call="apply") == 2
     assert value(metrics, "redis_replies_total", call="apply", reply="done") == 1
     assert value(metrics, "redis_replies_total", call="apply", reply="already") == 1
@@ -187,7 +185,7 @@ def test_dead_letters_are_counted_once_per_stream_from_zero(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_endpoint_serves_metrics_and_refuses_a_port_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endpoint_serves_metrics_and_refuses_a_port_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "once_free", partial(once_free, patience_s=0.1))
     metrics, port = Metrics(), free_port()
     metrics.lag.labels("topic:clicks", "0").set(12)
@@ -197,18 +195,15 @@ def test_endpoint_serves_metrics_and_refuses_a_port_in_use(monkeypatch: pytest.M
             body: bytes = answer.read()
         return body
 
-    async def run() -> None:
-        async with serving(metrics, "127.0.0.1", port):
-            scraped = await asyncio.to_thread(scrape)
-            assert b'stream_app_lag{partition="0",source="topic:clicks"} 12.0' in scraped
-            with pytest.raises(OperatorError, match=r"^operator\.port: 127\.0\.0\.1:\d+ cannot be served"):
-                async with serving(Metrics(), "127.0.0.1", port):
-                    pass
-
-    asyncio.run(run())
+    async with serving(metrics, "127.0.0.1", port):
+        scraped = await asyncio.to_thread(scrape)
+        assert b'stream_app_lag{partition="0",source="topic:clicks"} 12.0' in scraped
+        with pytest.raises(OperatorError, match=r"^operator\.port: 127\.0\.0\.1:\d+ cannot be served"):
+            async with serving(Metrics(), "127.0.0.1", port):
+                pass
 
 
-def test_metrics_with_a_token_require_it() -> None:
+async def test_metrics_with_a_token_require_it() -> None:
     metrics, port, token = Metrics(), free_port(), "0123456789abcdef"
     metrics.lag.labels("topic:clicks", "0").set(12)
 
@@ -221,17 +216,14 @@ def test_metrics_with_a_token_require_it() -> None:
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read()
 
-    async def run() -> None:
-        async with serving(metrics, "127.0.0.1", port, token):
-            status, told = await asyncio.to_thread(ask, f"Bearer {token}")
-            assert status == 200
-            assert b"stream_app_lag" in told
-            for wrong in (None, "", "Bearer ", f"Bearer {token}0", f"Basic {token}", token, "Bearer \xe9"):
-                status, told = await asyncio.to_thread(ask, wrong)
-                assert status == 401
-                assert told == b"operator.token is needed: send Authorization: Bearer TOKEN\n"
-
-    asyncio.run(run())
+    async with serving(metrics, "127.0.0.1", port, token):
+        status, told = await asyncio.to_thread(ask, f"Bearer {token}")
+        assert status == 200
+        assert b"stream_app_lag" in told
+        for wrong in (None, "", "Bearer ", f"Bearer {token}0", f"Basic {token}", token, "Bearer \xe9"):
+            status, told = await asyncio.to_thread(ask, wrong)
+            assert status == 401
+            assert told == b"operator.token is needed: send Authorization: Bearer TOKEN\n"
 
 
 def test_a_thousand_streams_have_forty_series_each() -> None:

@@ -29,90 +29,90 @@ class FailingDisk:
 
     def __init__(self, directory: Path, number: int = 1 << 60, fault: Fault = "before") -> None:
         self.calls = 0
-        self._directory, self._number, self._fault = directory, number, fault
-        self._real = {name: getattr(os, name) for name in _CALLS}
-        self._durable: dict[Path, bytes] = {}
-        self._durable_names: set[Path] = set()
-        self._forgotten: dict[Path, set[int]] = {}  # offsets that no sync writes
+        self.directory, self.number, self.fault = directory, number, fault
+        self.real = {name: getattr(os, name) for name in _CALLS}
+        self.synced: dict[Path, bytes] = {}
+        self.synced_names: set[Path] = set()
+        self.forgotten: dict[Path, set[int]] = {}  # offsets that no sync writes
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
         """Put the disk between the code and the system."""
         for name in _CALLS:
-            patch.setattr(os, name, partial(self._call, name))
+            patch.setattr(os, name, partial(self.call, name))
 
     def spoil(self, number: int, fault: Fault) -> None:
         """Spoil one of the next calls. Args: number, 1 for the next one."""
-        self._number, self._fault = self.calls + number, fault
+        self.number, self.fault = self.calls + number, fault
 
     def heal(self) -> None:
         """Spoil no further call."""
-        self._number = 1 << 60
+        self.number = 1 << 60
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether a sync has failed, and not all that it should have written was written again since."""
-        return any(self._forgotten.values())
+        return any(self.forgotten.values())
 
     def durable(self, path: Path) -> bytes:
         """Return what a power failure leaves of a file for certain."""
-        return self._durable.get(path, b"") if path in self._durable_names else b""
+        return self.synced.get(path, b"") if path in self.synced_names else b""
 
     def fail_power(self, random: Random) -> None:
         """Leave of each file what was synced, and any part of what was not."""
-        for path in self._files():
-            if path not in self._durable_names and random.random() < 0.5:
+        for path in self.files():
+            if path not in self.synced_names and random.random() < 0.5:
                 path.unlink()
                 continue
-            synced, now = self._durable.get(path, b""), path.read_bytes()
+            synced, now = self.synced.get(path, b""), path.read_bytes()
             path.write_bytes(random.choice([synced, now, _with_hole(synced, now, random)]))
-        self._forgotten.clear()
-        self._durable_names = set(self._files())
-        self._durable = {path: path.read_bytes() for path in self._durable_names}
+        self.forgotten.clear()
+        self.synced_names = set(self.files())
+        self.synced = {path: path.read_bytes() for path in self.synced_names}
 
-    def _call(self, name: str, *arguments: Any, **more: Any) -> Any:
+    def call(self, name: str, *arguments: Any, **more: Any) -> Any:
         path = Path(os.readlink(f"/proc/self/fd/{arguments[0]}")) if name != "open" else Path(arguments[0])
-        if not path.is_relative_to(self._directory) or (name == "open" and path.exists()):
-            return self._real[name](*arguments, **more)
+        if not path.is_relative_to(self.directory) or (name == "open" and path.exists()):
+            return self.real[name](*arguments, **more)
         self.calls += 1
-        fault = self._fault if self.calls == self._number else None
+        fault = self.fault if self.calls == self.number else None
         if fault == "before":
             raise DiedError
         if fault == "forgotten" and name in ("fsync", "fdatasync") and not path.is_dir():
-            self._forget(path)
+            self.forget(path)
         if fault in ("refused", "forgotten"):
             raise OSError(28, "No space left on device")
         if fault in ("torn", "refused half") and name == "pwrite":
             descriptor, data, offset = arguments
-            self._real["pwrite"](descriptor, bytes(data)[: len(data) // 2], offset)
+            self.real["pwrite"](descriptor, bytes(data)[: len(data) // 2], offset)
             raise DiedError if fault == "torn" else OSError(28, "No space left on device")
         found = None
         if name in ("fsync", "fdatasync"):
-            self._note(path)  # instead of a sync, which takes long
+            self.note(path)  # instead of a sync, which takes long
         else:
-            found = self._real[name](*arguments, **more)
+            found = self.real[name](*arguments, **more)
         if name == "pwrite":
             _, data, offset = arguments
-            self._forgotten.get(path, set()).difference_update(range(offset, offset + len(data)))
+            self.forgotten.get(path, set()).difference_update(range(offset, offset + len(data)))
         if fault in ("after", "torn"):
             raise DiedError
         return found
 
-    def _note(self, path: Path) -> None:
+    def note(self, path: Path) -> None:
         if path.is_dir():
-            self._durable_names = set(self._files())
+            self.synced_names = set(self.files())
         else:
-            before, now = self._durable.get(path, b""), bytearray(path.read_bytes())
-            for offset in self._forgotten.get(path, ()):
+            before, now = self.synced.get(path, b""), bytearray(path.read_bytes())
+            for offset in self.forgotten.get(path, ()):
                 now[offset : offset + 1] = before[offset : offset + 1] or b"\0"
-            self._durable[path] = bytes(now)
+            self.synced[path] = bytes(now)
 
-    def _forget(self, path: Path) -> None:
-        before, now = self._durable.get(path, b""), path.read_bytes()
+    def forget(self, path: Path) -> None:
+        before, now = self.synced.get(path, b""), path.read_bytes()
         changed = (at for at, byte in enumerate(now) if before[at : at + 1] != bytes([byte]))
-        self._forgotten.setdefault(path, set()).update(changed)
+        self.forgotten.setdefault(path, set()).update(changed)
 
-    def _files(self) -> list[Path]:
-        return [path for path in self._directory.iterdir() if path.suffix in (".ndjson", ".batches")]
+    def files(self) -> list[Path]:
+        return [path for path in self.directory.iterdir() if path.suffix in (".ndjson", ".batches")]
 
 
 def _with_hole(synced: bytes, now: bytes, random: Random) -> bytes:

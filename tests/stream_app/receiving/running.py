@@ -33,30 +33,30 @@ class Running:
         self.settings = settings
         assert settings.ingest is not None
         self.port = settings.ingest.port
-        self._loop = asyncio.new_event_loop()
-        self._work = self._loop.create_task(run_ingest(settings))
-        self._thread = threading.Thread(target=self._run)
+        self.loop = asyncio.new_event_loop()
+        self.work = self.loop.create_task(run_ingest(settings))
+        self.thread = threading.Thread(target=self.serve)
 
-    def _run(self) -> None:
+    def serve(self) -> None:
         with contextlib.suppress(asyncio.CancelledError):
-            self._loop.run_until_complete(self._work)
+            self.loop.run_until_complete(self.work)
 
     def __enter__(self) -> Running:
-        self._thread.start()
-        eventually(self._listens, "the listener listens")
+        self.thread.start()
+        eventually(self.listens, "the listener listens")
         return self
 
-    def _listens(self) -> bool:
+    def listens(self) -> bool:
         with contextlib.suppress(OSError):
             self.connection().close()
             return True
         return False
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._work.cancel)
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
-        self._loop.close()
+        self.loop.call_soon_threadsafe(self.work.cancel)
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
+        self.loop.close()
 
     def connection(self) -> socket.socket:
         """Return a new connection."""

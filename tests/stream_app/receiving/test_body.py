@@ -17,7 +17,7 @@ from stream_app.receiving.body import lines_of
 from stream_app.shell.commands import main
 from stream_app.sources.decode import NdjsonDecoder
 from tests.stream_app.receiving.running import CONFIGURATION
-from tests.stream_app.receiving.test_listener import Door, with_door
+from tests.stream_app.receiving.test_listener import opened
 
 ONE, TWO = b'{"at":1,"tags":["a,b"]}', b'{"at":2,"in":{"x":"[{"}}'
 MARK = b"\xef\xbb\xbf"
@@ -75,8 +75,11 @@ def test_a_body_becomes_the_records_that_it_means(sent: bytes, stored: bytes, ot
         pytest.param(b"not json", id="text"),
     ],
 )
-def test_a_body_without_an_object_is_refused_whole_and_takes_no_key(tmp_path: Path, sent: bytes) -> None:
-    async def work(door: Door) -> None:
+@pytest.mark.anyio
+async def test_a_body_without_an_object_is_refused_whole_and_takes_no_key(
+    tmp_path: Path, sent: bytes
+) -> None:
+    async with opened(tmp_path / "clicks") as door:
         answer = await door.send(sent, idempotency_key="1")
         assert answer.status_code == 400
         said = answer.json()["error"]
@@ -84,8 +87,6 @@ def test_a_body_without_an_object_is_refused_whole_and_takes_no_key(tmp_path: Pa
         assert door.stored() == b""
         good = await door.send(ONE, idempotency_key="1")  # the corrected request, under its key
         assert (good.status_code, good.json()) == (200, {"records": 1, "duplicate": False})
-
-    with_door(tmp_path, work)
 
 
 @pytest.mark.parametrize("sent", [b'{"events": [%s]}', b'{\n "a": [],\n "b": [%s]\n}', b'[{"events": [%s]}]'])
@@ -99,8 +100,11 @@ def test_an_object_that_may_be_an_event_is_stored(sent: bytes) -> None:
     assert lines_of(sent) == (sent + b"\n", 0)
 
 
-def test_a_reply_says_how_many_records_are_no_objects_and_again_when_it_is_repeated(tmp_path: Path) -> None:
-    async def work(door: Door) -> None:
+@pytest.mark.anyio
+async def test_a_reply_says_how_many_records_are_no_objects_and_again_when_it_is_repeated(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "clicks") as door:
         for sent in (b"lost\n" + ONE + b"\n7\n", b"[1," + ONE + b"]"):
             for is_duplicate in (False, True):
                 answer = await door.send(sent, idempotency_key=str(len(sent)))
@@ -108,8 +112,6 @@ def test_a_reply_says_how_many_records_are_no_objects_and_again_when_it_is_repea
                 expected = {"records": records, "duplicate": is_duplicate, "undecodable": records - 1}
                 assert (answer.status_code, answer.json()) == (200, expected)
         assert door.stored() == b"lost\n" + ONE + b"\n7\n1\n" + ONE + b"\n"
-
-    with_door(tmp_path, work)
 
 
 def test_a_broken_or_large_body_costs_little() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.receiving.standard_input import store_lines
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.anyio
 LIMIT = 1000
 KEYS = (
     ApiKey("shop", digest_of("k-shop"), frozenset({"clicks"})),
@@ -40,20 +41,20 @@ class Door:
 
     def __init__(self, directory: Path, client: httpx.AsyncClient, commit: GroupCommit) -> None:
         self.directory, self.commit = directory, commit
-        self._client = client
+        self.client = client
 
     async def send(
         self, body: bytes | None = b'{"a":1}\n', name: str = "clicks", key: str = "k-shop", **headers: str
     ) -> httpx.Response:
         """Send one request."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self._client.post(
+        return await self.client.post(
             f"/v1/ingest/{name}", content=body, headers={"authorization": f"Bearer {key}", **named}
         )
 
     async def get(self, path: str) -> httpx.Response:
         """Ask for something."""
-        return await self._client.get(path)
+        return await self.client.get(path)
 
     def stored(self) -> bytes:
         """Return all records."""
@@ -78,39 +79,25 @@ async def opened(directory: Path, keys: tuple[ApiKey, ...] | None = KEYS, **more
         writer.close()
 
 
-def with_door(path: Path, work: Callable[[Door], Awaitable[None]], **more: Any) -> None:
-    """Run a test's work beside a listener."""
-
-    async def run() -> None:
-        async with opened(path / "clicks", **more) as door:
-            await work(door)
-
-    asyncio.run(run())
-
-
-def test_a_confirmed_request_is_stored_once(tmp_path: Path) -> None:
-    async def work(door: Door) -> None:
+async def test_a_confirmed_request_is_stored_once(tmp_path: Path) -> None:
+    async with opened(tmp_path / "clicks") as door:
         for duplicate in (False, True, True):
             answer = await door.send(b'{"a":1}\n{"a":2}', idempotency_key="1")
             assert (answer.status_code, answer.json()) == (200, {"records": 2, "duplicate": duplicate})
         assert (await door.send(b'{"a":3}\n')).json() == {"records": 1, "duplicate": False}
         assert door.stored() == b'{"a":1}\n{"a":2}\n{"a":3}\n'
 
-    with_door(tmp_path, work)
 
-
-def test_keys_of_different_senders_are_separate(tmp_path: Path) -> None:
-    async def work(door: Door) -> None:
+async def test_keys_of_different_senders_are_separate(tmp_path: Path) -> None:
+    async with opened(tmp_path / "clicks") as door:
         for key in ("k-shop", "k-all"):
             assert (await door.send(key=key, idempotency_key="1")).json()["duplicate"] is False
 
-    with_door(tmp_path, work)
 
-
-def test_a_sender_with_too_many_keys_is_refused_alone(
+async def test_a_sender_with_too_many_keys_is_refused_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work(door: Door) -> None:
+    async with opened(tmp_path / "clicks", most_keys=3) as door:
         await door.send(event(1), key="k-all", idempotency_key="1")
         answers = [await door.send(event(n), idempotency_key=str(n)) for n in range(5)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
@@ -120,28 +107,22 @@ def test_a_sender_with_too_many_keys_is_refused_alone(
         assert (await door.send(event(9), key="k-all", idempotency_key="2")).status_code == 200
         assert (await door.send(event(8))).status_code == 200  # needs no memory
         assert door.stored() == b"".join(map(event, (1, 0, 1, 2, 9, 8)))
-
-    with_door(tmp_path, work, most_keys=3)
     assert "key:shop" in caplog.text
     assert "raise ingest.most_keys" in caplog.text
 
 
-def test_an_open_listener_bounds_the_keys_of_everybody_together(tmp_path: Path) -> None:
-    async def work(door: Door) -> None:
+async def test_an_open_listener_bounds_the_keys_of_everybody_together(tmp_path: Path) -> None:
+    async with opened(tmp_path / "clicks", keys=None, most_keys=3) as door:
         answers = [await door.send(event(n), idempotency_key=str(n)) for n in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
 
-    with_door(tmp_path, work, keys=None, most_keys=3)
 
-
-def test_another_body_under_a_key_is_refused(tmp_path: Path) -> None:
-    async def work(door: Door) -> None:
+async def test_another_body_under_a_key_is_refused(tmp_path: Path) -> None:
+    async with opened(tmp_path / "clicks") as door:
         await door.send(event(1), idempotency_key="1")
         answer = await door.send(event(2), idempotency_key="1")
         assert (answer.status_code, "another body" in answer.json()["error"]) == (422, True)
         assert door.stored() == event(1)
-
-    with_door(tmp_path, work)
 
 
 @pytest.mark.parametrize(
@@ -159,55 +140,46 @@ def test_another_body_under_a_key_is_refused(tmp_path: Path) -> None:
         ({"content_length": "9" * 30}, 413, "exceeds"),
     ],
 )
-def test_a_refused_request_stores_nothing(
+async def test_a_refused_request_stores_nothing(
     tmp_path: Path, request_: dict[str, Any], status: int, said: str
 ) -> None:
-    async def work(door: Door) -> None:
+    async with opened(tmp_path / "clicks") as door:
         answer = await door.send(**request_)
         assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text
         assert answer.headers["connection"] == "close"
         assert door.stored() == b""
 
-    with_door(tmp_path, work)
 
-
-def test_a_page_of_a_known_origin_may_send(tmp_path: Path) -> None:
-    async def work(door: Door) -> None:
+async def test_a_page_of_a_known_origin_may_send(tmp_path: Path) -> None:
+    async with opened(tmp_path / "clicks", origins=("https://shop.example",)) as door:
         assert (await door.send(origin="https://shop.example")).status_code == 200
 
-    with_door(tmp_path, work, origins=("https://shop.example",))
 
-
-def test_nothing_can_be_read(tmp_path: Path) -> None:
-    async def work(door: Door) -> None:
+async def test_nothing_can_be_read(tmp_path: Path) -> None:
+    async with opened(tmp_path / "clicks") as door:
         for path in ("/v1/ingest/clicks", "/", "/v1/streams", "/metrics", "/v1/ingest/../clicks"):
             assert (await door.get(path)).status_code == 404
         assert (await door.get("/healthz")).json() == {"status": "ok"}
 
-    with_door(tmp_path, work)
 
-
-def test_an_empty_body_is_no_batch(tmp_path: Path) -> None:
-    async def work(door: Door) -> None:
+async def test_an_empty_body_is_no_batch(tmp_path: Path) -> None:
+    async with opened(tmp_path / "clicks") as door:
         answer = await door.send(b"", idempotency_key="1")
         assert (answer.status_code, answer.json()["records"], door.stored()) == (200, 0, b"")
 
-    with_door(tmp_path, work)
 
-
-def test_a_full_spool_answers_507(tmp_path: Path) -> None:
-    async def work(door: Door) -> None:
+async def test_a_full_spool_answers_507(tmp_path: Path) -> None:
+    async with opened(tmp_path / "clicks", most_bytes=100) as door:
         assert (await door.send(event(1))).status_code == 200
         answer = await door.send(event(2), idempotency_key="1")
         assert (answer.status_code, door.stored()) == (507, event(1))
 
-    with_door(tmp_path, work, most_bytes=100)
 
-
-def test_a_failed_disk_answers_503_and_a_retry_is_stored_once(
+async def test_a_failed_disk_answers_503_and_a_retry_is_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(door: Door) -> None:
+    async with opened(tmp_path / "clicks") as door:
+
         def refused(_: int) -> None:
             raise OSError(5, "Input/output error")
 
@@ -218,10 +190,8 @@ def test_a_failed_disk_answers_503_and_a_retry_is_stored_once(
         assert (answer.status_code, answer.json()["duplicate"]) == (200, True)
         assert door.stored() == event(1)
 
-    with_door(tmp_path, work)
 
-
-def test_requests_that_wait_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_that_wait_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     syncs, may_go, fdatasync = [0], threading.Event(), os.fdatasync
 
     def slow(descriptor: int) -> None:
@@ -229,7 +199,7 @@ def test_requests_that_wait_share_a_sync(tmp_path: Path, monkeypatch: pytest.Mon
         may_go.wait(PATIENCE_S)
         fdatasync(descriptor)
 
-    async def work(door: Door) -> None:
+    async with opened(tmp_path / "clicks") as door:
         monkeypatch.setattr(os, "fdatasync", slow)
         first = asyncio.create_task(door.send(event(0)))
         await asyncio.sleep(0.05)
@@ -241,8 +211,6 @@ def test_requests_that_wait_share_a_sync(tmp_path: Path, monkeypatch: pytest.Mon
         assert {answer.status_code for answer in answers} == {200}
         assert syncs[0] == 4  # two files, twice
         assert door.stored().count(b"\n") == 20
-
-    with_door(tmp_path, work)
 
 
 def test_a_listener_that_is_stopped_ends_its_write_first(
@@ -275,7 +243,7 @@ def test_a_listener_that_is_stopped_ends_its_write_first(
     asyncio.run(run())
 
 
-def test_a_sender_with_much_does_not_fill_the_memory_for_others(
+async def test_a_sender_with_much_does_not_fill_the_memory_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_commit, "MOST_OF_ONE_BYTES", 10)
@@ -286,7 +254,7 @@ def test_a_sender_with_much_does_not_fill_the_memory_for_others(
         may_go.wait(PATIENCE_S)
         fdatasync(descriptor)
 
-    async def work(door: Door) -> None:
+    async with opened(tmp_path / "clicks") as door:
         monkeypatch.setattr(os, "fdatasync", slow)
         tasks = [asyncio.create_task(door.send(event(1))) for _ in range(5)]
         await asyncio.sleep(0.05)
@@ -297,8 +265,6 @@ def test_a_sender_with_much_does_not_fill_the_memory_for_others(
         stored = door.stored().split(b"\n")[:-1]
         assert stored.index(event(9).strip()) == 1  # beside the first one of the other sender
         assert len(stored) == 6
-
-    with_door(tmp_path, work)
 
 
 def test_a_disk_that_fails_for_a_while_is_used_again(

@@ -44,19 +44,19 @@ class MailServer:
                 return
             try:
                 with ExitStack() as open:
-                    self._serve(open.enter_context(connection), open)
+                    self.converse(open.enter_context(connection), open)
             except OSError:
                 continue  # the client did not trust the certificate
 
-    def _secured(self, connection: socket.socket, open: ExitStack) -> socket.socket:
+    def secured(self, connection: socket.socket, open: ExitStack) -> socket.socket:
         assert self.tls is not None
         wrapped = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         open.enter_context(wrapped).do_handshake()
         return wrapped
 
-    def _serve(self, connection: socket.socket, open: ExitStack) -> None:
+    def converse(self, connection: socket.socket, open: ExitStack) -> None:
         if self.at_once:
-            connection = self._secured(connection, open)
+            connection = self.secured(connection, open)
         lines = connection.makefile("rb")
         connection.sendall(b"220 ready\r\n")
         while line := lines.readline():
@@ -72,7 +72,7 @@ class MailServer:
                 answer = "\r\n".join([*(f"250-{name}" for name in names[:-1]), f"250 {names[-1]}"])
             if verb == "STARTTLS" and self.tls:
                 connection.sendall(b"220 go on\r\n")
-                connection = self._secured(connection, open)
+                connection = self.secured(connection, open)
                 lines, self.offers = connection.makefile("rb"), ("AUTH PLAIN",)
                 continue
             if verb == "AUTH":

@@ -20,6 +20,8 @@ from stream_app.sinks.alert_texts import body_of, text_of
 from stream_app.sinks.alert_topic import cloud_event
 from tests.models.memory_alerts import MemoryAlertStore
 
+pytestmark = pytest.mark.anyio
+
 TOLD: dict[str, Any] = {
     "key": "0123456789abcdef0123456789abcdef",
     "kind": "firing",
@@ -147,31 +149,27 @@ MANAGED = "api/v2/alerts"
         ((AlertmanagerTarget, f"{AT}/{MANAGED}"), (WebhookTarget, f"{AT}/{MANAGED}/x")),
     ],
 )
-def test_targets_of_one_host_each_get_every_transition(
+async def test_targets_of_one_host_each_get_every_transition(
     first: tuple[type[HttpTarget], str], second: tuple[type[HttpTarget], str]
 ) -> None:
     hosts = Hosts({second[1]: 503})
-
-    async def run() -> None:
-        store = MemoryAlertStore()
-        async with httpx.AsyncClient(transport=httpx.MockTransport(hosts.answer)) as client:
-            both = [
-                target(f"webhooks[{n}]", url.removesuffix(f"/{MANAGED}"), client)
-                for n, (target, url) in enumerate((first, second))
-            ]
-            await store.begin({target.identity: target.former for target in both})
-            for target in both:
-                await store.register(target.identity)
-            for seq in range(1, 4):
-                await store.commit("clicks", seq - 1 or None, seq, {}, [TOLD | {"key": f"k{seq}"}])
-                await send_waiting(store, both[0])
-                with pytest.raises(NotDelivered):
-                    await send_waiting(store, both[1])
-            hosts.status.clear()
-            assert await send_waiting(store, both[0]) == 0
-            assert await send_waiting(store, both[1]) == 3
-
-    asyncio.run(run())
+    store = MemoryAlertStore()
+    async with httpx.AsyncClient(transport=httpx.MockTransport(hosts.answer)) as client:
+        both = [
+            target(f"webhooks[{n}]", url.removesuffix(f"/{MANAGED}"), client)
+            for n, (target, url) in enumerate((first, second))
+        ]
+        await store.begin({target.identity: target.former for target in both})
+        for target in both:
+            await store.register(target.identity)
+        for seq in range(1, 4):
+            await store.commit("clicks", seq - 1 or None, seq, {}, [TOLD | {"key": f"k{seq}"}])
+            await send_waiting(store, both[0])
+            with pytest.raises(NotDelivered):
+                await send_waiting(store, both[1])
+        hosts.status.clear()
+        assert await send_waiting(store, both[0]) == 0
+        assert await send_waiting(store, both[1]) == 3
     assert hosts.taken == {url: ["k1", "k2", "k3"] for _, url in (first, second)}
 
 

@@ -17,6 +17,8 @@ from tests.brokers import Topic
 from tests.e2e.test_alerts import told
 from tests.models.memory_alerts import MemoryAlertStore
 
+pytestmark = pytest.mark.anyio
+
 TOLD: dict[str, Any] = {
     "key": "k1",
     "kind": "firing",
@@ -54,16 +56,12 @@ def test_a_transition_in_the_words_of_cloud_events() -> None:
     assert all(isinstance(value, str | float | int | bool | dict | None) for value in data.values())
 
 
-def test_unreachable_cluster_is_tried_again() -> None:
+async def test_unreachable_cluster_is_tried_again() -> None:
     port = free_port()
-
-    async def run() -> None:
-        target = TopicTarget(Cluster(f"127.0.0.1:{port}"), "alerts")
-        with pytest.raises(NotDelivered, match=str(port)):
-            await target.send(TOLD)
-        await target.close()
-
-    asyncio.run(run())
+    target = TopicTarget(Cluster(f"127.0.0.1:{port}"), "alerts")
+    with pytest.raises(NotDelivered, match=str(port)):
+        await target.send(TOLD)
+    await target.close()
 
 
 @pytest.mark.kafka
@@ -88,15 +86,13 @@ def test_waiting_transitions_are_sent_in_order_and_once(bootstrap_servers: str) 
 
 
 @pytest.mark.kafka
-def test_sending_waits_for_a_missing_topic(bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sending_waits_for_a_missing_topic(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(alert_topic, "_ANSWER_MS", 1_000)
-
-    async def run() -> None:
-        target = TopicTarget(Cluster(bootstrap_servers), "nobody-made-this")
-        try:
-            with pytest.raises(NotDelivered):
-                await asyncio.wait_for(target.send(TOLD), 60)
-        finally:
-            await target.close()
-
-    asyncio.run(run())
+    target = TopicTarget(Cluster(bootstrap_servers), "nobody-made-this")
+    try:
+        with pytest.raises(NotDelivered):
+            await asyncio.wait_for(target.send(TOLD), 60)
+    finally:
+        await target.close()

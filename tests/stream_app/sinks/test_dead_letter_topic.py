@@ -31,6 +31,8 @@ from stream_app.sinks.dead_letter_topic import (
 )
 from tests.patience import PATIENCE_S, eventually_async
 
+pytestmark = pytest.mark.anyio
+
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
 R = TypeVar("R")
@@ -132,21 +134,17 @@ def test_letters_without_room_are_counted_and_logged_and_nothing_waits(
     assert any(line.startswith("dead_letters.topic letters: ") and "trying again" in line for line in said)
 
 
-def test_letters_are_made_once_for_both_and_never_on_the_event_loop(
+async def test_letters_are_made_once_for_both_and_never_on_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made_in, copied_in, unsent = list[int](), list[int](), list[int]()
     monkeypatch.setattr(DeadLetterFiles, "_line", _noting(made_in, DeadLetterFiles._line))
     monkeypatch.setattr(Copies, "add", _noting(copied_in, Copies.add))
-
-    async def run() -> None:
-        topic = opened(Cluster(f"127.0.0.1:{free_port()}"), "letters", unsent)
-        files = DeadLetterFiles(tmp_path, Keeping(60, 10**7, content=True))
-        await LettersInBoth(files, topic, "file:clicks").write(refusals(*range(200)), ("clicks",))
-        files.close()
-        assert [json.loads(text)["position"] for _, text in topic._waiting] == list(range(200))
-
-    asyncio.run(run())
+    topic = opened(Cluster(f"127.0.0.1:{free_port()}"), "letters", unsent)
+    files = DeadLetterFiles(tmp_path, Keeping(60, 10**7, content=True))
+    await LettersInBoth(files, topic, "file:clicks").write(refusals(*range(200)), ("clicks",))
+    files.close()
+    assert [json.loads(text)["position"] for _, text in topic._waiting] == list(range(200))
     assert len(made_in) == len(copied_in) == 200
     assert threading.get_ident() not in {*made_in, *copied_in}
     assert unsent == []
@@ -175,17 +173,13 @@ def test_a_letter_without_room_is_not_made() -> None:
     assert sum(200 + len(key) + len(text) for key, text in copies.letters) == copies.bytes
 
 
-def test_a_disk_that_fails_keeps_no_letter_from_the_topic(tmp_path: Path) -> None:
+async def test_a_disk_that_fails_keeps_no_letter_from_the_topic(tmp_path: Path) -> None:
     unsent = list[int]()
-
-    async def run() -> None:
-        topic = opened(Cluster(f"127.0.0.1:{free_port()}"), "letters", unsent)
-        (tmp_path / "file").touch()
-        files = DeadLetterFiles(tmp_path / "file" / "none", Keeping(60, 10**7, content=False))
-        assert await LettersInBoth(files, topic, "file:clicks").write(refusals(1, 2), ("clicks",)) == [0]
-        assert [json.loads(text)["position"] for _, text in topic._waiting] == [1, 2]
-
-    asyncio.run(run())
+    topic = opened(Cluster(f"127.0.0.1:{free_port()}"), "letters", unsent)
+    (tmp_path / "file").touch()
+    files = DeadLetterFiles(tmp_path / "file" / "none", Keeping(60, 10**7, content=False))
+    assert await LettersInBoth(files, topic, "file:clicks").write(refusals(1, 2), ("clicks",)) == [0]
+    assert [json.loads(text)["position"] for _, text in topic._waiting] == [1, 2]
 
 
 @pytest.mark.kafka
@@ -269,17 +263,13 @@ def test_letters_arrive_in_order_after_an_outage_in_a_topic_made_for_them(
 
 
 @pytest.mark.kafka
-def test_a_start_refuses_a_topic_that_never_forgets(bootstrap_servers: str) -> None:
+async def test_a_start_refuses_a_topic_that_never_forgets(bootstrap_servers: str) -> None:
     name, cluster = f"letters-{uuid4().hex}", Cluster(bootstrap_servers)
+    await create_topic(cluster, name, {"cleanup.policy": "delete", "retention.ms": "-1"})
 
-    async def run() -> None:
-        await create_topic(cluster, name, {"cleanup.policy": "delete", "retention.ms": "-1"})
+    async def is_there() -> bool:
+        return await topic_facts(cluster, name) is not None
 
-        async def is_there() -> bool:
-            return await topic_facts(cluster, name) is not None
-
-        await eventually_async(is_there, "the topic was created")
-        with pytest.raises(OperatorError, match=r"cleanup\.policy=delete, retention\.ms=-1"):
-            await opened(cluster, name, []).open()
-
-    asyncio.run(run())
+    await eventually_async(is_there, "the topic was created")
+    with pytest.raises(OperatorError, match=r"cleanup\.policy=delete, retention\.ms=-1"):
+        await opened(cluster, name, []).open()

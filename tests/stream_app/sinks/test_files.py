@@ -26,90 +26,57 @@ from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping, expire
 from stream_app.sinks.witness_file import WitnessFile
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.anyio
+
 
 @cache
-def row(seq: int, text: str = "", stream: str = "visits") -> WitnessRow:
+def row(seq: int, text: str = "", stream: str = "visits", values: bytes = b"") -> WitnessRow:
     """Return a row of the chain with only the fields that the witness reads."""
     prev = row_hash(row(seq - 1, "", stream).row) if seq > 1 else ""
     fields = {"seq": seq, "stream": stream, "epoch": 0, "bin": seq, "start": "", "strategy": "", "prev": prev}
-    return WitnessRow(seq, json.dumps({**fields, "text": text}).encode())
+    return WitnessRow(seq, json.dumps({**fields, "text": text}).encode(), values)
 
 
-def test_rows_survive_a_restart(tmp_path: Path) -> None:
-    async def two_lives() -> None:
-        first = WitnessFile(tmp_path)
-        assert await first.head("visits") is None
-        await first.append("visits", [row(1), row(2)])
-        await first.append("sales", [row(1, "other", "sales")])
-        first.close()
-
-        second = WitnessFile(tmp_path)
-        assert await second.head("visits") == row(2)[:2]
-        assert await second.head("sales") == row(1, "other", "sales")[:2]
-        await second.append("visits", [row(3)])
-        assert await second.rows("visits", 1) == [row(2), row(3)]
-        second.close()
-
-    asyncio.run(two_lives())
+def head(directory: Path, stream: str = "visits") -> tuple[int, bytes] | None:
+    """Return the last row of a stream, as a new process finds it."""
+    with closing(WitnessFile(directory)) as witness:
+        return asyncio.run(witness.head(stream))
 
 
-def test_values_are_kept_beside_their_rows(tmp_path: Path) -> None:
-    rows = [row(1)._replace(values=bytes(range(256))), row(2), row(3)._replace(values=b"\n\t")]
-
-    async def two_lives() -> None:
-        first = WitnessFile(tmp_path)
-        await first.append("visits", rows)
-        first.close()
-        second = WitnessFile(tmp_path)
-        assert await second.head("visits") == rows[2][:2]
-        assert await second.rows("visits", 0) == rows
-        second.close()
-
-    asyncio.run(two_lives())
+def append(directory: Path, *rows: WitnessRow, stream: str = "visits") -> list[WitnessRow]:
+    """Append rows in a new process; return all rows of the stream."""
+    with closing(WitnessFile(directory)) as witness:
+        asyncio.run(witness.append(stream, rows))
+        return asyncio.run(witness.rows(stream, 0))
 
 
-def test_rows_that_the_witness_has_are_skipped(tmp_path: Path) -> None:
-    async def repeat() -> None:
-        witness = WitnessFile(tmp_path)
-        await witness.append("visits", [row(1), row(2)])
-        await witness.append("visits", [row(1), row(2), row(3)])
-        await witness.append("visits", [row(2)])
-        assert await witness.rows("visits", 0) == [row(1), row(2), row(3)]
-        witness.close()
-
-    asyncio.run(repeat())
+def test_rows_and_values_survive_a_restart_and_are_kept_once(tmp_path: Path) -> None:
+    rows = [row(1, values=bytes(range(256))), row(2), row(3, values=b"\n\t")]
+    assert head(tmp_path) is None
+    assert append(tmp_path, *rows[:2]) == rows[:2]
+    assert append(tmp_path, row(1, "other", "sales"), stream="sales") == [row(1, "other", "sales")]
+    assert append(tmp_path, *rows) == append(tmp_path, rows[1]) == rows
+    assert (head(tmp_path), head(tmp_path, "sales")) == (rows[2][:2], row(1, "other", "sales")[:2])
+    with closing(WitnessFile(tmp_path)) as witness:
+        assert asyncio.run(witness.rows("visits", 1)) == rows[1:]
 
 
 def test_another_row_under_the_last_seq_is_refused(tmp_path: Path) -> None:
-    async def contradict() -> None:
-        witness = WitnessFile(tmp_path)
-        await witness.append("visits", [row(1), row(2)])
-        with pytest.raises(OperatorError, match="row 2 differs"):
-            await witness.append("visits", [row(2, "redrawn"), row(3)])
-        assert await witness.rows("visits", 0) == [row(1), row(2)]
-        witness.close()
-
-    asyncio.run(contradict())
+    append(tmp_path, row(1), row(2))
+    with pytest.raises(OperatorError, match="row 2 differs"):
+        append(tmp_path, row(2, "redrawn"), row(3))
+    assert append(tmp_path) == [row(1), row(2)]
 
 
 def test_a_torn_row_is_written_again(tmp_path: Path) -> None:
-    witness = WitnessFile(tmp_path)
-    asyncio.run(witness.append("visits", [row(1), row(2)]))
-    witness.close()
+    append(tmp_path, row(1), row(2))
     [path] = tmp_path.iterdir()
     os.truncate(path, path.stat().st_size - 3)
-
-    async def again() -> None:
-        witness = WitnessFile(tmp_path)
-        assert await witness.head("visits") == row(1)[:2]
-        await witness.append("visits", [row(2)])
-        assert await witness.rows("visits", 0) == [row(1), row(2)]
-        witness.close()
-
-    asyncio.run(again())
+    assert head(tmp_path) == row(1)[:2]
+    assert append(tmp_path, row(2)) == [row(1), row(2)]
 
 
-def test_a_cancelled_append_is_finished_before_the_next_and_not_repeated(
+async def test_a_cancelled_append_is_finished_before_the_next_and_not_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is slow, and the caller ends meanwhile: the rows are on the disk once, in order."""
@@ -121,31 +88,26 @@ def test_a_cancelled_append_is_finished_before_the_next_and_not_repeated(
         assert may_end.wait(120)
         sync(descriptor)
 
-    async def run() -> None:
-        witness = WitnessFile(tmp_path)
-        assert await witness.head("visits") is None
-        monkeypatch.setattr(os, "fsync", slow_sync)
-        first = asyncio.create_task(witness.append("visits", [row(1)]))
-        while not begun.is_set():  # noqa: ASYNC110  (a thread sets it)
-            await asyncio.sleep(0.001)  # the event loop goes on while the disk works
-        first.cancel()
-        second = asyncio.create_task(witness.append("visits", [row(1), row(2)]))
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not first.done()
-        may_end.set()
-        await asyncio.wait([first, second])
-        assert first.cancelled()
-        assert await witness.rows("visits", 0) == [row(1), row(2)]
-        witness.close()
-
-    asyncio.run(run())
+    witness = WitnessFile(tmp_path)
+    assert await witness.head("visits") is None
+    monkeypatch.setattr(os, "fsync", slow_sync)
+    first = asyncio.create_task(witness.append("visits", [row(1)]))
+    while not begun.is_set():  # noqa: ASYNC110  (a thread sets it)
+        await asyncio.sleep(0.001)  # the event loop goes on while the disk works
+    first.cancel()
+    second = asyncio.create_task(witness.append("visits", [row(1), row(2)]))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not first.done()
+    may_end.set()
+    await asyncio.wait([first, second])
+    assert first.cancelled()
+    assert await witness.rows("visits", 0) == [row(1), row(2)]
+    witness.close()
 
 
 def test_a_stream_s_name_cannot_leave_the_directory(tmp_path: Path) -> None:
-    witness = WitnessFile(tmp_path / "witness")
-    asyncio.run(witness.append("../sales", [row(1)]))
-    witness.close()
+    append(tmp_path / "witness", row(1, stream="../sales"), stream="../sales")
     assert [path.name for path in tmp_path.iterdir()] == ["witness"]
 
 
@@ -158,11 +120,11 @@ class Letters:
     def __init__(self, directory: Path, keep_s: float = 80, most_bytes: int = 10**6, content: bool = True):
         self.directory = directory
         self.now_s = 1e9
-        self._files = DeadLetterFiles(directory, Keeping(keep_s, most_bytes, content), lambda: self.now_s)
+        self.log = DeadLetterFiles(directory, Keeping(keep_s, most_bytes, content), lambda: self.now_s)
 
     def write(self, *refusals: Refusal, stream: str | None = None) -> int:
         """Write dead letters; return how many are new."""
-        [written] = asyncio.run(self._files.write(refusals, (stream,)))
+        [written] = asyncio.run(self.log.write(refusals, (stream,)))
         return written
 
     def write_for(self, *positions: int, stream: str | None = None, size: int = 0) -> int:
@@ -184,7 +146,7 @@ class Letters:
 
     def close(self) -> None:
         """Close the file."""
-        self._files.close()
+        self.log.close()
 
 
 def test_dead_letters_say_where_why_and_what(tmp_path: Path) -> None:
@@ -245,7 +207,7 @@ def test_the_last_letters_are_remembered_however_many_there_were(
     with closing(Letters(tmp_path)) as letters:
         batches = [range(10 * batch, 10 * batch + 7) for batch in range(9)]
         assert [letters.write_for(*batch) for batch in batches for _ in range(2)] == [7, 0] * 9
-        files = letters._files
+        files = letters.log
         assert len(files._older) + len(files._newer) <= 2 * (5 + 7)
 
 
@@ -256,7 +218,7 @@ def test_as_many_records_are_remembered_however_many_streams_refuse_them(
     refused = [Refusal("0", position, Reason.NULL, b"") for position in range(3)]
     with closing(Letters(tmp_path)) as letters:
         assert letters.write_for(9) == 1
-        assert asyncio.run(letters._files.write(refused, ("a", "b", "c", "d", "e"))) == [3] * 5
+        assert asyncio.run(letters.log.write(refused, ("a", "b", "c", "d", "e"))) == [3] * 5
         assert letters.write_for(9) == 0
 
 
@@ -341,7 +303,7 @@ def test_a_failing_disk_is_logged_and_delays_nothing(
         assert letters.write_for(1) == 1
 
 
-def test_letters_of_all_workers_and_of_sources_that_are_gone_expire_while_a_worker_runs(
+async def test_letters_of_all_workers_and_of_sources_that_are_gone_expire_while_a_worker_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letter_file, "LOOK_EVERY_S", 0.01)
@@ -352,11 +314,7 @@ def test_letters_of_all_workers_and_of_sources_that_are_gone_expire_while_a_work
     for file in (*old, *others):
         file.parent.mkdir(parents=True)
         file.touch()
-
-    async def run() -> None:
-        async with asyncio.timeout(PATIENCE_S), dead_letter_file.expiring_letters(tmp_path, 60):
-            while any(file.exists() for file in old):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
-    asyncio.run(run())
+    async with asyncio.timeout(PATIENCE_S), dead_letter_file.expiring_letters(tmp_path, 60):
+        while any(file.exists() for file in old):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
     assert all(file.exists() for file in others)

@@ -30,11 +30,6 @@ ENTRIES = [
 ]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Place:
     """How to make a ledger, and how to open it again as another process does."""
 

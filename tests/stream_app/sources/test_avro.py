@@ -511,68 +511,55 @@ def test_an_authority_that_cannot_be_read_is_one_clear_line(
     assert "\n" not in str(told.value)
 
 
-@pytest.mark.kafka
-def test_over_a_broker_no_record_is_lost_while_the_registry_is_unreachable(bootstrap_servers: str) -> None:
-    async def read(registry: Registry) -> list[int]:
-        registry.missing = {}  # a proxy's answer while its registry is unreachable
-        topic = await Topic.create(bootstrap_servers)
-        good = record(7, CLICK, {"user": {"id": "ada"}, "at": MOMENT})
-        await topic.send([good, b"not avro", good])
-        source = await KafkaSource.open(Cluster(bootstrap_servers), topic.name, "tests", decoder_of(registry))
+def read_over_a_broker(servers: str, registry: Registry, values: Sequence[bytes], mends: int) -> list[Any]:
+    """Return the positions of the records of each read, those refused, and its end.
+
+    Args: mends, the schema that the registry gets once a read has failed, as one must.
+    """
+
+    async def read() -> list[Any]:
+        topic, found, position, failed = await Topic.create(servers), list[Any](), 0, False
+        await topic.send(values)
+        source = await KafkaSource.open(Cluster(servers), topic.name, "tests", decoder_of(registry))
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while not await source.owned():
-                    await source.read({}, 0.05)
-                failed = False
-                while True:
+                while position < len(values):
+                    owned = {"0": position} if await source.owned() else {}
                     try:
-                        batches = await source.read({"0": 0}, 0.1)
+                        batches = await source.read(owned, 0.1)
                     except OSError:
                         failed = True
-                        registry.register(7, CLICK)
-                        continue
-                    if batches:
-                        break
-        finally:
-            await source.close()
-        assert failed
-        [batch] = batches
-        assert [(refusal.position, str(refusal.reason)) for refusal in batch.refused] == [(1, "undecodable")]
-        assert batch.columns["at"].tolist() == [MOMENT_US, MOMENT_US]
-        positions: list[int] = batch.positions.tolist()
-        return positions
-
-    with serving(Registry()) as registry:
-        assert asyncio.run(read(registry)) == [0, 2]
-
-
-@pytest.mark.kafka
-def test_over_a_broker_records_before_one_without_an_answer_are_read(bootstrap_servers: str) -> None:
-    async def read(registry: Registry) -> list[list[int]]:
-        topic = await Topic.create(bootstrap_servers)
-        await topic.send([click(7), b"not avro", click(8), click(7), click(8)])
-        source = await KafkaSource.open(Cluster(bootstrap_servers), topic.name, "tests", decoder_of(registry))
-        reads: list[list[int]] = []
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not await source.owned():
-                    await source.read({}, 0.05)
-                position = 0
-                while position < 5:
-                    try:
-                        batches = await source.read({"0": position}, 0.1)
-                    except OSError:
-                        registry.register(8, CLICK)
+                        registry.register(mends, CLICK)
                         continue
                     for batch in batches:
                         assert batch.start == position
                         position = batch.end
-                        reads.append([*batch.positions.tolist(), batch.end])
+                        assert batch.columns["at"].tolist() == [MOMENT_US] * len(batch.positions)
+                        refused = [(refusal.position, str(refusal.reason)) for refusal in batch.refused]
+                        found.append((batch.positions.tolist(), refused, position))
         finally:
             await source.close()
-        return reads
+        assert failed
+        return found
 
-    with serving(Registry()) as registry:
-        registry.register(7, CLICK)
-        registry.answers["/schemas/ids/8"] = {}  # a proxy's answer while the registry is down
-        assert asyncio.run(read(registry)) == [[0, 2], [2, 3, 4, 5]]
+    return asyncio.run(read())
+
+
+@pytest.mark.kafka
+def test_over_a_broker_no_record_is_lost_while_the_registry_is_unreachable(
+    bootstrap_servers: str, registry: Registry
+) -> None:
+    registry.missing = {}  # a proxy's answer while its registry is unreachable
+    found = read_over_a_broker(bootstrap_servers, registry, [click(7), b"not avro", click(7)], mends=7)
+    assert found == [([0, 2], [(1, "undecodable")], 3)]
+
+
+@pytest.mark.kafka
+def test_over_a_broker_records_before_one_without_an_answer_are_read(
+    bootstrap_servers: str, registry: Registry
+) -> None:
+    registry.register(7, CLICK)
+    registry.answers["/schemas/ids/8"] = {}  # a proxy's answer while the registry is down
+    values = [click(7), b"not avro", click(8), click(7), click(8)]
+    found = read_over_a_broker(bootstrap_servers, registry, values, mends=8)
+    assert found == [([0], [(1, "undecodable")], 2), ([2, 3, 4], [], 5)]

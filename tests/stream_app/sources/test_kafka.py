@@ -23,11 +23,6 @@ from tests.patience import PATIENCE_S
 pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def event(at: int) -> bytes:
     return b'{"at": %d, "user": {"id": 7}}' % at
 

@@ -228,10 +228,10 @@ class Batch:
     producer_id, is_control_batch, base_offset, next_offset = None, False, 5, 9
 
     def __init__(self, failure: Exception) -> None:
-        self._failure = failure
+        self.failure = failure
 
     def __iter__(self) -> Any:
-        raise self._failure
+        raise self.failure
 
 
 @pytest.mark.parametrize("failure", [struct.error(), OSError(), RuntimeError(), IndexError()])

@@ -89,15 +89,34 @@ def pack(path: Path) -> Path:
     return packed
 
 
-def test_files_are_read_in_the_order_of_their_names(folder: Folder) -> None:
-    folder.events(3, 30)
-    folder.events(1, 10, 11)
-    folder.events(2, 20)
-    source = folder.source()
+ONE, TWO, THREE = (event_line(time_us) for time_us in (10, 20, 30))
+LAST = 2 * FILE_SPAN  # the third file
+BOMMED = [BOM_UTF8 + b"at,n\n%d0,1\n%d1,2\n" % (day, day) for day in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("files", "counted", "end"),
+    [
+        ({"3.ndjson": THREE, "1.ndjson": ONE + TWO, "2.ndjson": TWO}, [10, 20, 20, 30], LAST + len(THREE)),
+        ({"1.ndjson": ONE[:-1], "2.ndjson": TWO, "3.ndjson.gz": THREE[:-1]}, [10, 20, 30], LAST + FILE_SPAN),
+        ({"1.ndjson": b"", "2.ndjson": TWO, "3.ndjson": b""}, [20], LAST),
+        ({"1.csv": BOMMED[0], "2.csv.gz": BOMMED[1], "3.csv": b"at\n30\n"}, [10, 11, 20, 21, 30], LAST + 6),
+        ({"1.csv": BOM_UTF8, "2.csv.gz": b"", "3.csv": b"at\n30\n"}, [30], LAST + 6),
+        ({"1.csv": b"at,n\n10,1\n", "2.csv": b"n,at\n1,20", "3.csv": b""}, [10, 20], LAST),
+        ({"1.csv": b"at,n\n10,1\n", "2.csv": b"", "3.csv": b"a"}, [10], LAST),
+    ],
+)
+def test_files_are_read_as_one_log(
+    folder: Folder, files: dict[str, bytes], counted: list[int], end: int
+) -> None:
+    for name, content in files.items():
+        path = folder.path / f"clicks-{name}"
+        path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    source = folder.source("csv" if "1.csv" in files else "ndjson")
     batches, position = read(source)
-    assert times(batches) == [10, 11, 20, 30]
-    assert position == end_of(source) == 2 * FILE_SPAN + len(event_line(30, n=0))
-    assert [batch.positions[0] // FILE_SPAN for batch in batches] == [0, 1, 2]
+    assert (times(batches), position, end_of(source)) == (counted, end, end)
+    numbers = [batch.positions[0] // FILE_SPAN for batch in batches if len(batch.positions)]
+    assert numbers == sorted({time_us // 10 - 1 for time_us in counted})
 
 
 def test_the_last_file_grows_until_the_next_appears(folder: Folder) -> None:
@@ -201,55 +220,12 @@ def test_a_file_may_be_compressed_while_the_next_one_is_noted(
     assert times([*batches, *later]) == [10, 20, 30]
 
 
-def test_a_finished_files_last_line_needs_no_end(folder: Folder) -> None:
-    first = folder.events(1, 10, 11)
-    first.write_bytes(first.read_bytes().rstrip(b"\n"))
-    folder.events(2, 20)
-    packed = folder.events(3, 30)
-    packed.write_bytes(packed.read_bytes().rstrip(b"\n"))
-    pack(packed)
-    assert times(read(folder.source())[0]) == [10, 11, 20, 30]
-
-
-def test_empty_files_are_passed(folder: Folder) -> None:
-    for day in range(1, 6):
-        folder.events(day, *([30] if day == 3 else []))
-    source = folder.source()
-    batches, position = read(source)
-    assert times(batches) == [30]
-    assert position == end_of(source) == 4 * FILE_SPAN
-
-
-def test_each_csv_file_has_its_header(folder: Folder) -> None:
-    (folder.path / "clicks-1.csv").write_text("at,n\n10,1\n11,2\n")
-    (folder.path / "clicks-2.csv").write_text("n,at\n1,20")
-    (folder.path / "clicks-3.csv").write_text("")
-    (folder.path / "clicks-4.csv").write_text("a")
+def test_a_csv_file_counts_once_its_header_is_whole(folder: Folder) -> None:
+    (folder.path / "clicks-1.csv").write_text("a")
     source = folder.source("csv")
-    batches, position = read(source)
-    assert (times(batches), position) == ([10, 11, 20], 3 * FILE_SPAN)
-    (folder.path / "clicks-4.csv").write_text("at\n40\n")
-    assert times(read(source, position)[0]) == [40]
-
-
-def test_each_csv_file_may_begin_with_a_byte_order_mark(folder: Folder) -> None:
-    plain = [b"at,n\n%d0,1\n%d1,2\n" % (day, day) for day in (1, 2, 3)]
-    (folder.path / "clicks-1.csv").write_bytes(BOM_UTF8 + plain[0])
-    (folder.path / "clicks-2.csv.gz").write_bytes(gzip.compress(BOM_UTF8 + plain[1]))
-    (folder.path / "clicks-3.csv").write_bytes(plain[2])
-    batches, position = read(folder.source("csv"))
-    assert times(batches) == [10, 11, 20, 21, 30, 31]
-    assert [batch.positions[0] % FILE_SPAN for batch in batches] == [8, 8, 5]
-    assert position == 2 * FILE_SPAN + len(plain[2])
-
-
-def test_a_finished_csv_file_without_a_header_has_no_records(folder: Folder) -> None:
-    (folder.path / "clicks-1.csv").write_bytes(BOM_UTF8)
-    (folder.path / "clicks-2.csv.gz").write_bytes(gzip.compress(b""))
-    (folder.path / "clicks-3.csv").write_text("at\n30\n")
-    source = folder.source("csv")
-    batches, position = read(source)
-    assert (times(batches), position) == ([30], 2 * FILE_SPAN + 6)
+    assert read(source) == ([], 0)
+    (folder.path / "clicks-1.csv").write_text("at\n40\n")
+    assert times(read(source)[0]) == [40]
 
 
 @pytest.mark.parametrize("format", ["csv", "ndjson"])
