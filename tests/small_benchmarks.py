@@ -31,6 +31,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "approximate_coverage": {"RUNS": 4},
     "cdf": {"RUNS": 2, "EPSILONS": [1.0], "BINS": 32},
+    "clients": {"RECORDS": 2_000, "ROUNDS": 1},
     "consistency": {"RUNS": {"720": 2}},
     "coverage": {"QUICK_RUNS": 600, "arguments": ["--quick"]},
     "cuts": {"arguments": ["2"]},
