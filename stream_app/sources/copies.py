@@ -10,7 +10,7 @@ import logging
 import os
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -110,12 +110,8 @@ def check_copies(paths: Sequence[Path], csv: bool) -> None:
     known: dict[str, list[tuple[Marks, Path]]] = defaultdict(list)  # by the first mark
     for path in paths if len(paths) > 1 else ():
         if new := marks_of(partial(first_records, path, csv)):
-            for marks, earlier in known[new[0]]:
-                common = common_records(marks, new)
-                if common >= FEWEST_RECORDS:
-                    raise is_a_copy(path, earlier)
-                if common:
-                    warn_of_equal_records(path, earlier, common)
+            common = {earlier: common_records(marks, new) for marks, earlier in known[new[0]]}
+            check_common(path, common)
             known[new[0]].append((new, path))
 
 
@@ -167,12 +163,21 @@ def is_a_copy(path: Path, known: os.PathLike[str] | str) -> OperatorError:
     )
 
 
-def warn_of_equal_records(path: Path, known: os.PathLike[str] | str, common: int) -> None:
-    """Say that a file may be a copy: too few different records are equal to refuse it."""
+def check_common(path: Path, common: Mapping[Any, int]) -> None:
+    """Refuse a file with the records of an earlier one; log a warning if too few are equal to tell.
+
+    Args: common, by earlier file: with how many of its different records the file begins.
+    Raises: OperatorError, one line.
+    """
+    known = max(common, key=common.__getitem__, default=None)
+    if known is None or not common[known]:
+        return
+    if common[known] >= FEWEST_RECORDS:
+        raise is_a_copy(path, known)
     log.warning(
         "%s: it begins with %d different records of %s, too few to tell a copy by; they count in both files, "
         "so write no copies into the list",
         path,
-        common,
+        common[known],
         known,
     )

@@ -24,13 +24,13 @@ from stream_app.sources.copies import (
     MOST_MARKS,
     Marks,
     beginning_of,
+    check_common,
     check_links,
     common_records,
     first_records,
     is_a_copy,
     marks_of,
     notes_more,
-    warn_of_equal_records,
 )
 
 if TYPE_CHECKING:
@@ -241,18 +241,19 @@ class FileList:
 
     def _may_be_copied(self, number: int, new: Marks, start: bytes, header: int) -> bool:
         """Refuse a new file with the records of an earlier one; return whether it may still become one."""
-        path, undecided, short = self.path(number), False, dict[str, int]()
+        path, undecided, decided = self.path(number), False, dict[str, int]()
         for place, earlier in enumerate(self.files[:number]):
             known = self._marks(place)
             common = common_records(known, new)
-            if common and len(new) < len(known) and not self.is_finished(number):
-                undecided |= len(known) >= FEWEST_RECORDS
-            elif common >= FEWEST_RECORDS or (not known and _is_noted(earlier.first, start, header)):
+            may_grow = len(new) < len(known) and not self.is_finished(number)
+            if may_grow and common and len(known) >= FEWEST_RECORDS:
+                undecided = True
+            elif not known and _is_noted(earlier.first, start, header):
                 raise is_a_copy(path, earlier.name)
-            if common:
-                short[earlier.name] = common
-        for name, common in () if undecided else short.items():
-            warn_of_equal_records(path, name, common)
+            else:
+                decided[earlier.name] = common
+        if not undecided or max(decided.values(), default=0) >= FEWEST_RECORDS:
+            check_common(path, decided)
         return undecided
 
     def _marks(self, number: int) -> Marks:
