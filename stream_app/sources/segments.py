@@ -204,7 +204,8 @@ class SegmentedSource(GrowingFile):
 
     async def _opened(self, number: int) -> LineFile:
         """Return a file, open and recognised; at most the file that is read and the last one are open."""
-        if number not in self._open:
+        is_new = number not in self._open
+        if is_new:
             last = len(self._list.files) - 1
             for other in [other for other in self._open if other != last]:
                 self._forget(other)
@@ -214,11 +215,14 @@ class SegmentedSource(GrowingFile):
                 self._list.refresh(certainly=True)  # it may have been compressed just now
                 lines = await asyncio.to_thread(self._open_file, self._list.path(number))
             self._take(number, lines)
-        elif self._list.files[number].first is not None:
-            self._open[number].check_kept(self._grown_to[number])
-            return self._open[number]
-        lines = self._open[number]
-        self._list.recognise(number, lines, lines.stat().st_size)
+        file, lines, before = self._list.files[number], self._open[number], self._grown_to[number]
+        if not is_new and file.first is not None:
+            lines.check_kept(before)
+            if before >= (file.ended_at or 0):
+                return lines
+        # A file that has ended is noted again: what came last tells it, too.
+        self._list.recognise(number, lines, lines.stat().st_size if file.ended_at is None else file.ended_at)
+        self._grown_to[number] = max(before, file.ended_at or 0)
         return lines
 
     def _open_file(self, path: Path) -> LineFile:

@@ -336,6 +336,21 @@ def test_a_file_that_may_become_a_copy_of_a_file_that_is_gone_waits(
         log.read()
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_was_written_just_before_the_next_file_came_tells_a_copy(log: Log, restart: bool) -> None:
+    first = log.file(1, *LINES[:2])
+    log.read()
+    log.file(1, *LINES[:9])
+    log.file(2, LINES[180])
+    assert log.read() == [*range(9), 180]
+    first.unlink()
+    if restart:
+        log.close()
+    log.file(3, *LINES[:9])
+    with pytest.raises(OperatorError, match=r"a-3.ndjson: it begins with the records of .*a-1.ndjson"):
+        log.read()
+
+
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_copy_is_refused_by_the_notes_of_an_older_version(log: Log, gone: bool) -> None:
     first = log.file(1, *LINES[:9])
