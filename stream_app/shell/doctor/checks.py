@@ -9,34 +9,24 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from dphist.arrays import Int64Array
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.alerts import format_warnings
 from stream_app.config.settings import IngestSettings
-from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
-from stream_app.shell.capped import file_sample
-from stream_app.shell.doctor.fields import field_findings
-from stream_app.shell.doctor.findings import capped, filling, sampled
-from stream_app.shell.doctor.grace import arrivals_in_file, grace_findings
 from stream_app.shell.doctor.ports import port_findings
 from stream_app.shell.doctor.redis import redis_findings
 from stream_app.shell.doctor.room import LEAST_FREE_BYTES, MIB, free_space
 from stream_app.shell.doctor.stored import Compared, check_stored
-from stream_app.shell.doctor.times import first_findings, time_findings
 from stream_app.shell.planning.promises import cost_until_now
+from stream_app.shell.samples.findings import findings, sample_of_file
 from stream_app.shell.totals import total_findings
 from stream_app.shell.working import Step, silent
 from stream_app.sources.copies import first_records
 from stream_app.sources.file_list import files_of, is_list, misplaced
 from stream_app.sources.shapes import why_no_lines
 from stream_app.sources.starts import start_of
-from stream_app.sources.times import TimeFormat
 from stream_app.spool import bytes_kept
 from stream_app.wiring.checks import Check, Finding, Reach, checks_of_logs, checks_of_machine
-from stream_app.wiring.event_logs import time_field
 
 _MOST_FILES = 100  # of a list, whose first bytes are read
 
@@ -46,11 +36,11 @@ async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
 
     Args: step, which is called with what is done next.
     """
-    findings: list[Finding] = []
+    found = list[Finding]()
     for check in all_checks(settings):
         step(f"checking {check.key}")
-        findings += await check.found()
-    return findings
+        found += await check.found()
+    return found
 
 
 def all_checks(settings: Settings) -> Iterator[Check]:
@@ -149,24 +139,13 @@ def _contents(stream: StreamSettings) -> Iterator[Finding]:
             how = "it is empty" if all(path.stat().st_size == 0 for path in files) else "it has no event"
             yield Finding(what, "fail", f"{file}: {how}, so a replay counts nothing; correct the path")
         return
-    at = time_field(stream)
     try:
-        batch = file_sample(stream)
+        sample = sample_of_file(stream)
     except OperatorError as refusal:
         yield Finding(f"streams.{stream.name}.source.format", "fail", str(refusal))
         return
-    if batch is not None:
-        misread = list(file_times(stream, batch))
-        if not any(finding.state == "fail" for finding in misread):
-            yield sampled(what, at.path, at.format, len(batch.positions), batch.refused)
-        yield from misread
-        yield from capped(stream, batch.columns)
-        yield from field_findings(stream, batch.columns, len(batch.positions))
-        times_us = np.asarray(batch.columns[at.path])
-        yield from grace_findings(stream, times_us, arrivals_in_file(times_us))
-        yield from filling(stream, batch.columns)
-        last = file_sample(stream, newest=True)
-        yield from first_findings(stream, times_us if last is None else np.asarray(last.columns[at.path]))
+    if sample is not None:
+        yield from findings(stream, sample)
 
 
 def _order_of_names(what: str, pattern: Path) -> Iterator[Finding]:
@@ -175,17 +154,6 @@ def _order_of_names(what: str, pattern: Path) -> Iterator[Finding]:
         first, second = found
         remedy = "write all numbers with the same length, as in 09 and 10"
         yield Finding(what, "warn", f"{first} is read before {second}, by the letters of the names; {remedy}")
-
-
-def file_times(stream: StreamSettings, batch: RecordBatch) -> Iterator[Finding]:
-    """Yield what is wrong with the times of a file's sample. Args: batch, the sample."""
-    path = stream.declared.time.field
-
-    def read(format: TimeFormat) -> Int64Array:
-        sample = file_sample(stream, format)
-        return np.empty(0, np.int64) if sample is None else np.asarray(sample.columns[path], np.int64)
-
-    yield from time_findings(stream, len(batch.positions) + len(batch.refused), read)
 
 
 def _room_for_spools(settings: Settings, ingest: IngestSettings) -> Finding:

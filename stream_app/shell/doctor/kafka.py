@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -24,17 +24,14 @@ from stream_app.kafka_cluster import (
     topic_facts,
 )
 from stream_app.ports import OperatorError
-from stream_app.shell.doctor.fields import field_findings
-from stream_app.shell.doctor.findings import capped, filling, sampled
-from stream_app.shell.doctor.grace import grace_findings
-from stream_app.shell.doctor.times import first_findings, time_findings
-from stream_app.shell.doctor.topic_sample import lacks_records, newest_records
+from stream_app.shell.samples.findings import StreamSample, findings
+from stream_app.shell.samples.of_topic import lacks_records, newest_records
 from stream_app.sinks.dead_letter_topic import check_topic
-from stream_app.sources.decode import Decoded, TimeField
+from stream_app.sources.decode import Decoded
 from stream_app.sources.kafka import LACKS_RECORDS
 from stream_app.sources.times import TimeFormat
 from stream_app.wiring.checks import Finding
-from stream_app.wiring.event_logs import decoder_of, time_field
+from stream_app.wiring.event_logs import decoder_of
 from stream_app.wiring.topics import cluster_of
 
 AHEAD_S = 5.0
@@ -116,7 +113,6 @@ async def _topic(
     if not records:
         yield Finding(what, "ok", f"{source.topic} has no events yet")
         return
-    field = time_field(stream)
     try:
         [ready] = await decoder.prepare([[record.value for record in records]])
     except OSError as failure:
@@ -124,24 +120,12 @@ async def _topic(
         return
     records = records[:ready]
     decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
-    wrong = list(_times(stream, source, records, decoded))
-    for finding in (
-        *_sampled(what, field, source, records, decoded, misread=bool(wrong)),
-        *wrong,
-        *first_findings(stream, np.asarray(decoded.columns[field.path], np.int64)),
-        *capped(stream, decoded.columns),
-        *field_findings(stream, decoded.columns, len(decoded.kept)),
-        *_grace(stream, records, decoded),
-        *filling(stream, decoded.columns),
-    ):
+    for finding in findings(stream, _sample(stream, source, records, decoded)):
         yield finding
-
-
-async def _kept(cluster: Cluster, stream: str, topic: str, positions: Mapping[str, int]) -> list[Finding]:
-    """Return a finding if a topic no longer has the records that a stream counts next."""
-    if not await lacks_records(cluster, topic, positions):
-        return []
-    return [Finding(f"streams.{base_of(stream)}.source.topic", "fail", f"{topic}: {LACKS_RECORDS}")]
+    ahead_s = max(record.timestamp for record in records) / 1e3 - time.time()
+    if ahead_s > AHEAD_S:
+        said = f"records carry times {ahead_s:.0f} s ahead of this machine's clock; run an NTP client on all"
+        yield Finding(f"{source.topic} clock", "warn", said)
 
 
 async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
@@ -155,33 +139,32 @@ async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
     return Finding(what, "ok", "answers")
 
 
-def _times(
+def _sample(
     stream: StreamSettings, source: TopicSettings, records: Sequence[ConsumerRecord], decoded: Decoded
-) -> Iterator[Finding]:
-    """Yield what is wrong with the unit of the records' times."""
+) -> StreamSample:
+    """Return the newest records as a sample; they arrived when the topic got the records of a partition."""
     path = stream.declared.time.field
+    values, stamps = [record.value for record in records], [record.timestamp for record in records]
 
     def read(format: TimeFormat) -> Int64Array:
         time = structs.replace(stream.declared.time, format=format)
         other = replace(stream, declared=structs.replace(stream.declared, time=time))
-        values = [record.value for record in records]
-        found = decoder_of(source, [other]).decode(values, [record.timestamp for record in records])
+        found = decoder_of(source, [other]).decode(values, stamps)
         return np.asarray(found.columns[path], np.int64)
 
-    if source.schema_registry is None:  # a schema says what its times are
-        yield from time_findings(stream, len(decoded.kept) + len(decoded.refused), read)
-
-
-def _grace(stream: StreamSettings, records: Sequence[ConsumerRecord], decoded: Decoded) -> Iterator[Finding]:
-    """Yield whether the grace is long enough, by when the topic got the records of each partition."""
-    kept = [records[index] for index in decoded.kept.tolist()]
     newest_us: dict[int, int] = {}
-    arrived_us = np.zeros(len(kept), dtype=np.int64)
-    for index, record in enumerate(kept):
+    arrived_us = np.zeros(len(decoded.kept), dtype=np.int64)
+    for place, index in enumerate(decoded.kept.tolist()):
+        record = records[index]
         newest_us[record.partition] = max(newest_us.get(record.partition, 0), record.timestamp * 1000)
-        arrived_us[index] = newest_us[record.partition]
-    times_us = np.asarray(decoded.columns[stream.declared.time.field], dtype=np.int64)
-    yield from grace_findings(stream, times_us, arrived_us)
+        arrived_us[place] = newest_us[record.partition]
+    return StreamSample(
+        decoded.columns,
+        [Refusal("", at, reason, values[at]) for at, reason in decoded.refused],
+        arrived_us,
+        np.asarray(decoded.columns[path], np.int64),
+        read if source.schema_registry is None else None,
+    )
 
 
 def _output_topic(topic: str, facts: TopicFacts | None) -> Finding:
@@ -211,22 +194,3 @@ def _alerts_topic(topic: str, facts: TopicFacts | None) -> Finding:
     if facts is None:
         return Finding("alerts.topic", "fail", f"{topic} does not exist; create it, or name another topic")
     return Finding("alerts.topic", "ok", f"{topic} has {facts.partitions} partition(s)")
-
-
-def _sampled(
-    what: str,
-    field: TimeField,
-    source: TopicSettings,
-    records: Sequence[ConsumerRecord],
-    decoded: Decoded,
-    *,
-    misread: bool,
-) -> Iterator[Finding]:
-    """Yield findings about the newest records. Args: misread, whether other findings concern their times."""
-    if not misread:
-        refused = [Refusal("", at, reason, records[at].value) for at, reason in decoded.refused]
-        yield sampled(what, field.path, field.format, len(decoded.kept), refused)
-    ahead_s = max(record.timestamp for record in records) / 1e3 - time.time()
-    if ahead_s > AHEAD_S:
-        said = f"records carry times {ahead_s:.0f} s ahead of this machine's clock; run an NTP client on all"
-        yield Finding(f"{source.topic} clock", "warn", said)

@@ -14,7 +14,7 @@ from stream_app.config.kafka import cluster_name, registry_url, topic_name
 from stream_app.core.declaration import LogFormat
 from stream_app.core.instants import format_instant
 from stream_app.shell.init.proposals import FORMATS, is_without_offset, time_in
-from stream_app.shell.init.sample import NOTHING, Sample, Told
+from stream_app.shell.samples.of_log import NOTHING, Sample, Told
 from stream_app.sources.decode import TimeField
 from stream_app.sources.times import TimeFormat
 

@@ -9,9 +9,9 @@ from stream_app.ports import OperatorError
 from stream_app.shell.init.answers import Topic, read_columns, read_registry
 from stream_app.shell.init.questions import Questions
 from stream_app.shell.init.reach import Reach
-from stream_app.shell.init.sample import Sample
-from stream_app.shell.init.schemas import sample_of_schemas
-from stream_app.shell.init.topic import held, refused, sample_of_topic, topic_records, width
+from stream_app.shell.samples.of_log import Sample
+from stream_app.shell.samples.of_topic import held, refused, sample_of_topic, topic_records, width
+from stream_app.shell.samples.schemas import sample_of_schemas
 from stream_app.shell.working import working
 
 

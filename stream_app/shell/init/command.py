@@ -39,9 +39,9 @@ from stream_app.shell.init.answers import (
 from stream_app.shell.init.configuration import configuration, name_of
 from stream_app.shell.init.questions import Questions
 from stream_app.shell.init.reach import Reach, reached
-from stream_app.shell.init.sample import NOTHING, Sample, file_sample
 from stream_app.shell.options import CONFIG, bootstrap_option
 from stream_app.shell.planning.shown import print_plan
+from stream_app.shell.samples.of_log import NOTHING, Sample, file_sample
 from stream_app.shell.working import working
 from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import TimeField

@@ -16,7 +16,7 @@ from stream_app.config.source import format_of
 from stream_app.core.declaration import LogFormat
 from stream_app.kafka_tokens import CLIENT_SECRET
 from stream_app.shell.init.answers import Answers, Topic, unit_of
-from stream_app.shell.init.sample import Told
+from stream_app.shell.samples.of_log import Told
 
 _LONG_US, _SHORT_US = 30 * 86_400_000_000, 86_400_000_000  # of an epoch
 _SHORT_BIN_US = 10_000_000  # bins below this have short epochs

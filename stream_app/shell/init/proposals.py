@@ -12,7 +12,7 @@ import numpy as np
 
 from stream_app.core.incoming import Reason
 from stream_app.core.instants import format_instant, parse_instant
-from stream_app.shell.init.sample import Sample, number_in
+from stream_app.shell.samples.of_log import Sample, number_in
 from stream_app.sources.decode import TimeField
 from stream_app.sources.times import TimeFormat, why_no_time
 

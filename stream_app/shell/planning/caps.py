@@ -21,8 +21,8 @@ from stream_app.config.plans import planned
 from stream_app.core.counting.left_out import left_out
 from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
-from stream_app.shell.capped import file_sample, records_of_users
 from stream_app.shell.planning.answers import count_of_span, half_width, in_words
+from stream_app.shell.samples.caps import file_sample, records_of_users
 from stream_app.sources.lines import ENOUGH_RECORDS
 
 _CAPTION = (

@@ -16,9 +16,9 @@ from stream_app.core.ledger import statement
 from stream_app.core.meaning import in_keys, meaning_of, span
 from stream_app.core.records import LedgerEntry
 from stream_app.ports import OperatorError
-from stream_app.shell.capped import cap_warning, file_sample, shares_in_words
-from stream_app.shell.doctor.findings import EXACT
-from stream_app.shell.filling import filling_warning
+from stream_app.shell.samples.caps import cap_findings, file_sample
+from stream_app.shell.samples.filling import filling_findings
+from stream_app.shell.samples.findings import EXACT
 from stream_app.wiring.event_logs import why_unreadable
 
 
@@ -85,13 +85,14 @@ def _of_sample(stream: StreamSettings) -> Iterator[str]:
         batch = None if why_unreadable(source.file) else file_sample(stream)
         if batch is None:
             return
-        if warning := cap_warning(stream, batch.columns):
-            yield f"warning: streams.{stream.name}.privacy.unit: {warning}"
-        asked = warning or stream.declared.privacy.caps.max_keys
-        if asked and (shares := shares_in_words(stream, batch.columns)):
-            yield f"{stream.name}: {shares}"
-        if warning := filling_warning(stream, batch.columns):
-            yield f"warning: streams.{stream.name}.sum.unit: {warning}"
+        found = list(cap_findings(stream, batch.columns))
+        is_much = any(finding.state == "warn" for finding in found)
+        if found and (is_much or stream.declared.privacy.caps.max_keys):
+            *warnings, shares = found
+            yield from (f"warning: {finding.what}: {finding.said}" for finding in warnings)
+            yield f"{stream.name}: {shares.said}"
+        for finding in filling_findings(stream, batch.columns):
+            yield f"warning: {finding.what}: {finding.said}"
 
 
 def first_epoch(stream: StreamSettings, now_us: int) -> LedgerEntry:

@@ -6,216 +6,114 @@ import asyncio
 import gzip
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
-from redis import Redis
 
-from deploy.ports import free_port
-from stream_app.config import Settings, load, load_text
+from stream_app.config import load
 from stream_app.config.key_file import add_key
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
-from stream_app.shell.commands import main
 from stream_app.shell.progress import Report, StreamProgress
 from stream_app.shell.supervision import Service, run_service
-from stream_app.state.embedded import EmbeddedRedis
-from stream_app.wiring.checks import noise_of_this_machine
-from stream_app.wiring.workers import run_worker
 from tests.certificates import write_certificates
+from tests.stream_app.shell.agreement import (
+    BEGIN_S,
+    CSV,
+    DAY,
+    JSON,
+    OTHER,
+    Files,
+    asked,
+    command,
+    empty_store,
+    server,
+    text,
+    why_refused,
+    write,
+)
 
-BEGIN_S = 1_772_323_200  # 2026-03-01T00:00:00Z
-DAY = 'replay: {from: "2026-03-01T00:00:00Z", to: "2026-03-02T00:00:00Z", speed: max}'
-JSON = "".join(f'{{"at": "2026-03-01T{hour:02}:00:00Z", "k": "a"}}\n' for hour in range(20)).encode()
-CSV = "id,at,k\n" + "".join(f"{hour},2026-03-01T{hour:02}:00:00Z,a\n" for hour in range(20))
-OTHER = "id,k,at\n" + "".join(f"{hour},b,2026-03-01T{hour:02}:30:00Z\n" for hour in range(20))
-Files = dict[str, bytes]
+__all__ = ["empty_store", "server"]
+
 pytestmark = pytest.mark.redis
 
 
-class Asked(NamedTuple):
-    """What the three say. Args: run, why a run is refused, at its start or its end; None: it is not."""
-
-    check: tuple[int, str]
-    doctor: tuple[int, str]
-    run: str | None
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis(tmp_path_factory.mktemp("redis")) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def empty_store(server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each test use one server, which is empty at first."""
-    with Redis.from_url(server.operator_url) as operator:
-        operator.flushall()
-    monkeypatch.setenv("STREAM_APP_REDIS_URL", server.worker_url)
-
-
-def text(source: str, more: str = "", format: str = "iso8601", time_more: str = "", top: str = "") -> str:
-    if "replay" not in source and "grace" not in time_more:
-        time_more += ", grace: 5s"
-    return f"""
-api: {{port: {free_port()}}}
-publish_every: 250ms
-{top}
-streams:
-  a:
-    source: {{{source}}}
-    time: {{field: at, format: {format}, bin: 1h, epoch: 1d{time_more}}}
-    privacy: {{epsilon: 1.0e9, not_private: true}}
-{more}"""
-
-
-def command(config: Path, name: str) -> tuple[int, str]:
-    found = CliRunner().invoke(main, [name, "--config", str(config)])
-    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
-    return found.exit_code, found.output
-
-
-def why_refused(config: Path) -> str | None:
-    """Run a worker until it is refused, all replays are complete, or it counts; return why it is refused."""
-
-    async def run() -> str | None:
-        counts = asyncio.Event()
-        worker = asyncio.create_task(run_worker(load(config), counts.set))
-        settings = load(config)
-        live = any(stream.declared.source.replay is None for stream in settings.streams)
-        ready = asyncio.create_task(counts.wait())
-        waited = {worker, ready} if live else {worker}
-        await asyncio.wait(waited, timeout=60, return_when=asyncio.FIRST_COMPLETED)
-        if live and not worker.done():
-            await asyncio.wait({worker}, timeout=0.3)
-        for task in (ready, worker):
-            task.cancel()
-        [ended] = await asyncio.gather(worker, return_exceptions=True)
-        return str(ended) if isinstance(ended, OperatorError) else None
-
-    return asyncio.run(run())
-
-
-def asked(config: Path) -> Asked:
-    """Ask all three."""
-    return Asked(command(config, "check-config"), command(config, "doctor"), why_refused(config))
-
-
-def write(folder: Path, files: Files) -> None:
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-
-
-GOOD = [
-    ("json", {"e.ndjson": JSON}, f"file: e.ndjson, {DAY}"),
-    ("live-empty", {"e.ndjson": b""}, "file: e.ndjson"),
-    ("no-last-line-end", {"e.ndjson": JSON.rstrip()}, f"file: e.ndjson, {DAY}"),
-    ("one-record", {"e.ndjson": JSON.splitlines()[0]}, f"file: e.ndjson, {DAY}"),
-    ("one-record-cr", {"e.ndjson": JSON.splitlines()[0] + b"\r"}, f"file: e.ndjson, {DAY}"),
-    ("crlf", {"e.csv": CSV.replace("\n", "\r\n").encode()}, f"file: e.csv, {DAY}"),
-    ("mark", {"e.csv": CSV.encode("utf-8-sig")}, f"file: e.csv, {DAY}"),
-    ("gzip", {"e.ndjson.gz": gzip.compress(JSON)}, f"file: e.ndjson.gz, {DAY}"),
-    ("order", {"e-1.csv": CSV.encode(), "e-2.csv": OTHER.encode()}, f'file: "e-*.csv", {DAY}'),
-    (
-        "quoted",
-        {"e-1.csv": OTHER.encode(), "e-2.csv": CSV.replace("id,at,k", '"id","at","k"').encode()},
-        f'file: "e-*.csv", {DAY}',
+GOOD: dict[str, Files] = {  # a name that ends in live is of a file that is followed, others are of a replay
+    "json": {"e.ndjson": JSON},
+    "empty-live": {"e.ndjson": b""},
+    "no-last-line-end": {"e.ndjson": JSON.rstrip()},
+    "one-record": {"e.ndjson": JSON.splitlines()[0]},
+    "one-record-cr": {"e.ndjson": JSON.splitlines()[0] + b"\r"},
+    "crlf": {"e.csv": CSV.replace("\n", "\r\n").encode()},
+    "mark": {"e.csv": CSV.encode("utf-8-sig")},
+    "gzip": {"e.ndjson.gz": gzip.compress(JSON)},
+    "order": {"e-1.csv": CSV.encode(), "e-2.csv": OTHER.encode()},
+    "quoted": {"e-1.csv": OTHER.encode(), "e-2.csv": CSV.replace("id,at,k", '"id","at","k"').encode()},
+    "an-empty-one": {"e-1.csv": b"", "e-2.csv": CSV.encode()},
+    "list-live": {"e-1.csv": OTHER.encode(), "e-2.csv": b""},
+    "half-a-line-live": {"e.ndjson": JSON + b'{"at": "2026-03'},
+}
+HALF = gzip.compress(JSON)[:60]
+WRONG: dict[str, tuple[Files, str]] = {
+    "empty-csv": ({"e.csv": b""}, "no header line"),
+    "empty-csv-live": ({"e.csv": b""}, "no header line"),
+    "empty-csv-list": ({"e-1.csv": b"", "e-2.csv": b""}, "no header line"),
+    "mark-only": ({"e.csv": b"\xef\xbb\xbf"}, "no header line"),
+    "empty": ({"e.ndjson": b""}, "it is empty, so a replay counts nothing"),
+    "utf16-csv": ({"e.csv": CSV.encode("utf-16")}, "not UTF-8 but UTF-16"),
+    "utf16-csv-live": ({"e.csv": CSV.encode("utf-16")}, "not UTF-8 but UTF-16"),
+    "utf16-be": ({"e.csv": CSV.encode("utf-16-be")}, "not UTF-8 but UTF-16"),
+    "utf16-json": ({"e.ndjson": JSON.decode().encode("utf-16")}, "UTF-16"),
+    "utf32-csv": ({"e.csv": CSV.encode("utf-32")}, "not UTF-8 but UTF-32"),
+    "blank-first": ({"e.csv": b"\n" + CSV.encode()}, "its first line is blank"),
+    "blank-first-live": ({"e.csv": b"\xef\xbb\xbf\r\n" + CSV.encode()}, "first line is blank"),
+    "blank-first-in-a-list": (
+        {"e-1.csv": CSV.encode(), "e-2.csv": b"\n" + OTHER.encode()},
+        "e-2.csv: its first line is blank",
     ),
-    ("an-empty-one", {"e-1.csv": b"", "e-2.csv": CSV.encode()}, f'file: "e-*.csv", {DAY}'),
-    ("live-list", {"e-1.csv": OTHER.encode(), "e-2.csv": b""}, 'file: "e-*.csv"'),
-    ("half-a-line", {"e.ndjson": JSON + b'{"at": "2026-03'}, "file: e.ndjson"),
-]
+    "excel": ({"e.csv": b"sep=,\r\n" + CSV.encode()}, "separator for Excel"),
+    "header-only": ({"e.csv": b"id,at,k\n"}, "no event, so a replay counts nothing"),
+    "headers-only": ({"e-1.csv": b"id,at,k\n", "e-2.csv": b"at,id,k\n\n"}, "no event, so a replay counts"),
+    "half-a-gzip": ({"e.ndjson.gz": HALF}, "whole file"),
+    "half-a-second-gzip": ({"e-1.ndjson": JSON, "e-2.ndjson.gz": HALF[:50]}, "put a whole file there"),
+    "half-a-gzip-live": ({"e.ndjson.gz": HALF}, "whole file"),
+    "no-gzip": ({"e.csv.gz": CSV.encode()}, "put a whole file there"),
+    "no-column": ({"e.csv": CSV.replace("at", "on").encode()}, "no column at"),
+    "no-column-in-the-second": (
+        {"e-1.csv": CSV.encode(), "e-2.csv": OTHER.replace("at", "on").encode()},
+        "e-2.csv: the header line has no column at",
+    ),
+    "semicolons": ({"e.csv": CSV.replace(",", ";").encode()}, "its columns are separated by ';'"),
+    "array": ({"e.ndjson": b"[" + b", ".join(JSON.splitlines()) + b"]"}, "it is one JSON array"),
+    "cr": ({"e.ndjson": JSON.replace(b"\n", b"\r")}, "CR alone"),
+    "cr-csv": ({"e.csv": CSV.replace("\n", "\r").encode()}, "CR alone"),
+    "not-there": ({}, "is not there"),
+    "no-list-live": ({}, "or correct the path"),
+    "other-words": ({"e.ndjson": b"at=1 k=a\n" * 20}, "no event of a sample has a time"),
+    "no-time": ({"e.ndjson": JSON.replace(b"at", b"on")}, "no event of a sample"),
+}
 
 
-@pytest.mark.parametrize(("files", "source"), [row[1:] for row in GOOD], ids=[row[0] for row in GOOD])
-def test_all_take_what_a_run_takes(tmp_path: Path, files: Files, source: str) -> None:
-    write(tmp_path, files)
-    (tmp_path / "app.yaml").write_text(text(source))
-    found = asked(tmp_path / "app.yaml")
+def placed(folder: Path, name: str, files: Files) -> Path:
+    """Write files, and a configuration of a stream over them; return its path."""
+    write(folder, files)
+    first = next(iter(files), "e-1.ndjson" if "list" in name else "e.ndjson")
+    source = "file: " + first.replace("e-1", '"e-*') + ('"' if "e-1" in first else "")
+    (folder / "app.yaml").write_text(text(source if name.endswith("live") else f"{source}, {DAY}"))
+    return folder / "app.yaml"
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_all_take_what_a_run_takes(tmp_path: Path, name: str) -> None:
+    found = asked(placed(tmp_path, name, GOOD[name]))
     assert (found.check[0], found.doctor[0], found.run) == (0, 0, None), found
 
 
-WRONG = [
-    ("empty-csv", {"e.csv": b""}, f"file: e.csv, {DAY}", "no header line"),
-    ("empty-csv-live", {"e.csv": b""}, "file: e.csv", "no header line"),
-    ("empty-csv-list", {"e-1.csv": b"", "e-2.csv": b""}, f'file: "e-*.csv", {DAY}', "no header line"),
-    ("mark-only", {"e.csv": b"\xef\xbb\xbf"}, f"file: e.csv, {DAY}", "no header line"),
-    ("empty", {"e.ndjson": b""}, f"file: e.ndjson, {DAY}", "it is empty, so a replay counts nothing"),
-    ("utf16-csv", {"e.csv": CSV.encode("utf-16")}, f"file: e.csv, {DAY}", "not UTF-8 but UTF-16"),
-    ("utf16-csv-live", {"e.csv": CSV.encode("utf-16")}, "file: e.csv", "not UTF-8 but UTF-16"),
-    ("utf16-be", {"e.csv": CSV.encode("utf-16-be")}, f"file: e.csv, {DAY}", "not UTF-8 but UTF-16"),
-    ("utf16-json", {"e.ndjson": JSON.decode().encode("utf-16")}, f"file: e.ndjson, {DAY}", "UTF-16"),
-    ("utf32-csv", {"e.csv": CSV.encode("utf-32")}, f"file: e.csv, {DAY}", "not UTF-8 but UTF-32"),
-    ("blank-first", {"e.csv": b"\n" + CSV.encode()}, f"file: e.csv, {DAY}", "its first line is blank"),
-    ("blank-first-live", {"e.csv": b"\xef\xbb\xbf\r\n" + CSV.encode()}, "file: e.csv", "first line is blank"),
-    (
-        "blank-first-in-a-list",
-        {"e-1.csv": CSV.encode(), "e-2.csv": b"\n" + OTHER.encode()},
-        f'file: "e-*.csv", {DAY}',
-        "e-2.csv: its first line is blank",
-    ),
-    ("excel", {"e.csv": b"sep=,\r\n" + CSV.encode()}, f"file: e.csv, {DAY}", "separator for Excel"),
-    ("header-only", {"e.csv": b"id,at,k\n"}, f"file: e.csv, {DAY}", "no event, so a replay counts nothing"),
-    (
-        "headers-only",
-        {"e-1.csv": b"id,at,k\n", "e-2.csv": b"at,id,k\n\n"},
-        f'file: "e-*.csv", {DAY}',
-        "no event, so a replay counts nothing",
-    ),
-    ("half-a-gzip", {"e.ndjson.gz": gzip.compress(JSON)[:60]}, f"file: e.ndjson.gz, {DAY}", "whole file"),
-    (
-        "half-a-second-gzip",
-        {"e-1.ndjson": JSON, "e-2.ndjson.gz": gzip.compress(JSON[:500])[:60]},
-        f'file: "e-*.ndjson", {DAY}',
-        "put a whole file there",
-    ),
-    ("half-a-gzip-live", {"e.ndjson.gz": gzip.compress(JSON)[:60]}, "file: e.ndjson.gz", "whole file"),
-    ("no-gzip", {"e.csv.gz": CSV.encode()}, f"file: e.csv.gz, {DAY}", "put a whole file there"),
-    ("no-column", {"e.csv": CSV.replace("at", "on").encode()}, f"file: e.csv, {DAY}", "no column at"),
-    (
-        "no-column-in-the-second",
-        {"e-1.csv": CSV.encode(), "e-2.csv": OTHER.replace("at", "on").encode()},
-        f'file: "e-*.csv", {DAY}',
-        "e-2.csv: the header line has no column at",
-    ),
-    (
-        "semicolons",
-        {"e.csv": CSV.replace(",", ";").encode()},
-        f"file: e.csv, {DAY}",
-        "its columns are separated by ';'",
-    ),
-    (
-        "array",
-        {"e.ndjson": b"[" + b", ".join(JSON.splitlines()) + b"]"},
-        f"file: e.ndjson, {DAY}",
-        "it is one JSON array",
-    ),
-    ("cr", {"e.ndjson": JSON.replace(b"\n", b"\r")}, f"file: e.ndjson, {DAY}", "CR alone"),
-    ("cr-csv", {"e.csv": CSV.replace("\n", "\r").encode()}, f"file: e.csv, {DAY}", "CR alone"),
-    ("not-there", {}, f"file: e.ndjson, {DAY}", "is not there"),
-    ("no-list", {}, 'file: "e-*.ndjson"', "or correct the path"),
-    (
-        "other-words",
-        {"e.ndjson": b"at=1 k=a\n" * 20},
-        f"file: e.ndjson, {DAY}",
-        "no event of a sample has a time",
-    ),
-    ("no-time", {"e.ndjson": JSON.replace(b"at", b"on")}, f"file: e.ndjson, {DAY}", "no event of a sample"),
-]
-
-
-@pytest.mark.parametrize(
-    ("files", "source", "said"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG]
-)
-def test_all_refuse_what_a_run_refuses(tmp_path: Path, files: Files, source: str, said: str) -> None:
-    write(tmp_path, files)
-    (tmp_path / "app.yaml").write_text(text(source))
-    found = asked(tmp_path / "app.yaml")
+@pytest.mark.parametrize("name", WRONG)
+def test_all_refuse_what_a_run_refuses(tmp_path: Path, name: str) -> None:
+    files, said = WRONG[name]
+    found = asked(placed(tmp_path, name, files))
     assert (found.check[0], found.doctor[0]) == (2, 2), found
     assert said in found.check[1], found.check
     assert said in found.doctor[1], found.doctor
@@ -363,73 +261,6 @@ class Quiet(Report):
     def say(self, line: str) -> None: ...
 
     def show(self, progress: Sequence[StreamProgress]) -> None: ...
-
-
-BESIDE = """  b:
-    source: {{file: {file}, {day}}}
-    time: {{field: at, format: iso8601, bin: 1h, epoch: 1d}}
-    privacy: {{epsilon: 1{more}}}
-"""
-ONE_OF_TWO = [
-    ("measured-twice", "e.ndjson", "", "streams.b.privacy.accept is missing: file:e.ndjson is already"),
-    ("no-file", "f.ndjson", "", "streams.b.source.file: "),
-    (
-        "total",
-        "g.ndjson",
-        ", total: {epsilon: 0.5}",
-        "streams.b.privacy.total: with its 1 epoch(s) the source",
-    ),
-    ("no-event", "empty.ndjson", "", "streams.b.source.file: "),
-    ("accepted", "e.ndjson", ", accept: measured again", ""),
-]
-
-
-@pytest.mark.parametrize(
-    ("file", "more", "said"), [row[1:] for row in ONE_OF_TWO], ids=[r[0] for r in ONE_OF_TWO]
-)
-def test_all_say_which_of_two_streams_starts(tmp_path: Path, file: str, more: str, said: str) -> None:
-    write(tmp_path, {"e.ndjson": JSON, "g.ndjson": JSON[:200] + JSON, "empty.ndjson": b""})
-    config = tmp_path / "app.yaml"
-    config.write_text(text(f"file: e.ndjson, {DAY}", BESIDE.format(file=file, day=DAY, more=more)))
-    found = asked(config)
-    if not said:
-        assert (found.check[0], found.doctor[0], found.run) == (0, 0, None), found
-        return
-    assert (found.check[0], found.doctor[0]) == (2, 2), found
-    assert said in found.check[1]
-    last = found.check[1].splitlines()[-1]
-    assert last == f"{config}: would start: a; would not start as configured: b"
-    if file != "empty.ndjson":  # a replay that is complete and has counted nothing stops no other
-        assert found.run is not None
-    [line] = [line for line in command(config, "doctor")[1].splitlines() if line.startswith("fail")]
-    assert "streams.b" in line
-
-
-def shared(release: str, more: str = "") -> Settings:
-    """Return settings whose stream several workers may share."""
-    return load_text(
-        f"""{more}
-kafka: {{bootstrap_servers: "127.0.0.1:1"}}
-outputs: [{{stream: clicks, topic: counts}}]
-streams:
-  clicks:
-    source: {{topic: clicks}}
-    time: {{field: at, format: s, bin: 1m, grace: 1s, epoch: 1d}}
-    tree: {{release: {release}}}
-    privacy: {{epsilon: 1}}
-""",
-        Path("app.yaml"),
-        {},
-    )
-
-
-def test_a_start_says_whose_noise_only_this_machine_can_read() -> None:
-    said = "only workers over this state.dir can read the noise of clicks; a worker on another machine"
-    assert said in str(noise_of_this_machine(shared("anticipating")))
-    assert noise_of_this_machine(shared("causal")) is None
-    assert noise_of_this_machine(shared("anticipating", "secrets: {key_file: noise.key}")) is None
-    text_of_one = text("file: e.ndjson").replace("0.0", "0")
-    assert noise_of_this_machine(load_text(text_of_one, Path("app.yaml"), {})) is None
 
 
 EDGE = """  b:

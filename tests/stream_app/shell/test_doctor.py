@@ -42,7 +42,7 @@ api: {{port: {port}}}
 {more}
 streams:
   clicks:
-    source: {{file: clicks.ndjson}}
+    source: {{{source}}}
     time: {{field: at, format: ms, bin: 1m, grace: 5s, epoch: 1d}}
     privacy: {{epsilon: 1}}
 """
@@ -54,12 +54,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def examined(
-    folder: Path, redis: str = "embedded:./redis", port: int = 0, more: str = "", more_redis: str = ""
-) -> dict[str, list[Finding]]:
+def examined(folder: Path, redis: str = "embedded:./redis", **written: object) -> dict[str, list[Finding]]:
     """Return the findings, by the key of the configuration that was checked."""
-    text = CONFIGURATION.format(redis=redis, port=port or free_port(), more=more, more_redis=more_redis)
-    (folder / "app.yaml").write_text(text)
+    plain = {"port": free_port(), "more": "", "more_redis": "", "source": "file: clicks.ndjson"}
+    (folder / "app.yaml").write_text(CONFIGURATION.format(redis=redis, **plain | written))
     found: dict[str, list[Finding]] = {}
     for finding in asyncio.run(doctor.examine(load(folder / "app.yaml", {}))):
         found.setdefault(finding.what, []).append(finding)
@@ -325,11 +323,8 @@ def test_the_first_events_of_a_file_are_decoded(
 def test_the_first_events_of_a_compressed_file_are_decoded(folder: Path) -> None:
     (folder / "clicks-1.ndjson.gz").write_bytes(gzip.compress(b'{"at": 1}\n'))
     (folder / "clicks-2.ndjson").write_text('{"to": 1}\n')
-    text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
-    (folder / "app.yaml").write_text(text.replace("clicks.ndjson}", "clicks-*.ndjson}"))
-    found = asyncio.run(doctor.examine(load(folder / "app.yaml", {})))
-    [readable, sample] = (one for one in found if one.what == "streams.clicks.source.file")
-    assert (readable.state, sample.state) == ("ok", "ok")
+    found = examined(folder, source="file: clicks-*.ndjson")["streams.clicks.source.file"]
+    assert [one.state for one in found] == ["ok", "ok"]
 
 
 @pytest.mark.parametrize(
@@ -348,43 +343,22 @@ def test_numbers_of_unequal_length_in_a_list_are_found(
 ) -> None:
     for at, name in enumerate(names):  # two files with the same records would be copies
         (folder / name).write_text(f'{{"at": {at}}}\n')
-    text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
-    (folder / "app.yaml").write_text(text.replace("clicks.ndjson}", "clicks-*.ndjson}"))
-    found = asyncio.run(doctor.examine(load(folder / "app.yaml", {})))
-    warned = [one.said for one in found if one.what.endswith("source.file") and one.state == "warn"]
+    found = examined(folder, source="file: clicks-*.ndjson")["streams.clicks.source.file"]
+    warned = [one.said for one in found if one.state == "warn"]
     assert [line.startswith(str(said)) for line in warned] == ([] if said is None else [True])
 
 
-def test_a_spool_needs_no_file_and_a_free_port(folder: Path) -> None:
-    text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
-    text = text.replace("file: clicks.ndjson", "http: clicks") + f"ingest: {{port: {free_port()}}}\n"
-    (folder / "app.yaml").write_text(text)
-    found = asyncio.run(doctor.examine(load(folder / "app.yaml", {})))
-    states = {one.what: one.state for one in found}
-    assert (states["ingest.port"], states["ingest.dir"]) == ("ok", "ok")
-    assert "streams.clicks.source.file" not in states
-
-
 @pytest.mark.parametrize(("free_mib", "state"), [(9_700, "warn"), (9_900, "ok")])
-def test_doctor_compares_free_room_with_what_spools_may_take(
+def test_a_spool_needs_a_free_port_and_room_but_no_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch, free_mib: int, state: str
 ) -> None:
-    text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
-    text = text.replace("file: clicks.ndjson", "http: clicks") + f"ingest: {{port: {free_port()}}}\n"
-    (folder / "app.yaml").write_text(text)
-    (folder / "spool/clicks").mkdir(parents=True, mode=0o700)
+    for name in ("spool", "spool/clicks"):
+        (folder / name).mkdir(mode=0o700)
     (folder / "spool/clicks" / f"{0:020}.ndjson").write_bytes(b"x" * (1 << 20))
     usage = shutil.disk_usage(folder)._replace(free=free_mib << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
-    found = asyncio.run(doctor.examine(load(folder / "app.yaml", {})))
-    [room] = (one for one in found if one.what == "ingest.max_size")
+    found = examined(folder, source="http: clicks", more=f"ingest: {{port: {free_port()}}}")
+    assert [found[f"ingest.{key}"][0].state for key in ("port", "dir")] == ["ok", "ok"]
+    assert "streams.clicks.source.file" not in found
+    [room] = found["ingest.max_size"]
     assert (room.state, "another 9,535 MiB" in room.said) == (state, True), room.said
-
-
-def test_a_header_without_the_time_is_found(folder: Path) -> None:
-    (folder / "clicks.ndjson").write_text("id,when\n1,2\n")
-    text = CONFIGURATION.format(redis="embedded:./redis", port=free_port(), more="", more_redis="")
-    (folder / "app.yaml").write_text(text.replace("clicks.ndjson}", "clicks.ndjson, format: csv}"))
-    found = asyncio.run(doctor.examine(load(folder / "app.yaml", {})))
-    (refused,) = (one for one in found if one.what == "streams.clicks.source.file")
-    assert (refused.state, "no column at" in refused.said) == ("fail", True)

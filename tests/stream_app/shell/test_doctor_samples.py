@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-import json
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from stream_app.config import load
-from stream_app.shell.doctor.checks import all_checks, examine
-from stream_app.shell.doctor.findings import EXACT, show
-from stream_app.shell.doctor.grace import LOST, arrivals_in_file, enough_us
+from stream_app.shell.doctor.findings import show
+from stream_app.shell.samples.findings import EXACT
+from stream_app.shell.samples.grace import LOST, arrivals_in_file, enough_us
 from stream_app.wiring.checks import Finding
+from tests.stream_app.shell.sampled import PLAIN, configured, examined
 
 BEGIN_MS = 1_700_000_000_000
-STREAM = """
-redis: {url: "embedded:./redis"}
-state: {dir: ./state}
-streams:
-  clicks:
-    source: {file: clicks.ndjson}
-    time: {field: at, format: ms, bin: 10s, grace: 5s, epoch: 1d}
-"""
 
 
-def examined(folder: Path, events: list[dict[str, Any]], stream: str) -> dict[str, Finding]:
-    """Return the last finding about each key of the configuration."""
-    lines = (json.dumps({"at": BEGIN_MS + place} | event) + "\n" for place, event in enumerate(events))
-    (folder / "clicks.ndjson").write_text("".join(lines))
-    (folder / "app.yaml").write_text(STREAM + stream)
-    found = asyncio.run(examine(load(folder / "app.yaml", {})))
-    return {one.what.removeprefix("streams.clicks."): one for one in found}
+def found_in(folder: Path, events: list[dict[str, Any]], more: str = PLAIN) -> dict[str, Finding]:
+    """Return the last finding about each key of the stream."""
+    timed = ({"at": BEGIN_MS + place} | event for place, event in enumerate(events))
+    return {what: found[-1] for what, found in examined(configured(folder, timed, more)).items()}
 
 
-PLAIN = "    privacy: {epsilon: 1}\n"
 EVENTS: list[dict[str, Any]] = [
     {"country": "FR", "ms": 5, "user": "a"},
     {"country": "DE", "ms": 700, "user": "b"},
@@ -53,39 +38,39 @@ EVENTS: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     ("stream", "what", "state", "said"),
     [
-        ("    keys: {field: country, list: [FR, DE], other: false}\n", "keys", "warn",
+        ("keys: {field: country, list: [FR, DE], other: false}", "keys", "warn",
          "3 of 4 events of a sample have country; 2 are on the list; the rest is refused (unknown_key)"),
-        ("    keys: {field: country, list: [FR, DE], other: true}\n", "keys", "ok",
+        ("keys: {field: country, list: [FR, DE], other: true}", "keys", "ok",
          "3 of 4 events of a sample have country; 2 are on the list, the rest counts as other"),
-        ("    keys: {field: land, list: [FR, DE], other: true}\n", "keys", "warn",
+        ("keys: {field: land, list: [FR, DE], other: true}", "keys", "warn",
          "0 of 4 events of a sample have land; 0 are on the list, the rest counts as other; correct "),
-        ("    keys: {field: land, list: [FR, DE], other: false}\n", "keys", "fail",
+        ("keys: {field: land, list: [FR, DE], other: false}", "keys", "fail",
          "0 are on the list; correct the field, or no event is counted (unknown_key)"),
-        ("    value: {field: ms, min: 0, max: 1000, buckets: 4}\n", "value", "warn",
+        ("value: {field: ms, min: 0, max: 1000, buckets: 4}", "value", "warn",
          "3 are from 0 to 1000, the others count at the nearer end; the rest is refused (bad_value)"),
-        ("    value: {field: ms, min: 0, max: 10, buckets: 4}\n", "value", "warn",
+        ("value: {field: ms, min: 0, max: 10, buckets: 4}", "value", "warn",
          "2 are from 0 to 10, the others count at the nearer end; widen the range (choosing min and max"),
-        ("    value: {field: country, min: 0, max: 10, buckets: 4}\n", "value", "fail",
+        ("value: {field: country, min: 0, max: 10, buckets: 4}", "value", "fail",
          "0 of 4 events of a sample have a number in country"),
-        ("    sum: {field: ms, min: 0, max: 1000, unit: 1}\n", "sum", "warn", "3 of 4 events of a sample"),
-        ("    where: {country: [FR, XX]}\n", "where", "ok", "2 of 4 events of a sample match country is"),
-        ("    where: {country: IT}\n", "where", "warn", "0 of 4 events of a sample match country is"),
+        ("sum: {field: ms, min: 0, max: 1000, unit: 1}", "sum", "warn", "3 of 4 events of a sample"),
+        ("where: {country: [FR, XX]}", "where", "ok", "2 of 4 events of a sample match country is"),
+        ("where: {country: IT}", "where", "warn", "0 of 4 events of a sample match country is"),
     ],
 )  # fmt: skip
 def test_each_field_is_counted(tmp_path: Path, stream: str, what: str, state: str, said: str) -> None:
-    found = examined(tmp_path, EVENTS, PLAIN + stream)[what]
+    found = found_in(tmp_path, EVENTS, f"{PLAIN}\n    {stream}")[what]
     assert (found.state, found.exact) == (state, True)
     assert said in found.said
 
 
 def test_users_are_counted(tmp_path: Path) -> None:
-    unit = "    privacy: {{epsilon: 1, unit: {{user: {}, max_events: 9}}}}\n"
-    found = examined(tmp_path, EVENTS, unit.format("user"))["privacy.unit.user"]
+    unit = "privacy: {{epsilon: 1, unit: {{user: {}, max_events: 9}}}}"
+    found = found_in(tmp_path, EVENTS, unit.format("user"))["privacy.unit.user"]
     assert found.state == "warn"
     assert found.said == "3 of 4 events of a sample have a user in user; the rest is refused (no_user)"
-    found = examined(tmp_path, EVENTS, unit.format("who"))["privacy.unit.user"]
+    found = found_in(tmp_path, EVENTS, unit.format("who"))["privacy.unit.user"]
     assert (found.state, "correct the field" in found.said) == ("fail", True)
-    found = examined(tmp_path, EVENTS[:3], unit.format("user"))["privacy.unit.user"]
+    found = found_in(tmp_path, EVENTS[:3], unit.format("user"))["privacy.unit.user"]
     assert (found.state, found.said) == ("ok", "3 of 3 events of a sample have a user in user")
 
 
@@ -107,13 +92,13 @@ def disordered(late_s: float, every: int) -> list[dict[str, Any]]:
 
 
 def test_a_grace_that_is_too_short_is_found_with_one_that_is_long_enough(tmp_path: Path) -> None:
-    found = examined(tmp_path, disordered(60, 50), PLAIN)["time.grace"]
+    found = found_in(tmp_path, disordered(60, 50))["time.grace"]
     assert (found.state, found.exact) == ("warn", True)
     assert found.said.startswith(
         "with 5s, 40 of 2,000 events of a sample would be late (2.0%); 1m would lose fewer"
     )
     assert "epsilon does not cover that" in found.said
-    in_order = examined(tmp_path, disordered(0, 50), PLAIN)["time.grace"]
+    in_order = found_in(tmp_path, disordered(0, 50))["time.grace"]
     assert (in_order.state, in_order.said) == (
         "ok", "with 5s, 0 of 2,000 events of a sample would be late (0.0%)"
     )  # fmt: skip
@@ -122,19 +107,12 @@ def test_a_grace_that_is_too_short_is_found_with_one_that_is_long_enough(tmp_pat
 def test_one_event_from_the_future_makes_no_others_late(tmp_path: Path) -> None:
     events = disordered(0, 50)
     events[700]["at"] += 10**9
-    assert examined(tmp_path, events, PLAIN)["time.grace"].state == "ok"
+    assert found_in(tmp_path, events)["time.grace"].state == "ok"
 
 
 def test_a_replay_is_sorted_so_nothing_in_it_is_late(tmp_path: Path) -> None:
-    replay = (
-        "{file: clicks.ndjson, replay: {from: 2023-11-14T00:00:00Z, to: 2023-11-15T00:00:00Z, speed: max}}"
-    )
-    text = STREAM.replace("{file: clicks.ndjson}", replay)
-    lines = (json.dumps(event) + "\n" for event in disordered(600, 20))
-    (tmp_path / "clicks.ndjson").write_text("".join(lines))
-    (tmp_path / "app.yaml").write_text(text + PLAIN)
-    found = asyncio.run(examine(load(tmp_path / "app.yaml", {})))
-    assert "streams.clicks.time.grace" not in {one.what for one in found}
+    replay = ", replay: {from: 2023-11-14T00:00:00Z, to: 2023-11-15T00:00:00Z, speed: max}"
+    assert "time.grace" not in examined(configured(tmp_path, disordered(600, 20), source=replay))
 
 
 @given(st.lists(st.integers(-(10**7), 3 * 10**9), min_size=1, max_size=3_000))
@@ -155,13 +133,10 @@ def test_a_lone_event_moves_no_arrival(times: list[int], data: st.DataObject) ->
 
 
 def test_each_of_several_key_fields_is_counted(tmp_path: Path) -> None:
-    keys = "    keys: {fields: [country, user], list: {country: [FR, DE], user: [a, b]}, other: false}\n"
-    (tmp_path / "clicks.ndjson").write_text(
-        "".join(json.dumps({"at": BEGIN_MS} | one) + "\n" for one in EVENTS)
-    )
-    (tmp_path / "app.yaml").write_text(STREAM + PLAIN + keys)
-    found = asyncio.run(examine(load(tmp_path / "app.yaml", {})))
-    said = [one.said.partition(";")[0] for one in found if one.what == "streams.clicks.keys"]
+    keys = "keys: {fields: [country, user], list: {country: [FR, DE], user: [a, b]}, other: false}"
+    events = ({"at": BEGIN_MS} | one for one in EVENTS)
+    found = examined(configured(tmp_path, events, f"{PLAIN}\n    {keys}"))["keys"]
+    said = [one.said.partition(";")[0] for one in found]
     assert said == [
         "3 of 4 events of a sample have country",
         "3 of 4 events of a sample have user",
@@ -197,13 +172,8 @@ AT = "2026-03-01T00:10:00Z"
     ],
 )
 def test_the_remedy_names_the_cause(tmp_path: Path, name: str, content: str, said: str) -> None:
-    (tmp_path / name).write_text(content)
-    (tmp_path / "app.yaml").write_text(
-        f"streams:\n  one:\n    source: {{file: {name}}}\n    privacy: {{epsilon: 1}}\n"
-        "    time: {field: at, format: iso8601, bin: 1h, grace: 5s, epoch: 1d}\n"
-        "    keys: {field: k, list: [a], other: true}\n"
-    )
-    checks = all_checks(load(tmp_path / "app.yaml", {}))
-    found = [asyncio.run(check.found()) for check in checks if check.key.endswith("source.file")]
-    wrong = [one.said for one in chain(*found) if one.state != "ok"]
+    time, keys = "format: iso8601, bin: 1h, grace: 5s, epoch: 1d", "keys: {field: k, list: [a], other: true}"
+    lines = content.removesuffix("\n").split("\n")
+    config = configured(tmp_path, lines, f"{PLAIN}\n    {keys}", time=time, file=name)
+    wrong = [one.said for found in examined(config).values() for one in found if one.state != "ok"]
     assert any(said in one for one in wrong), wrong

@@ -6,70 +6,32 @@ import gzip
 import os
 import re
 import sys
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stream_app.config import StreamSettings, load, load_text
+from stream_app.config import load_text
 from stream_app.core.instants import parse_instant
-from stream_app.shell.capped import file_sample
 from stream_app.shell.commands import main
 from stream_app.shell.init import proposals
 from stream_app.shell.init.answers import Answers, Counted, read_bin, read_keys
 from stream_app.shell.init.configuration import configuration
 from stream_app.shell.init.questions import Questions
-from stream_app.shell.init.sample import sample_of
 from stream_app.shell.processes import INTERRUPTED
+from stream_app.shell.samples.caps import file_sample
+from stream_app.shell.samples.of_log import sample_of
 from stream_app.sources.decode import TimeField
-from tests.stream_app.counted import counts_of
+from tests.stream_app.shell.initial import ANSWERS, ROWS, folder, init, written
+from tests.stream_app.shell.test_init_files import csv
 from tests.terminal import CTRL_C, in_terminal
 
-ANSWERS = {
-    "events": "visits.csv",
-    "time": "seen",
-    "first": "2026-01-01",
-    "user": "none",
-    "count": "all",
-    "epsilon": "1",
-    "bin": "1h",
-}
-HEADER = "seen,visitor,town,spent"
-ROWS = [f"2026-01-05T{n % 24:02d}:00:07Z,vera{n:04d},Xanten{n % 3},{n % 7}.25" for n in range(60)]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current directory, with a file of events."""
-    (tmp_path / "visits.csv").write_text("\n".join([HEADER, *ROWS]) + "\n")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def init(**answers: str | None) -> Result:
-    options = [
-        f"--{name.replace('_', '-')}={answer}" for name, answer in answers.items() if answer is not None
-    ]
-    return CliRunner().invoke(main, ["init", *options])
-
-
-def counted(folder: Path) -> int:
-    """Return how many events the written configuration counts, with so little noise that it is exact."""
-    text = (folder / "stream-app.yaml").read_text()
-    exact = text.replace("epsilon: 1 ", "not_private: true\n      epsilon: 1.0e9 ")
-    [counts] = counts_of(load_text(exact, folder / "stream-app.yaml", {})).values()
-    return counts.total
-
-
-def written(folder: Path) -> StreamSettings:
-    (stream,) = load(folder / "stream-app.yaml", {}).streams
-    return stream
+__all__ = ["folder"]
 
 
 def test_answers_become_a_configuration_that_reads_the_file(folder: Path) -> None:
@@ -85,29 +47,6 @@ def test_answers_become_a_configuration_that_reads_the_file(folder: Path) -> Non
     sample = file_sample(stream)
     assert sample is not None
     assert (len(sample.positions), len(sample.refused)) == (len(ROWS), 0)
-
-
-def test_a_byte_order_mark_is_no_part_of_a_column(folder: Path) -> None:
-    """Excel writes the mark and CRLF into its "CSV UTF-8"."""
-    (folder / "visits.csv").write_text("\r\n".join([HEADER, *ROWS, ""]), encoding="utf-8-sig", newline="")
-    made = init(**ANSWERS)
-    assert made.exit_code == 0, made.output
-    sample = file_sample(written(folder))
-    assert sample is not None
-    assert (len(sample.positions), len(sample.refused)) == (len(ROWS), 0)
-    checked = CliRunner().invoke(main, ["doctor", "--config", "stream-app.yaml"])
-    assert "can be read" in checked.output
-    assert "no column" not in checked.output
-
-
-def test_a_byte_order_mark_is_no_part_of_an_event(folder: Path) -> None:
-    event = '{"seen": "2026-01-05T00:00:00Z"}\n'
-    (folder / "visits.ndjson").write_text(2 * event, encoding="utf-8-sig")
-    made = init(**ANSWERS | {"events": "visits.ndjson"})
-    assert made.exit_code == 0, made.output
-    sample = file_sample(written(folder))
-    assert sample is not None
-    assert (len(sample.positions), len(sample.refused)) == (2, 0)
 
 
 def test_person_keys_and_sum_are_declared_as_answered(folder: Path) -> None:
@@ -196,30 +135,6 @@ def test_an_answer_that_cannot_be_used_gets_one_line(
     [line] = refused.output.splitlines()
     assert re.search(said, line)
     assert [path.name for path in folder.iterdir()] == ["visits.csv"]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "it is empty"),
-        (b"\xef\xbb\xbf" + b"seen" * (1 << 18), "its first line is longer than 1,048,576 bytes"),
-        (b"\xef\xbb\xbf", "it is empty"),
-        (b'[{"seen": 1}]', "one JSON array"),
-        (b"PAR1\0\0", "it is not text"),
-        (b"seen;town\n1;2\n", "separated by ';'"),
-        (b"2026-01-05T00:00:00Z,1\n", "looks like an event"),
-        (b"seen,town\n", "a header line and no event"),
-        (b'{"seen": \n', "no line with a JSON object"),
-        (b"seen,ip\n01.05.2026 04:14,10.0.0.1\n", "since 1970; seen looks like a time; write the times so"),
-        (b'{"a": 1}\n{"a": 2}\n', "none of the fields a holds times in a form that is read: iso8601 "),
-    ],
-)
-def test_a_file_that_cannot_be_counted_gets_one_line(folder: Path, content: bytes, said: str) -> None:
-    (folder / "visits.csv").write_bytes(content)
-    refused = init(**ANSWERS)
-    assert refused.exit_code == 2
-    [line] = refused.output.splitlines()
-    assert said in line
 
 
 @pytest.mark.parametrize(
@@ -329,155 +244,6 @@ def test_zone_belongs_to_the_field_that_is_chosen(folder: Path) -> None:
     sample = file_sample(stream)
     assert sample is not None
     assert sample.columns["seen"].tolist()[0] == 1_767_603_600_000_000
-
-
-INSTANTS = [f"2026-03-{1 + n:02d}T{n:02d}:07:00Z" for n in range(20)]
-PANDAS = ",at,k,amount\n" + "".join(f"{n},{at},a,{n}\n" for n, at in enumerate(INSTANTS))
-LINES = [f'{{"at": "{at}", "k": "a", "n": {n}}}' for n, at in enumerate(INSTANTS)]
-NULS = bytes(300)
-SECONDS = [1_772_323_200 + 3_607 * n for n in range(20)]
-
-
-def csv(header: str, row: str, end: str = "\n", last: str = "\n") -> str:
-    """Return a file of CSV. Args: row, with {n} and {at}; end, of a line; last, of the last line."""
-    rows = [row.format(n=n, at=at, s=SECONDS[n]) for n, at in enumerate(INSTANTS)]
-    return end.join([header, *rows]) + last
-
-
-def marked(text: str) -> bytes:
-    """Return a text as Excel writes it."""
-    return text.encode("utf-8-sig")
-
-
-WIDE = ",".join(f"c{n}" for n in range(300))
-FIRST_NINE, OTHERS = "\n".join(LINES[:9]).encode(), "\n".join(["", *LINES[9:]]).encode()
-SHAPES: dict[
-    str, tuple[str, str | bytes, str]
-] = {  # of files with 20 events: name, content, field of the time
-    "the index column of pandas": ("e.csv", PANDAS, "at"),
-    "a trailing comma": ("e.csv", csv("id,at,k,", "{n},{at},a,"), "at"),
-    "names that begin with a digit": ("e.csv", csv("2fa,at,3", "{n},{at},a"), "at"),
-    "names that are numbers": ("e.csv", csv("0,1,2", "{n},{at},a"), "1"),
-    "a name twice": ("e.csv", csv("id,at,k,k", "{n},{at},a,b"), "at"),
-    "Excel's mark and CRLF": ("e.csv", csv("at,k", "{at},ü", "\r\n").encode("utf-8-sig"), "at"),
-    "quotes": ("e.csv", csv('"at","k, l"', '"{at}","a, b"'), "at"),
-    "spaces around a name": ("e.csv", csv(" at ,k", "{at},a"), "at"),
-    "no last line end": ("e.CSV", csv("at,k", "{at},a", last=""), "at"),
-    "commas in .tsv": ("e.tsv", csv("at,k", "{at},a"), "at"),
-    "JSON lines in .csv": ("e.csv", "\n".join(LINES), "at"),
-    "seconds as text": ("e.csv", csv("at,k", "{s},a"), "at"),
-    "milliseconds as text": ("e.csv", csv("at,k", "{s}000,a"), "at"),
-    "seconds with a fraction": ("e.csv", csv("at,k", "{s}.25,a"), "at"),
-    "local times": ("e.csv", csv("at,k", "2026-03-01 10:00:{n:02d},a"), "at"),
-    "line breaks in quotes": ("e.csv", csv("at,text", '{at},"one\nline"'), "at"),
-    "Latin-1": ("e.csv", csv("at,größe", "{at},ü").encode("latin-1"), "at"),
-    "names with dots": ("e.ndjson", "".join(f'{{"event.at": "{at}"}}\n' for at in INSTANTS), "event.at"),
-    "numbers as text": ("e.ndjson", "".join(f'{{"at": "{s}000"}}\n' for s in SECONDS), "at"),
-    "lower-case letters": ("e.csv", csv("at,k", "2026-03-02t10:00:{n:02d}z,a"), "at"),
-    "days": ("e.csv", csv("day,k", "2026-03-02,a"), "day"),
-    "JSON with mark and CRLF": ("e.ndjson", "\r\n".join(LINES).encode("utf-8-sig"), "at"),
-    "nested JSON": ("e.json", "".join(f'{{"m": {{"t": {s}.5}}}}\n' for s in SECONDS), "m.t"),
-    "gzip": ("e.ndjson.gz", gzip.compress("\n".join(LINES).encode()), "at"),
-    "gzip of pandas": ("e.csv.gz", gzip.compress(PANDAS.encode()), "at"),
-    "a broken line": ("e.ndjson", FIRST_NINE + b"\nlost" + OTHERS, "at"),
-    "a hole": ("e.ndjson", FIRST_NINE + NULS + OTHERS, "at"),
-    "a hole at the start": ("e.ndjson", NULS + b"\n" + FIRST_NINE + OTHERS, "at"),
-    "names that YAML would misread": ("e.csv", csv("at,a b,k:#,'x", "{at},1,2,3"), "at"),
-    "a name that looks like an answer": ("e.csv", csv("time in ms,k", "{at},a"), "time in ms"),
-    "many columns": ("e.csv", csv(f"at,{WIDE}", f"{{at}},{WIDE}"), "at"),
-    "a name with spaces": ("my clicks (1).csv", PANDAS, "at"),
-    "a name with signs": ("a=b,c;d.csv", PANDAS, "at"),
-}
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_file_of_any_shape_is_counted_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
-) -> None:
-    name, content, field = SHAPES[shape]
-    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    monkeypatch.chdir(tmp_path)
-    zone = "UTC" if shape in ("days", "local times") else None
-    span = {"first": "2026-03-01", "to": "2026-03-22", "bin": "1d"}
-    made = init(**ANSWERS | span | {"events": name, "time": field, "zone": zone})
-    assert made.exit_code == 0, made.output
-    checked = CliRunner().invoke(main, ["check-config", "--config", "stream-app.yaml"])
-    assert checked.exit_code == 0, checked.output
-    assert counted(tmp_path) == 20
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("e.csv", csv("at;k", "{at};a"), "separated by ';'; separate them by commas"),
-        ("e.tsv", csv("at\tk", "{at}\ta"), "separated by tabs; separate them by commas"),
-        ("e.csv", "\n".join(f"{at},a" for at in INSTANTS), "first line looks like an event"),
-        ("e.csv", "\n".join(f"{s}000,a" for s in SECONDS), "first line looks like an event"),
-        ("e.csv", "\n".join(f"a,{s}.25" for s in SECONDS), "first line looks like an event"),
-        ("e.csv", csv("at,k", "{at},a").encode("utf-16"), "not UTF-8 but UTF-16"),
-        ("e.csv", csv("at,k", "{at},a").encode("utf-16-le"), "not UTF-8 but UTF-16"),
-        (
-            "e.csv",
-            csv("at,k", "{at},a").encode("utf-32"),
-            "not UTF-8 but UTF-32; .* iconv -f UTF-32 -t UTF-8",
-        ),
-        ("e.csv", "\n" + csv("at,k", "{at},a"), "its first line is blank"),
-        ("e.csv", "sep=,\n" + csv("at,k", "{at},a"), "its first line names a separator for Excel"),
-        ("e.csv", csv("at,k", "{at},a", "\r", "\r"), "lines end with CR alone"),
-        ("e.xlsx", b"PK\x03\x04" + bytes(99), "an archive or a spreadsheet"),
-        ("e.csv", gzip.compress(PANDAS.encode()), "a file of gzip has a name that ends in .gz"),
-        ("e.csv.gz", gzip.compress(b""), "it is empty"),
-        ("e.csv.gz", gzip.compress(PANDAS.encode())[:-30], "cannot be decompressed"),
-        ("e.json", "[\n" + ",\n".join(LINES) + "\n]\n", "it is one JSON array"),
-        ("e.json", '{\n  "at": 1\n}\n', "no line with a JSON object"),
-        ("e.csv", NULS * 99 + b"\n" + PANDAS.encode(), "it is not text"),
-        ("e.bin", b"\x89PNG\r\n\x1a\n" + bytes(99), "nor a header of CSV in UTF-8"),
-        ("e.log", "GET / 200\nGET / 404\n", "none of the fields"),
-    ],
-)
-def test_a_file_of_another_shape_gets_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | bytes, said: str
-) -> None:
-    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    monkeypatch.chdir(tmp_path)
-    refused = init(**ANSWERS | {"events": name, "time": "at", "first": "2026-03-01"})
-    assert refused.exit_code == 2, refused.output
-    [line] = refused.output.splitlines()
-    assert re.search(said, line)
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_a_place_that_is_no_file_gets_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo("pipe.csv")
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "loop.csv").symlink_to("loop.csv")
-    for events, said in (
-        ("pipe.csv", "is no file; create it or correct the path"),
-        ("logs", "is a directory; name its files, for example 'logs/*.csv'"),
-        ("logs/*.csv", "names no file; create the first one or correct the path"),
-        ("\udcff.csv", "its name is not UTF-8, as names in a configuration are; rename it"),
-        ("loop.csv", "loop.csv "),
-        ("x" * 300, "cannot be read (File name too long)"),
-        ("nowhere/*.csv", "cannot be read (No such file or directory)"),
-    ):
-        refused = init(**ANSWERS | {"events": events})
-        assert (refused.exit_code, len(refused.output.splitlines())) == (2, 1), refused.output
-        assert said in refused.output
-
-
-def test_a_large_file_with_a_hole_is_sampled_quickly(folder: Path) -> None:
-    with (folder / "big.ndjson").open("wb") as file:
-        file.truncate(1 << 30)
-        file.seek(0, os.SEEK_END)
-        file.write("\n".join(["", *LINES, ""]).encode())
-    began_s = time.monotonic()
-    made = init(**ANSWERS | {"events": "big.ndjson", "time": "at", "first": "2026-03-01"})
-    assert made.exit_code == 0, made.output
-    assert time.monotonic() - began_s < 10
-    sample = file_sample(written(folder))
-    assert sample is not None
-    assert (len(sample.positions), len(sample.refused)) == (20, 1)  # the hole is a record of its own
 
 
 @pytest.mark.parametrize("how", ["no rights", "no longer there"])

@@ -18,7 +18,7 @@ from stream_app.shell.doctor.kafka import kafka_findings
 from stream_app.shell.init import answers as asked
 from stream_app.shell.init.answers import Answers, Counted, read_registry
 from stream_app.shell.init.configuration import configuration
-from stream_app.shell.init.sample import Told
+from stream_app.shell.samples.of_log import Told
 from stream_app.sources.decode import TimeField
 from tests.brokers import Topic
 from tests.registry import Registry, record, serving

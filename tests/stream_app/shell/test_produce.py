@@ -24,6 +24,7 @@ from stream_app.shell.behind import Behind
 from stream_app.shell.options import live_pace
 from stream_app.shell.produce import _pace, produce
 from stream_app.shell.produced import LiveTimes, Production, key_reader, lines_of
+from tests.stream_app.shell.no_events import NO_EVENTS
 
 LINES = [
     '{"at":"2013-01-01T05:15:00Z","who":{"id":"ada"}}',
@@ -118,27 +119,8 @@ EVENTS = b'{"at":1}\n{"at":2}\n'
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("e.ndjson", b"", "it is empty"),
-        ("e.ndjson", b"\n \r\n", "it is empty"),
-        ("e.csv", b"\xef\xbb\xbf", "it is empty"),
-        ("e.ndjson", EVENTS.decode().encode("utf-16"), "not UTF-8 but UTF-16; write it as UTF-8, for"),
-        ("e.csv", "at,k\n1,a\n".encode("utf-16-le"), "not UTF-8 but UTF-16; write it as UTF-8, for"),
-        ("e.csv", "at,k\n1,a\n".encode("utf-32-be"), "not UTF-8 but UTF-32; write it as UTF-8, for"),
-        ("e.csv", b"\r\nat,k\n1,a\n", "its first line is blank"),
-        ("e.csv", b'"sep=;"\nat;k\n1;a\n', "its first line names a separator for Excel"),
-        ("e.ndjson", b'[{"at":1},\n{"at":2}\n]\n', "one JSON array; write one object per line, for"),
+        *NO_EVENTS,
         ("e.json", b'{\n "at": 1\n}\n', "none of its first lines is a JSON object; write one per line"),
-        ("e.ndjson", b'{"at":1}\r{"at":2}\r', "its lines end with CR alone; write LF"),
-        ("e.ndjson", gzip.compress(EVENTS), "a file of gzip has a name that ends in .gz"),
-        ("e.ndjson.gz", EVENTS, "cannot be decompressed"),
-        ("e.ndjson.gz", gzip.compress(EVENTS * 999)[:-20], "cannot be decompressed"),
-        ("e.ndjson.gz", gzip.compress(b""), "it is empty"),
-        ("e.csv", b"PK\x03\x04\x14\0\n", "an archive or a spreadsheet"),
-        ("e.csv", b"2026-03-01T00:00:00Z,a\n2026-03-02T00:00:00Z,b\n", "first line looks like an event"),
-        ("e.csv", b"1767571200,a\n1767571201,b\n", "first line looks like an event"),
-        ("e.csv", b"at;k\n1;a\n", "separated by ';'; separate them by commas"),
-        ("e.csv", b"at\tk\n1\ta\n", "separated by tabs; separate them by commas"),
-        ("e.csv", b"at,k\r\n", "a header line and no event; there is nothing to send"),
         ("e.csv", EVENTS, "its first lines are no header of CSV but"),
         ("e.tsv", b"at\tk\n1\ta\n", "none of its first lines is a JSON object"),
         ("e.txt", b"at,k\n1,a\n", r"CSV has a name in \.csv"),

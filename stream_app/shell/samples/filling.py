@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from dphist.product.columns import MOST_WEIGHT
 from stream_app.config import StreamSettings
-from stream_app.shell.capped import matching
+from stream_app.shell.samples.caps import matching
+from stream_app.wiring.checks import Finding
 
 MUCH = 0.1
 
 
-def filling_warning(stream: StreamSettings, columns: Mapping[str, Any]) -> str | None:
-    """Return a warning if an epoch at the rate of a sample fills a tenth of its sum; None if not.
+def filling_findings(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a warning if an epoch at the rate of a sample fills a tenth of its sum.
 
     The warning says nothing else about the sample. A busier time than the sample's fills more.
     Args: columns of the sample, by field.
@@ -23,14 +24,15 @@ def filling_warning(stream: StreamSettings, columns: Mapping[str, Any]) -> str |
     declared = stream.declared
     times_us = np.asarray(columns[declared.time.field])[matching(declared, columns)]
     if declared.amounts is None or len(times_us) < 2:
-        return None
+        return
     most = MOST_WEIGHT // declared.cells.weight
     span_us = max(int(np.ptp(times_us)), 1)
     if len(times_us) / span_us * declared.time.epoch_bins * declared.time.bin_us <= MUCH * most:
-        return None
-    return (
+        return
+    said = (
         f"at the rate of a sample of the events, an epoch fills more than {MUCH:.0%} of the {most:,} events "
         "that its sum can hold, and the stream stops when it is full; take a coarser sum.unit, a narrower "
         "range or a shorter time.epoch. Choosing them by the events has a cost: they are public and tell "
         "something about the events, and epsilon does not cover that"
     )
+    yield Finding(f"streams.{stream.name}.sum.unit", "warn", said, exact=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from stream_app.sources.decode import TimeField
 from stream_app.sources.finished_files import open_sample
 from stream_app.sources.lines import LINE_END, MOST_BYTES
 from stream_app.sources.times import TimeFormat
+from stream_app.wiring.checks import Finding
 from stream_app.wiring.event_logs import file_format, other_fields, time_field
 
 MUCH = 0.05
@@ -56,16 +57,23 @@ def matching(declared: Declaration, columns: Mapping[str, Any]) -> BoolArray:
     return declared.where.matches(columns)
 
 
-def cap_warning(stream: StreamSettings, columns: Mapping[str, Any]) -> str | None:
-    """Return a warning if the caps leave out more than a few per cent of a sample; None if not.
+def cap_findings(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a warning if the caps leave out more than a few per cent of a sample, and each cap's share.
 
     The warning says nothing else about the sample. A sample that covers only a part of an epoch shows less
     than the whole epoch would, so no warning is no proof.
     Args: columns of the sample, by field.
     """
-    found = sample_left_out(stream, columns)
-    if found is None or found.together <= MUCH:
-        return None
+    found, what = sample_left_out(stream, columns), f"streams.{stream.name}.privacy.unit"
+    if found is None:
+        return
+    is_much = found.together > MUCH
+    if is_much:
+        yield Finding(what, "warn", _warning(stream, found), exact=True)
+    yield Finding(what, "warn" if is_much else "ok", _shares(stream, found), exact=True)
+
+
+def _warning(stream: StreamSettings, found: LeftOut) -> str:
     caps = stream.declared.privacy.caps
     much = [name for name, share in found.alone.items() if share > MUCH] or list(found.alone)
     named = " and ".join(f"{name} {getattr(caps, name):,}" for name in much)
@@ -114,11 +122,7 @@ def records_of_users(
     return [each[record] for record in in_order.tolist()], keys[in_order].tolist()
 
 
-def shares_in_words(stream: StreamSettings, columns: Mapping[str, Any]) -> str | None:
-    """Return what share of a sample each cap leaves out, in exact and private numbers; None without caps."""
-    found = sample_left_out(stream, columns)
-    if found is None:
-        return None
+def _shares(stream: StreamSettings, found: LeftOut) -> str:
     caps = stream.declared.privacy.caps
     each = [f"{name} {getattr(caps, name):,}: {share:.1%}" for name, share in found.alone.items()]
     alone = ", ".join(each)

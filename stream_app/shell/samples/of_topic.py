@@ -1,21 +1,72 @@
-"""A sample of a topic that no configuration names yet."""
+"""Newest records of a topic, and a sample of one that no configuration names yet."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
 from stream_app.core.json_objects import is_object
-from stream_app.kafka_cluster import Cluster, reach, topic_facts
+from stream_app.kafka_cluster import Cluster, TopicFacts, reach, topic_facts, translating_errors
 from stream_app.ports import OperatorError
-from stream_app.shell.doctor.topic_sample import newest_records
-from stream_app.shell.init.sample import Sample, Told, sample_of
+from stream_app.shell.samples.of_log import Sample, Told, sample_of
 from stream_app.sources.decode import csv_values
 from stream_app.sources.registered import HEADER_BYTES, schema_id
 
+SAMPLE_RECORDS = 2_000
+_READ_MS = 5_000
 Held = Literal["json", "json_schema", "csv", "schema", ""]  # schema: only a registry knows its fields
+
+
+async def newest_records(cluster: Cluster, topic: str, facts: TopicFacts) -> list[ConsumerRecord]:
+    """Return some of the newest committed records of each partition, except records without a value."""
+    consumer = AIOKafkaConsumer(isolation_level="read_committed", **cluster.client())
+    with translating_errors(cluster):
+        await consumer.start()
+        try:
+            partitions = [TopicPartition(topic, number) for number in range(facts.partitions)]
+            each = -(-SAMPLE_RECORDS // len(partitions))
+            consumer.assign(partitions)
+            first = await consumer.beginning_offsets(partitions)
+            ends = await consumer.end_offsets(partitions)
+            for partition in partitions:
+                consumer.seek(partition, max(first[partition], ends[partition] - each))
+            if not any(ends[partition] > first[partition] for partition in partitions):
+                return []
+            records = await _read_to(consumer, ends)
+        finally:
+            await consumer.stop()
+    return [record for record in records if record.value is not None]
+
+
+async def _read_to(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> list[ConsumerRecord]:
+    """Read every partition to its end, in several polls if necessary."""
+    records: list[ConsumerRecord] = []
+    deadline_s = time.monotonic() + _READ_MS / 1000
+    while time.monotonic() < deadline_s:
+        behind = [place for place, end in ends.items() if await consumer.position(place) < end]
+        if not behind:
+            break
+        fetched = await consumer.getmany(*behind, timeout_ms=500)
+        records += [record for some in fetched.values() for record in some]
+    return records
+
+
+async def lacks_records(cluster: Cluster, topic: str, positions: Mapping[str, int]) -> bool:
+    """Return whether a topic no longer has the records at positions, by partition: a worker would end."""
+    consumer = AIOKafkaConsumer(**cluster.client())
+    with translating_errors(cluster):
+        await consumer.start()
+        try:
+            places = {TopicPartition(topic, int(name)): at for name, at in positions.items()}
+            first, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+        finally:
+            await consumer.stop()
+    return any(not first[place] <= at <= ends[place] for place, at in places.items())
 
 
 async def topic_records(cluster: Cluster, topic: str) -> list[bytes]:

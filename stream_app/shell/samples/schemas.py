@@ -10,7 +10,7 @@ import numpy as np
 
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
-from stream_app.shell.init.sample import Sample, Told
+from stream_app.shell.samples.of_log import Sample, Told
 from stream_app.sources.decode import Decoded, Decoder, TimeField
 from stream_app.sources.registered import RegisteredDecoder, schema_id
 from stream_app.sources.schema_registry import SchemaRegistry

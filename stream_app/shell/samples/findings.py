@@ -1,0 +1,113 @@
+"""What a sample of a stream's events shows, as findings: for the operator only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dphist.arrays import Int64Array
+from stream_app.config import StreamSettings, TopicSettings
+from stream_app.core.counting.remedies import refused_because
+from stream_app.core.incoming import Reason, RecordBatch, Refusal
+from stream_app.shell.samples.caps import cap_findings, file_sample
+from stream_app.shell.samples.fields import field_findings
+from stream_app.shell.samples.filling import filling_findings
+from stream_app.shell.samples.grace import arrivals_in_file, grace_findings
+from stream_app.shell.samples.times import first_findings, time_findings
+from stream_app.sources.shapes import why_undecodable
+from stream_app.sources.times import TimeFormat
+from stream_app.wiring.checks import Finding
+
+EXACT = "What is said here about events is exact and private: for the operator only, publish none of it."
+_FEW = 0.05  # of a sample
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSample:
+    """Events of a stream's log, as the service reads them.
+
+    Args: columns, n values of each field; refused, the events that cannot be decoded; arrived_us, about when
+        each event arrived, shape (n,); newest_us, the times of the newest ones; read, returns the times in
+        another format, None if a schema says what the times are.
+    """
+
+    columns: Mapping[str, Any]
+    refused: Sequence[Refusal]
+    arrived_us: Int64Array
+    newest_us: Int64Array
+    read: Callable[[TimeFormat], Int64Array] | None
+
+    @property
+    def kept(self) -> int:
+        """How many events can be decoded."""
+        return len(self.arrived_us)
+
+
+def sample_of_file(stream: StreamSettings) -> StreamSample | None:
+    """Return a sample of a stream's file; None if it has no event yet. Raises: OperatorError."""
+    if (batch := file_sample(stream)) is None:
+        return None
+    path = stream.declared.time.field
+
+    def times_us(batch: RecordBatch | None) -> Int64Array:
+        return np.empty(0, np.int64) if batch is None else np.asarray(batch.columns[path], np.int64)
+
+    arrived_us, newest_us = arrivals_in_file(times_us(batch)), times_us(file_sample(stream, newest=True))
+    return StreamSample(
+        batch.columns,
+        batch.refused,
+        arrived_us,
+        newest_us,
+        lambda other: times_us(file_sample(stream, other)),
+    )
+
+
+def findings(stream: StreamSettings, sample: StreamSample) -> Iterator[Finding]:
+    """Yield what a sample shows: whether events are read, and how many would count."""
+    yield from read_findings(stream, sample)
+    yield from cap_findings(stream, sample.columns)
+    yield from field_findings(stream, sample.columns, sample.kept)
+    times_us = np.asarray(sample.columns[stream.declared.time.field], np.int64)
+    yield from grace_findings(stream, times_us, sample.arrived_us)
+    yield from filling_findings(stream, sample.columns)
+    yield from first_findings(stream, sample.newest_us)
+
+
+def read_findings(stream: StreamSettings, sample: StreamSample) -> Iterator[Finding]:
+    """Yield whether the events can be decoded, and whether their times are read in the right unit."""
+    events = sample.kept + len(sample.refused)
+    misread = [] if sample.read is None else list(time_findings(stream, events, sample.read))
+    if not any(finding.state == "fail" for finding in misread):
+        yield _sampled(stream, sample)
+    yield from misread
+
+
+def _sampled(stream: StreamSettings, sample: StreamSample) -> Finding:
+    """Return whether events can be decoded, in words only, because numbers would count people's events."""
+    time, refused = stream.declared.time, sample.refused
+    what = f"streams.{stream.name}.source.{'topic' if isinstance(stream.source, TopicSettings) else 'file'}"
+    reasons = Counter(one.reason for one in refused)
+    undecodable = [one.record for one in refused if one.reason == Reason.UNDECODABLE]
+    cause = next(filter(None, map(why_undecodable, undecodable)), None)
+    why = "; ".join(
+        f"{reason}: {cause}" if cause and reason == Reason.UNDECODABLE else refused_because(reason)
+        for reason, _ in reasons.most_common()
+    )
+    if refused and not sample.kept:
+        said = f"no event of a sample has a time in {time.field} ({time.format}): {why}"
+        return Finding(what, "fail", said)
+    if refused:
+        few = len(refused) <= _FEW * sample.kept
+        said = "cannot be decoded and become dead letters when the service runs"
+        if few and not cause and set(reasons) == {Reason.UNDECODABLE}:
+            why = "their lines are damaged; the format is right"
+        return Finding(
+            what,
+            "warn",
+            f"{f'less than {_FEW:.0%} of the' if few else 'some'} events of a sample {said}: {why}",
+        )
+    return Finding(what, "ok", "every event of a sample can be decoded")
