@@ -207,8 +207,8 @@ def _from_any_form(text: str, zone: str | None) -> tuple[int, bool]:
     (RFC 9557); UTC and GMT mean Z. A minute's 60th second is read as the second before it, and 24:00 as the
     next day's beginning.
     """
-    found = _WRITTEN.fullmatch(text.strip()) if len(text.strip()) <= _LONGEST_WRITTEN else None
-    if found is None:
+    text = text.strip()
+    if len(text) > _LONGEST_WRITTEN or (found := _WRITTEN.fullmatch(text)) is None:
         return _NONE, False
     try:
         us = (_day_of(found).toordinal() - _1970.toordinal()) * _DAY_US + _us_of_day(found)
@@ -234,17 +234,19 @@ def _day_of(found: re.Match[str]) -> date:
 
 def _us_of_day(found: re.Match[str]) -> int:
     """Return the time of day in microseconds. Raises: ValueError if a day has no such time."""
-    hour, minute, second = (int(found[unit] or 0) for unit in ("hour", "minute", "second"))
-    digits = found["fraction"] or "0"
-    last_unit_s = 1 if found["second"] else 60 if found["minute"] else 3_600
-    fraction_us = last_unit_s * 1_000_000 * int(digits) // int(10 ** len(digits))
-    is_next_day = hour == 24 and not (minute or second or int(digits))
-    if not (hour < 24 or is_next_day) or minute > 59 or second > 60:
+    hour, minute, second = (int(digits or 0) for digits in found.group("hour", "minute", "second"))
+    us = ((hour * 60 + minute) * 60 + min(second, 59)) * 1_000_000
+    if digits := found["fraction"]:
+        last_unit_s = 1 if found["second"] else 60 if found["minute"] else 3_600
+        us += last_unit_s * 1_000_000 * int(digits) // int(10 ** len(digits))
+    if us > _DAY_US or (us == _DAY_US and hour != 24) or minute > 59 or second > 60:
         raise ValueError
-    return ((hour * 60 + minute) * 60 + min(second, 59)) * 1_000_000 + fraction_us
+    return us
 
 
 def _offset_us(found: re.Match[str]) -> int:
-    hours, minutes, seconds = (int(found[unit] or 0) for unit in ("hours", "minutes", "seconds"))
+    if (sign := found["sign"]) is None:
+        return 0
+    hours, minutes, seconds = (int(digits or 0) for digits in found.group("hours", "minutes", "seconds"))
     us = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
-    return us if found["sign"] in (None, "+") else -us
+    return us if sign == "+" else -us

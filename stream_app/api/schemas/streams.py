@@ -204,7 +204,8 @@ class StreamDetail(StreamSummary):
     halted: bool | None = Field(
         default=None,
         exclude_if=absent,
-        description="true while a fault, which the operator must correct, keeps it from being counted",
+        description="true while a fault, which the operator must correct, keeps it from being counted; it is "
+        "shown from the next whole minute on",
     )
     successor_changes: str | None = Field(
         default=None,

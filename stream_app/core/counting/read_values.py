@@ -117,7 +117,9 @@ def _as_double(value: object) -> float:
     """Return the value as a number, NaN if it is not a number."""
     if isinstance(value, str):
         try:
-            return float(_without_spaces(value))
+            number = float(value)
+            is_plain_text = math.isfinite(number) and value.isascii() and "_" not in value
+            return number if is_plain_text else float(_without_spaces(value))
         except ValueError:
             return np.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
