@@ -14,7 +14,7 @@ from stream_app.config.kafka import cluster_name, registry_url, topic_name
 from stream_app.core.declaration import LogFormat
 from stream_app.core.instants import format_instant
 from stream_app.shell.init.proposals import FORMATS, is_without_offset, time_in
-from stream_app.shell.samples.of_log import NOTHING, Sample, Told
+from stream_app.shell.samples.of_log import NO_HINTS, Sample, SchemaHints
 from stream_app.sources.decode import TimeField
 from stream_app.sources.times import TimeFormat
 
@@ -48,7 +48,7 @@ class Answers:
 
     Args: events, a file or a topic; form, None without a sample; to, where the replay of a file ends that no
         longer grows, None for a log that is followed; clusters, by name, the topic's and the main
-        one; told, what its records do not say.
+        one; hints, what its records do not say.
     """
 
     events: Path | Topic
@@ -64,7 +64,7 @@ class Answers:
     epsilon: str
     bin: str
     clusters: Mapping[str, ClusterSettings] = field(default_factory=dict)
-    told: Told = NOTHING
+    hints: SchemaHints = NO_HINTS
 
 
 def read_events(text: str) -> Path | Topic:

@@ -41,7 +41,7 @@ from stream_app.shell.init.questions import Questions
 from stream_app.shell.init.reach import Reach, reached
 from stream_app.shell.options import CONFIG, bootstrap_option
 from stream_app.shell.planning.shown import print_plan
-from stream_app.shell.samples.of_log import NOTHING, Sample, file_sample
+from stream_app.shell.samples.of_log import NO_HINTS, Sample, file_sample
 from stream_app.shell.working import working
 from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import TimeField
@@ -151,10 +151,10 @@ def _asked(questions: Questions, reach: Reach) -> Answers:
     bin_length = questions.ask(
         "bin", "length of a bin", "1h" if first is not None else "1m", read_bin(first, to)
     )
-    form, told = (None, NOTHING) if sample is None else (sample.form, sample.told)
+    form, hints = (None, NO_HINTS) if sample is None else (sample.form, sample.hints)
     clusters = {} if isinstance(events, Path) else reach.to(events.cluster)
     return Answers(
-        events, form, field, first, to, user, most, counted, keys, span, epsilon, bin_length, clusters, told
+        events, form, field, first, to, user, most, counted, keys, span, epsilon, bin_length, clusters, hints
     )
 
 

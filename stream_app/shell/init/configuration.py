@@ -16,7 +16,7 @@ from stream_app.config.source import format_of
 from stream_app.core.declaration import LogFormat
 from stream_app.kafka_tokens import CLIENT_SECRET
 from stream_app.shell.init.answers import Answers, Topic, unit_of
-from stream_app.shell.samples.of_log import Told
+from stream_app.shell.samples.of_log import SchemaHints
 
 _LONG_US, _SHORT_US = 30 * 86_400_000_000, 86_400_000_000  # of an epoch
 _SHORT_BIN_US = 10_000_000  # bins below this have short epochs
@@ -113,7 +113,7 @@ def _source(answers: Answers, config: Path) -> Iterator[Line]:
         if answers.events.cluster:
             yield f"      cluster: {answers.events.cluster}", "of kafka.clusters"
         yield f"      topic: {quoted(answers.events.name)}", "followed live"
-        yield from _format(answers.form or "json", answers.told, config)
+        yield from _format(answers.form or "json", answers.hints, config)
         return
     file = _beside(answers.events, config)
     how = "new lines are followed" if answers.to is None else "read once, because it no longer grows"
@@ -126,17 +126,17 @@ def _source(answers: Answers, config: Path) -> Iterator[Line]:
         yield f"        to: {answers.to}", "events from then on are refused. Public"
 
 
-def _format(form: LogFormat, told: Told, config: Path) -> Iterator[Line]:
+def _format(form: LogFormat, hints: SchemaHints, config: Path) -> Iterator[Line]:
     yield f"      format: {form}", "" if form != "json" else "or csv, json_schema, avro, protobuf"
-    if told.columns:
-        yield f"      columns: [{', '.join(map(quoted, told.columns))}]", "the values of a record, in order"
-    if told.registry:
-        parts = urlsplit(told.registry)
+    if hints.columns:
+        yield f"      columns: [{', '.join(map(quoted, hints.columns))}]", "the values of a record, in order"
+    if hints.registry:
+        parts = urlsplit(hints.registry)
         plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        hidden = "" if plain == told.registry else "its user and password are not written; add them"
+        hidden = "" if plain == hints.registry else "its user and password are not written; add them"
         yield f"      schema_registry: {quoted(plain)}", hidden
-    if told.authority is not None:
-        yield f"      {REGISTRY_CA}: {quoted(_beside(told.authority, config))}", ""
+    if hints.authority is not None:
+        yield f"      {REGISTRY_CA}: {quoted(_beside(hints.authority, config))}", ""
 
 
 def _beside(file: Path, config: Path) -> str:
@@ -156,7 +156,7 @@ def _time(answers: Answers) -> Iterator[Line]:
     yield (
         f"      format: {answers.time.format}",
         "of numbers and texts; a time type of the schema says its own unit"
-        if answers.told.registry
+        if answers.hints.registry
         else "iso8601 with an offset, or s, ms, us, ns since 1970",
     )
     if answers.time.zone is not None:

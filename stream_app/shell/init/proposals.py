@@ -55,7 +55,7 @@ def time_in(sample: Sample, field: str, zone: str | None = None) -> TimeField | 
     Args: zone, of times without an offset.
     """
     latest_us = time.time() * 1e6 + _AHEAD_US
-    for form in FORMATS if not sample.told.registry else _OF_NUMBERS:
+    for form in FORMATS if not sample.hints.registry else _OF_NUMBERS:
         found = TimeField(field, form, zone if form == "iso8601" else None)
         read_us = sample.times_us(found)
         plausible = (read_us >= _EARLIEST_US) & (read_us < latest_us)

@@ -35,7 +35,7 @@ _FIRST_LINES = 20  # that tell JSON from CSV; some may be damaged
 
 
 @dataclass(frozen=True)
-class Told:
+class SchemaHints:
     """What records of a topic do not say themselves.
 
     Args: columns, of CSV, in order; registry, the URL of their schemas; authority, whose certificates are
@@ -47,7 +47,7 @@ class Told:
     authority: Path | None = None
 
 
-NOTHING = Told()
+NO_HINTS = SchemaHints()
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Sample:
     decoder: Callable[[TimeField], Decoder]
     columns: Mapping[str, Sequence[Any]]
     undecodable: int
-    told: Told = NOTHING
+    hints: SchemaHints = NO_HINTS
     later: Sequence[bytes] = ()
 
     def times_us(self, time: TimeField, *, with_later: bool = False) -> Int64Array:

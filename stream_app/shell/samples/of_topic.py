@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from stream_app.core.json_objects import is_object
 from stream_app.kafka_cluster import Cluster, TopicFacts, reach, topic_facts, translating_errors
 from stream_app.ports import OperatorError
-from stream_app.shell.samples.of_log import Sample, Told, sample_of
+from stream_app.shell.samples.of_log import Sample, SchemaHints, sample_of
 from stream_app.sources.decode import csv_values
 from stream_app.sources.registered import HEADER_BYTES, schema_id
 
@@ -104,7 +104,7 @@ def width(records: Sequence[bytes]) -> int:
 def sample_of_topic(topic: str, form: Held, records: Sequence[bytes], columns: tuple[str, ...]) -> Sample:
     """Return a sample of records that need no schema. Raises: OperatorError if none can be decoded."""
     if form == "csv":
-        return replace(sample_of(topic, "csv", records, columns), told=Told(columns))
+        return replace(sample_of(topic, "csv", records, columns), hints=SchemaHints(columns))
     if form == "json":
         return replace(sample_of(topic, "ndjson", records), form="json")
     behind = [record[HEADER_BYTES:] for record in records if record[:1] == b"\0"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
-from stream_app.shell.samples.of_log import Sample, Told
+from stream_app.shell.samples.of_log import Sample, SchemaHints
 from stream_app.sources.decode import Decoded, Decoder, TimeField
 from stream_app.sources.registered import RegisteredDecoder, schema_id
 from stream_app.sources.schema_registry import SchemaRegistry
@@ -34,7 +34,7 @@ async def sample_of_schemas(where: str, records: Sequence[bytes], url: str, auth
         found = await read(url, authority, ids)
         if found is not None:
             form, decoder, fields = found
-            return _sample(where, form, records, decoder, fields, Told((), url, authority))
+            return _sample(where, form, records, decoder, fields, SchemaHints((), url, authority))
     raise OperatorError(f"--schema-registry: it has no schema of Avro or Protobuf for the records of {where}")
 
 
@@ -86,7 +86,7 @@ def _sample(
     records: Sequence[bytes],
     decoder: Callable[[TimeField | None, Sequence[str]], RegisteredDecoder[Any]],
     fields: Fields,
-    told: Told,
+    hints: SchemaHints,
 ) -> Sample:
     nothing = [0] * len(records)
     paths = list(fields)[:_MOST_FIELDS]
@@ -100,7 +100,7 @@ def _sample(
         raise OperatorError(f"--events topic:{where}: none of its records can be decoded by its schema")
     held = {path: values for path, values in columns.items() if values}
     return Sample(
-        where, form, good, lambda time: _Timed(decoder(time, ())), held, len(records) - len(good), told
+        where, form, good, lambda time: _Timed(decoder(time, ())), held, len(records) - len(good), hints
     )
 
 

@@ -18,7 +18,7 @@ from stream_app.shell.doctor.kafka import kafka_findings
 from stream_app.shell.init import answers as asked
 from stream_app.shell.init.answers import Answers, Counted, read_registry
 from stream_app.shell.init.configuration import configuration
-from stream_app.shell.samples.of_log import Told
+from stream_app.shell.samples.of_log import SchemaHints
 from stream_app.sources.decode import TimeField
 from tests.brokers import Topic
 from tests.registry import Registry, record, serving
@@ -175,7 +175,7 @@ def test_passwords_are_neither_taken_as_options_nor_written(folder: Path, cluste
         epsilon="1",
         bin="1h",
         clusters=clusters,
-        told=Told(registry="https://me:hunter2@registry:8081/a"),
+        hints=SchemaHints(registry="https://me:hunter2@registry:8081/a"),
     )
     text = configuration(answers, "clicks", folder / "app.yaml")
     assert "hunter2" not in text
