@@ -42,12 +42,3 @@ def test_a_topic_gets_records_only_if_the_operator_accepts_it() -> None:
         read(f"dead_letters: {{topic: refused, content: true}}\n{KAFKA}")
     section = f'dead_letters: {{topic: refused, content: true, accept: "{ACCEPT}"}}\n{KAFKA}'
     assert read(section).content
-
-
-def test_a_topic_of_letters_needs_a_cluster_and_holds_nothing_else() -> None:
-    with pytest.raises(ConfigError, match="kafka is missing, and topics are named"):
-        read("dead_letters: {topic: refused}\n")
-    with pytest.raises(ConfigError, match=r"has no clusters\.far"):
-        read(f"dead_letters: {{topic: refused, cluster: far}}\n{KAFKA}")
-    with pytest.raises(ConfigError, match="dead_letters go into out, which holds something else"):
-        read(f"dead_letters: {{topic: out}}\noutputs: [{{stream: clicks, topic: out}}]\n{KAFKA}")

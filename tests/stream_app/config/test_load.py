@@ -1,4 +1,4 @@
-"""The configuration: values are read exactly, and wrong values are refused with the documented message."""
+"""The configuration: values are read exactly. ``refusals`` has the wrong ones."""
 
 from __future__ import annotations
 
