@@ -290,7 +290,7 @@ def check_config(config: Path) -> int:
     Example:
       stream-app check-config --config examples/flights.yaml
     """
-    from stream_app.shell.doctor.good import checked
+    from stream_app.shell.checks.good import checked
     from stream_app.shell.working import working
 
     settings = load(config)
@@ -347,8 +347,8 @@ def doctor(config: Path) -> int:
     """
     from rich.console import Console
 
-    from stream_app.shell.doctor.checks import examine
-    from stream_app.shell.doctor.findings import show
+    from stream_app.shell.checks.everything import examine
+    from stream_app.shell.checks.findings import show
     from stream_app.shell.working import working
 
     with working("checking files and directories") as step:

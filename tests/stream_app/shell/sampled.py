@@ -12,8 +12,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from stream_app.config import load
+from stream_app.shell.checks.everything import examine
 from stream_app.shell.commands import main
-from stream_app.shell.doctor.checks import examine
 from stream_app.wiring.checks import Finding
 
 STREAM = """

@@ -25,9 +25,9 @@ from stream_app.config import load
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import ACCEPT_LOSS
-from stream_app.shell.doctor import checks as doctor
-from stream_app.shell.doctor import room as doctor_room
-from stream_app.shell.doctor.findings import show
+from stream_app.shell.checks import everything as doctor
+from stream_app.shell.checks import room as doctor_room
+from stream_app.shell.checks.findings import show
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.keys import CLOCK_MARK
 from stream_app.wiring.checks import Finding

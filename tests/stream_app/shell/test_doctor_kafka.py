@@ -14,8 +14,8 @@ from kafka import KafkaAdminClient
 
 from deploy.ports import free_port
 from stream_app.config import load
-from stream_app.shell.doctor import topic_sample
-from stream_app.shell.doctor.kafka import kafka_findings
+from stream_app.shell.checks.kafka import kafka_findings
+from stream_app.shell.samples import of_topic
 from stream_app.sources.kafka import LACKS_RECORDS
 from stream_app.wiring.checks import Finding
 from tests.brokers import Topic, settings_untold
@@ -79,7 +79,7 @@ class TestOverABroker:
         self, tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # There are more records than the sample takes. One has no value, so it is no event.
-        monkeypatch.setattr(topic_sample, "SAMPLE_RECORDS", 102)
+        monkeypatch.setattr(of_topic, "SAMPLE_RECORDS", 102)
         found = examined(tmp_path, bootstrap_servers, [*[dated(0)] * 119, None])
         assert [state for state, _ in found] == ["ok", "ok", "ok"]
         assert "has 2 partition(s)" in found[0][1]

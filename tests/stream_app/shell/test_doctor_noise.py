@@ -17,8 +17,8 @@ from stream_app.core.records import Reply
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.lease import Lease
 from stream_app.ports import NoiseKeys
-from stream_app.shell.doctor.redis import redis_findings
-from stream_app.shell.doctor.users import users_findings
+from stream_app.shell.checks.redis import redis_findings
+from stream_app.shell.checks.users import users_findings
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing

@@ -12,8 +12,8 @@ import pytest
 
 from deploy.ports import free_port
 from stream_app.config import load
-from stream_app.shell.doctor.holder import holder_of
-from stream_app.shell.doctor.ports import port_findings
+from stream_app.shell.checks.holder import holder_of
+from stream_app.shell.checks.ports import port_findings
 from stream_app.wiring.checks import Finding
 
 LISTENS = """

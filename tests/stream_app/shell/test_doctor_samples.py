@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from stream_app.shell.doctor.findings import show
+from stream_app.shell.checks.findings import show
 from stream_app.shell.samples.findings import EXACT
 from stream_app.shell.samples.grace import LOST, arrivals_in_file, enough_us
 from stream_app.wiring.checks import Finding

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from google.protobuf import descriptor_pb2
 
 from stream_app.config import ClusterSettings, TopicSettings, load, load_text
+from stream_app.shell.checks.kafka import kafka_findings
 from stream_app.shell.commands import main
-from stream_app.shell.doctor.kafka import kafka_findings
 from stream_app.shell.init import answers as asked
 from stream_app.shell.init.answers import Answers, Counted, read_registry
 from stream_app.shell.init.configuration import configuration

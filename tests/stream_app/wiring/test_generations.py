@@ -23,7 +23,7 @@ from stream_app.core.instants import format_instant
 from stream_app.loops.clocks import LiveClock, own_clock_us
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import OperatorError
-from stream_app.shell.doctor.stored import Compared, check_stored
+from stream_app.shell.checks.stored import Compared, check_stored
 from stream_app.wiring.storage import refused_topics
 from stream_app.wiring.workers import run_worker
 from tests.brokers import Topic

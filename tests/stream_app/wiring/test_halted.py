@@ -20,7 +20,7 @@ import redis
 from deploy.ports import free_port
 from stream_app.config.load import load
 from stream_app.ports import OperatorError
-from stream_app.shell.doctor.stored import check_stored
+from stream_app.shell.checks.stored import check_stored
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from stream_app.config import load
 from stream_app.ports import NothingCountedError, OperatorError
+from stream_app.shell.checks.stored import check_stored
 from stream_app.shell.commands import main
-from stream_app.shell.doctor.stored import check_stored
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 from stream_app.wiring.workers import run_worker

@@ -11,7 +11,7 @@ from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.ports import ACCEPT_MANAGED, ClockDoubt, NoiseKeys, OperatorError
-from stream_app.shell.doctor.room import redis_room
+from stream_app.shell.checks.room import redis_room
 from stream_app.state.connection import batch, connect, execute
 from stream_app.state.embedded import find_server
 from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREAM_NAMES, StreamKeys

@@ -21,7 +21,7 @@ from stream_app.loops.clocks import LiveClock
 from stream_app.loops.configured import changes_in_words, running_strategy
 from stream_app.ports import OutsideLedger
 from stream_app.ports.errors import StreamError, about
-from stream_app.shell.doctor.users import users_findings
+from stream_app.shell.checks.users import users_findings
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import first_witnessed
 from stream_app.state.redis_store import RedisStore

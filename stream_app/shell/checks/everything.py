@@ -13,10 +13,10 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.alerts import format_warnings
 from stream_app.config.settings import IngestSettings
 from stream_app.ports import OperatorError
-from stream_app.shell.doctor.ports import port_findings
-from stream_app.shell.doctor.redis import redis_findings
-from stream_app.shell.doctor.room import LEAST_FREE_BYTES, MIB, free_space
-from stream_app.shell.doctor.stored import Compared, check_stored
+from stream_app.shell.checks.ports import port_findings
+from stream_app.shell.checks.redis import redis_findings
+from stream_app.shell.checks.room import LEAST_FREE_BYTES, MIB, free_space
+from stream_app.shell.checks.stored import Compared, check_stored
 from stream_app.shell.planning.promises import cost_until_now
 from stream_app.shell.samples.findings import findings, sample_of_file
 from stream_app.shell.totals import total_findings
@@ -72,7 +72,7 @@ def all_checks(settings: Settings) -> Iterator[Check]:
     yield Check("streams", Reach.STORE, stored)
     yield Check("streams", Reach.STORE, stopped, ends=False)
     if settings.kafka is not None:
-        from stream_app.shell.doctor.kafka import kafka_findings  # its packages may not be installed
+        from stream_app.shell.checks.kafka import kafka_findings  # its packages may not be installed
 
         async def clusters() -> list[Finding]:
             found = compared[0] if compared else Compared([], [])

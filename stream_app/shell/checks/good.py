@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from stream_app.config import Settings
 from stream_app.config.document import place_of
 from stream_app.ports import OperatorError
-from stream_app.shell.doctor.checks import all_checks
+from stream_app.shell.checks.everything import all_checks
 from stream_app.shell.working import Step, silent
 from stream_app.wiring.checks import Finding, Reach
 

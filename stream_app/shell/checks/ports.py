@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stream_app.config import Settings
-from stream_app.shell.doctor.holder import Holder, holder_of
+from stream_app.shell.checks.holder import Holder, holder_of
 from stream_app.shell.supervision import family
 from stream_app.wiring.checks import Finding
 
