@@ -18,10 +18,10 @@ from stream_app.config.values import format_duration, positive_duration_us
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.ledger import ACCEPTED
 from stream_app.ports import OperatorError
+from stream_app.shell.checks.everything import contents
 from stream_app.shell.options import read_pace
 from stream_app.shell.processes import COMPLETE
 from stream_app.shell.progress import Report, open_report
-from stream_app.shell.samples.findings import read_findings, sample_of_file
 from stream_app.shell.supervision import Service, run_service
 from stream_app.shell.working import working
 from stream_app.wiring.event_logs import why_unreadable
@@ -90,9 +90,7 @@ def _check_times(settings: Settings) -> str | None:
     Returns: a warning if a sample has nothing to count; None if it has.
     """
     (stream,) = settings.streams
-    sample = sample_of_file(stream)
-    found = () if sample is None else read_findings(stream, sample)
-    finding = next((finding for finding in found if finding.state == "fail" or finding.exact), None)
+    finding = next((one for one in contents(stream) if one.state == "fail" or one.exact), None)
     if finding is None:
         return None
     said = f"{finding.what}: {finding.said}"

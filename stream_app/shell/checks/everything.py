@@ -87,7 +87,7 @@ def _both(check: Check, stream: StreamSettings) -> Iterator[Finding]:
     asked = check.ask()
     assert isinstance(asked, Iterable)
     yield from asked
-    yield from _contents(stream)
+    yield from contents(stream)
 
 
 def _costs(settings: Settings) -> Iterator[Finding]:
@@ -120,7 +120,7 @@ def _nearest(directory: Path) -> Path:
     return next(above for above in (directory, *directory.parents) if above.exists())
 
 
-def _contents(stream: StreamSettings) -> Iterator[Finding]:
+def contents(stream: StreamSettings) -> Iterator[Finding]:
     """Yield whether the first events of a file can be decoded and counted."""
     assert isinstance(stream.source, SourceSettings)
     what, file = f"streams.{stream.name}.source.file", stream.source.file

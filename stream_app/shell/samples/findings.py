@@ -67,23 +67,18 @@ def sample_of_file(stream: StreamSettings) -> StreamSample | None:
 
 
 def findings(stream: StreamSettings, sample: StreamSample) -> Iterator[Finding]:
-    """Yield what a sample shows: whether events are read, and how many would count."""
-    yield from read_findings(stream, sample)
+    """Yield what a sample shows: whether events and times are read as they are meant, and how many count."""
+    events = sample.kept + len(sample.refused)
+    misread = [] if sample.read is None else list(time_findings(stream, events, sample.read))
+    if not any(finding.state == "fail" for finding in misread):
+        yield _sampled(stream, sample)
+    yield from misread
     yield from cap_findings(stream, sample.columns)
     yield from field_findings(stream, sample.columns, sample.kept)
     times_us = np.asarray(sample.columns[stream.declared.time.field], np.int64)
     yield from grace_findings(stream, times_us, sample.arrived_us)
     yield from filling_findings(stream, sample.columns)
     yield from first_findings(stream, sample.newest_us)
-
-
-def read_findings(stream: StreamSettings, sample: StreamSample) -> Iterator[Finding]:
-    """Yield whether the events can be decoded, and whether their times are read in the right unit."""
-    events = sample.kept + len(sample.refused)
-    misread = [] if sample.read is None else list(time_findings(stream, events, sample.read))
-    if not any(finding.state == "fail" for finding in misread):
-        yield _sampled(stream, sample)
-    yield from misread
 
 
 def _sampled(stream: StreamSettings, sample: StreamSample) -> Finding:

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from stream_app.config.plans import planned
 from stream_app.config.settings import SourceSettings
 from stream_app.ports import OperatorError
+from stream_app.shell.commands import main
 from stream_app.shell.replay import replay_settings
 
 OPTIONS: dict[str, Any] = {
@@ -145,3 +147,24 @@ def test_a_factor_is_a_speed():
     (stream,) = replay_settings(Path("events.csv"), **(OPTIONS | {"speed": "60"})).streams
     assert isinstance(stream.source, SourceSettings)
     assert stream.source.speed == 60
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("e.ndjson", "\n", "it is empty"),
+        ("e.csv", "at,k\n", "it has no event, so a replay counts nothing; correct the path"),
+        ("e.csv", "\nat,k\n", "its first line is blank; a CSV file begins with the names of its columns"),
+        ("e.csv", "at,k\nnoon,a\n", "no event of a sample has a time in at (iso8601): bad_time"),
+    ],
+)
+def test_a_file_that_counts_nothing_is_refused_before_anything_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(content)
+    days = ["--from", "2026-03-01T00:00:00Z", "--to", "2026-03-02T00:00:00Z"]
+    refused = CliRunner().invoke(main, ["replay", name, "--field", "at", *days, "--state", "kept"])
+    [line] = refused.output.splitlines()
+    assert (refused.exit_code, said in line) == (2, True), line
+    assert [file.name for file in tmp_path.iterdir()] == [name]
