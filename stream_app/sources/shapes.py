@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
+from codecs import BOM_UTF8
 
 from stream_app.sources.decode import csv_names
 
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 _ARCHIVE = b"PK\x03\x04"
 _ARRAY = re.compile(rb"\[\s*[]{[\"]")
+# By a mark, or by two characters of ASCII: a few zeros before a text are no part of it.
+_WITH_ZEROS = {
+    "UTF-32": re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff|([^\0]\0{3}){2}|(\0{3}[^\0]){2}", re.DOTALL),
+    "UTF-16": re.compile(rb"\xff\xfe|\xfe\xff|([^\0]\0){2}|(\0[^\0]){2}", re.DOTALL),
+}
 _SEPARATOR_LINE = re.compile(rb'\s*"?sep=.?.?"?\s*', re.IGNORECASE)  # as Excel writes it
 _SEPARATORS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
 # A date or a number of seconds, or smaller units, since 1970: a value, and not the name of a column.
@@ -27,7 +32,7 @@ def why_no_lines(start: bytes) -> str | None:
     text = start.removeprefix(BOM_UTF8).lstrip()
     if not text:
         return "it is empty"
-    if other := _other_encoding(start, text):
+    if other := _other_encoding(start):
         return f"it is not UTF-8 but {other}; write it as UTF-8, for example with: iconv -f {other} -t UTF-8"
     if start.startswith(_PACKED):
         return "it is compressed; a file of gzip has a name that ends in .gz, and others are not read"
@@ -40,13 +45,9 @@ def why_no_lines(start: bytes) -> str | None:
     return None
 
 
-def _other_encoding(start: bytes, text: bytes) -> str | None:
-    """Return the name of an encoding whose characters have zeros in them. Args: as in ``why_no_lines``."""
-    if start.startswith((BOM_UTF32_LE, BOM_UTF32_BE)) or start[:4].count(0) == 3:
-        return "UTF-32"
-    if start.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or text[:2].count(0) == 1:
-        return "UTF-16"
-    return None
+def _other_encoding(start: bytes) -> str | None:
+    """Return the name of an encoding whose characters have zeros in them; None for another one."""
+    return next((name for name, pattern in _WITH_ZEROS.items() if pattern.match(start)), None)
 
 
 def why_no_header(line: bytes) -> str | None:

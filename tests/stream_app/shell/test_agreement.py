@@ -48,6 +48,8 @@ GOOD: dict[str, Files] = {  # a name that ends in live is of a file that is foll
     "crlf": {"e.csv": CSV.replace("\n", "\r\n").encode()},
     "mark": {"e.csv": CSV.encode("utf-8-sig")},
     "gzip": {"e.ndjson.gz": gzip.compress(JSON)},
+    "zeros-before": {"e.ndjson": b"\0\0\0" + JSON},
+    "zero-before": {"e.ndjson": b"\0" + JSON},
     "order": {"e-1.csv": CSV.encode(), "e-2.csv": OTHER.encode()},
     "quoted": {"e-1.csv": OTHER.encode(), "e-2.csv": CSV.replace("id,at,k", '"id","at","k"').encode()},
     "an-empty-one": {"e-1.csv": b"", "e-2.csv": CSV.encode()},
