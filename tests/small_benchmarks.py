@@ -29,7 +29,6 @@ SMALL: dict[str, dict[str, Any]] = {
         "COLUMNS": {"10": 40, "16": 4, "20": 2},
         "arguments": ["--quick"],
     },
-    "approximate_coverage": {"RUNS": 4},
     "cdf": {"RUNS": 2, "EPSILONS": [1.0], "BINS": 32},
     "clients": {"RECORDS": 2_000, "ROUNDS": 1},
     "consistency": {"RUNS": {"720": 2}},

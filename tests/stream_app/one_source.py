@@ -128,7 +128,8 @@ class OneSource:
     def close(self) -> None:
         """Close each opened file."""
         for source in self._sources:
-            asyncio.run(source.close())
+            with suppress(StopIteration):  # a file is closed without waiting
+                source.close().send(None)
 
     def append(self, *bins: float) -> None:
         """Append one event per time, given in bins."""

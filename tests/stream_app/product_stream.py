@@ -24,6 +24,7 @@ from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, NO_NOISE, STREAM, strategy_of
 from tests.stream_app.files import AT
 from tests.stream_app.one_source import OneSource
+from tests.world import surfaces
 
 CARRIERS = ("UA", "AA", "7")
 LOW, HIGH, BUCKETS = -10, 50, 12
@@ -100,16 +101,7 @@ class ProductSource(OneSource):
 
 async def view_of(store: MemoryStore, stream: str = STREAM) -> StreamView:
     """Read everything that is visible."""
-    reader = store.reader()
-    state = await reader.public_state(stream)
-    assert state is not None
-    view = StreamView(state.strategy)
-    widths = view.strategy.kind.tables
-    blocks = [
-        (want, await reader.tile_rows(stream, *want, widths[want.table])) for want in view.missing(state)
-    ]
-    view.extend(state, blocks)
-    return view
+    return await surfaces.view_of(store, stream)
 
 
 def bucket_of(delay: float) -> int:

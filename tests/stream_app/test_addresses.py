@@ -48,37 +48,31 @@ async def _answers(port: int) -> None:
             return
 
 
-def test_an_api_waits_for_the_port_of_its_predecessor(settings: Settings) -> None:
-    async def run() -> None:
-        port = settings.api.port
-        predecessor = listen("127.0.0.1", port)
-        serving = asyncio.create_task(run_api(settings))
-        await asyncio.sleep(1)
-        assert not serving.done()
-        predecessor.close()
-        await asyncio.wait_for(_answers(port), PATIENCE_S)
-        assert not serving.done()
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-
-    asyncio.run(run())
+async def test_an_api_waits_for_the_port_of_its_predecessor(settings: Settings) -> None:
+    port = settings.api.port
+    predecessor = listen("127.0.0.1", port)
+    serving = asyncio.create_task(run_api(settings))
+    await asyncio.sleep(1)
+    assert not serving.done()
+    predecessor.close()
+    await asyncio.wait_for(_answers(port), PATIENCE_S)
+    assert not serving.done()
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
 
 
-def test_an_orphan_leaves_the_address_to_its_successor() -> None:
+async def test_an_orphan_leaves_the_address_to_its_successor() -> None:
     """A process whose parent has ended is cancelled soon. Until then it must not take the address."""
 
-    async def run() -> None:
-        taken: list[bool] = []
-        orphan = asyncio.create_task(once_free(lambda: taken.append(True)))
-        asyncio.get_running_loop().call_later(0.01, orphan.cancel)
-        await asyncio.gather(orphan, return_exceptions=True)
-        assert orphan.cancelled()
-        assert taken == []
-
-    asyncio.run(run())
+    taken: list[bool] = []
+    orphan = asyncio.create_task(once_free(lambda: taken.append(True)))
+    asyncio.get_running_loop().call_later(0.01, orphan.cancel)
+    await asyncio.gather(orphan, return_exceptions=True)
+    assert orphan.cancelled()
+    assert taken == []
 
 
-def test_an_address_in_use_is_refused_after_the_patience_and_other_failures_at_once() -> None:
+async def test_an_address_in_use_is_refused_after_the_patience_and_other_failures_at_once() -> None:
     tries: list[int] = []
 
     def take(failure: int) -> None:
@@ -87,14 +81,14 @@ def test_an_address_in_use_is_refused_after_the_patience_and_other_failures_at_o
 
     for failure, patience_s in ((errno.EADDRINUSE, 0.3), (errno.EADDRNOTAVAIL, 100)):
         with pytest.raises(OSError, match="no"):
-            asyncio.run(once_free(partial(take, failure), patience_s))
+            await once_free(partial(take, failure), patience_s)
     assert tries.count(errno.EADDRINUSE) > 1
     assert tries.count(errno.EADDRNOTAVAIL) == 1
 
 
 @pytest.mark.slow
-def test_an_api_says_which_port_is_taken(settings: Settings) -> None:
+async def test_an_api_says_which_port_is_taken(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", settings.api.port)):
         refused = rf"^api\.port: 127\.0\.0\.1:{settings.api.port} cannot be served .*; free it$"
         with pytest.raises(OperatorError, match=refused):
-            asyncio.run(run_api(settings))
+            await run_api(settings)

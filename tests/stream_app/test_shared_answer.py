@@ -34,25 +34,22 @@ class Oracle:
         return number
 
 
-def test_a_caller_during_a_question_gets_the_next_answer() -> None:
-    async def run() -> None:
-        oracle = Oracle()
-        ask = SharedAnswer(oracle)
-        first = [asyncio.create_task(ask()) for _ in range(3)]
-        await asyncio.sleep(0.01)
-        assert oracle.asked == 1
-        late = [asyncio.create_task(ask()) for _ in range(2)]
-        oracle.go.release()
-        assert await asyncio.gather(*first) == [1, 1, 1]
-        oracle.go.release()
-        assert await asyncio.gather(*late) == [2, 2]
-        oracle.go.release()
-        assert await ask() == 3
-
-    asyncio.run(run())
+async def test_a_caller_during_a_question_gets_the_next_answer() -> None:
+    oracle = Oracle()
+    ask = SharedAnswer(oracle)
+    first = [asyncio.create_task(ask()) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    assert oracle.asked == 1
+    late = [asyncio.create_task(ask()) for _ in range(2)]
+    oracle.go.release()
+    assert await asyncio.gather(*first) == [1, 1, 1]
+    oracle.go.release()
+    assert await asyncio.gather(*late) == [2, 2]
+    oracle.go.release()
+    assert await ask() == 3
 
 
-def test_each_asker_hears_of_a_failure_and_the_next_question_is_put_anew() -> None:
+async def test_each_asker_hears_of_a_failure_and_the_next_question_is_put_anew() -> None:
     asked = 0
 
     async def fail_once() -> int:
@@ -62,50 +59,41 @@ def test_each_asker_hears_of_a_failure_and_the_next_question_is_put_anew() -> No
             raise ConnectionError("no answer")
         return asked
 
-    async def run() -> None:
-        ask = SharedAnswer(fail_once)
-        outcomes = await asyncio.gather(ask(), ask(), return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [ConnectionError] * 2
-        assert await ask() == 2
-
-    asyncio.run(run())
+    ask = SharedAnswer(fail_once)
+    outcomes = await asyncio.gather(ask(), ask(), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [ConnectionError] * 2
+    assert await ask() == 2
 
 
-def test_cancelled_caller_does_not_cancel_the_shared_answer() -> None:
-    async def run() -> None:
-        oracle = Oracle()
-        ask = SharedAnswer(oracle)
-        leaving, staying = asyncio.create_task(ask()), asyncio.create_task(ask())
-        await asyncio.sleep(0)
-        leaving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leaving
-        oracle.go.release()
-        assert await staying == 1
-
-    asyncio.run(run())
+async def test_cancelled_caller_does_not_cancel_the_shared_answer() -> None:
+    oracle = Oracle()
+    ask = SharedAnswer(oracle)
+    leaving, staying = asyncio.create_task(ask()), asyncio.create_task(ask())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    oracle.go.release()
+    assert await staying == 1
 
 
-def test_unobserved_failure_is_not_an_error_of_the_loop() -> None:
+async def test_unobserved_failure_is_not_an_error_of_the_loop() -> None:
     errors: list[object] = []
 
     async def fail() -> int:
         await asyncio.sleep(0)
         raise ConnectionError("no answer")
 
-    async def run() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-        asking = asyncio.create_task(SharedAnswer(fail)())
-        await asyncio.sleep(0)
-        asking.cancel()
-        await asyncio.sleep(0.01)
-        gc.collect()
-
-    asyncio.run(run())
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    asking = asyncio.create_task(SharedAnswer(fail)())
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.sleep(0.01)
+    gc.collect()
     assert errors == []
 
 
-def test_streams_that_ask_the_clock_together_ask_the_store_once() -> None:
+async def test_streams_that_ask_the_clock_together_ask_the_store_once() -> None:
     asked = 0
 
     class CountingStore(MemoryStore):
@@ -118,7 +106,7 @@ def test_streams_that_ask_the_clock_together_ask_the_store_once() -> None:
         clock = LiveClock(CountingStore(lambda: 7))
         return await asyncio.gather(*(clock.now_us() for _ in range(20)))
 
-    assert asyncio.run(ask()) == [7] * 20
+    assert await ask() == [7] * 20
     assert asked == 1
 
 
@@ -139,7 +127,7 @@ class HeldClock:
         return answer
 
 
-def test_a_cut_never_takes_the_time_from_a_question_of_before_the_log_was_asked(tmp_path: Path) -> None:
+async def test_a_cut_never_takes_the_time_from_a_question_of_before_the_log_was_asked(tmp_path: Path) -> None:
     """Otherwise a record that arrived during a pause would be refused as a record from the future."""
     with closing(OneSource(tmp_path, strategy_of(design_of((2, 3))))) as one:
 
@@ -171,5 +159,5 @@ def test_a_cut_never_takes_the_time_from_a_question_of_before_the_log_was_asked(
             assert state is not None
             return [cut for partition in state.partitions.values() for cut in partition.cuts]
 
-        first, *_ = asyncio.run(run())
+        first, *_ = await run()
         assert (first.bin, first.overdue) == (FIRST_BIN, 3)

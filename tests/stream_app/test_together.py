@@ -50,10 +50,10 @@ class Endless:
                 raise self._last
 
 
-def test_loops_are_awaited_until_all_or_until_one_has_ended() -> None:
+async def test_loops_are_awaited_until_all_or_until_one_has_ended() -> None:
     other = Endless()
-    asyncio.run(until_all_end(returns_soon(), returns_soon()))
-    asyncio.run(until_one_ends(other.run(), returns_soon()))
+    await until_all_end(returns_soon(), returns_soon())
+    await until_one_ends(other.run(), returns_soon())
     assert other.ended
 
 
@@ -62,7 +62,7 @@ def test_loops_are_awaited_until_all_or_until_one_has_ended() -> None:
     ("loop", "failure"),
     [(refuses, OperatorError), (breaks, KeyError), (is_cancelled_by_a_library, RuntimeError)],
 )
-def test_a_failure_ends_the_other_loops_and_is_raised(
+async def test_a_failure_ends_the_other_loops_and_is_raised(
     until: Callable[..., Awaitable[None]], loop: Callable[[], Awaitable[None]], failure: type[Exception]
 ) -> None:
     other = Endless()
@@ -71,18 +71,18 @@ def test_a_failure_ends_the_other_loops_and_is_raised(
         await until(other.run(), loop())
 
     with pytest.raises(failure):
-        asyncio.run(run())
+        await run()
     assert other.ended
 
 
-def test_the_operators_line_comes_before_what_else_fails_as_loops_end() -> None:
+async def test_the_operators_line_comes_before_what_else_fails_as_loops_end() -> None:
     with pytest.raises(OperatorError, match="one line"):
-        asyncio.run(until_all_end(Endless(ConnectionError()).run(), refuses(), Endless(KeyError()).run()))
+        await until_all_end(Endless(ConnectionError()).run(), refuses(), Endless(KeyError()).run())
     with pytest.raises(OperatorError, match="one line"):
-        asyncio.run(until_all_end(breaks(), Endless(REFUSAL).run()))
+        await until_all_end(breaks(), Endless(REFUSAL).run())
 
 
-def test_the_waiting_task_is_not_marked_as_cancelled_by_a_failure() -> None:
+async def test_the_waiting_task_is_not_marked_as_cancelled_by_a_failure() -> None:
     """Before Python 3.13 asyncio.TaskGroup leaves its parent marked as cancelled, and clean-up then fails."""
 
     async def run() -> int:
@@ -92,10 +92,10 @@ def test_the_waiting_task_is_not_marked_as_cancelled_by_a_failure() -> None:
             await until_one_ends(until_all_end(Endless().run(), refuses()), Endless().run())
         return task.cancelling()
 
-    assert asyncio.run(run()) == 0
+    assert await run() == 0
 
 
-def test_cancelling_ends_every_loop() -> None:
+async def test_cancelling_ends_every_loop() -> None:
     loops = [Endless(), Endless(), Endless(KeyError())]
 
     async def run() -> None:
@@ -108,7 +108,7 @@ def test_cancelling_ends_every_loop() -> None:
         await asyncio.wait([task])
         return task.cancelled()
 
-    assert asyncio.run(cancelled())
+    assert await cancelled()
     assert all(loop.ended for loop in loops)
 
 
@@ -122,6 +122,6 @@ class RefusingStore:
         return refuse
 
 
-def test_a_refusal_of_a_delivery_of_alerts_reaches_the_process_as_one_line() -> None:
+async def test_a_refusal_of_a_delivery_of_alerts_reaches_the_process_as_one_line() -> None:
     with pytest.raises(OperatorError, match="one line"):
-        asyncio.run(deliver(RefusingStore(), [LogTarget()]))  # type: ignore[arg-type]
+        await deliver(RefusingStore(), [LogTarget()])  # type: ignore[arg-type]

@@ -72,7 +72,9 @@ def every_second(fault: Fault) -> Fault:
 
 
 class Struck:
-    """A port whose calls are struck by faults, by the name of the method; ``asked`` holds all calls so far.
+    """A port whose calls are struck by faults, by the name of the method.
+
+    ``asked`` holds all calls so far, and ``at_s`` when each came, in seconds of the loop.
 
     >>> asyncio.run(Struck(asyncio.Event(), wait=lambda call: asyncio.sleep(0, "struck")).wait())
     'struck'
@@ -81,6 +83,7 @@ class Struck:
     def __init__(self, port: Any, **faults: Fault) -> None:
         self.port, self.faults = port, faults
         self.asked: list[tuple[str, tuple[Any, ...]]] = []
+        self.at_s: list[float] = []
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self.port, name)
@@ -89,6 +92,7 @@ class Struck:
 
         async def call(*arguments: Any, **more: Any) -> Any:
             self.asked.append((name, arguments))
+            self.at_s.append(asyncio.get_running_loop().time())
             fault = self.faults.get(name)
             return await (
                 real(*arguments, **more) if fault is None else fault(lambda: real(*arguments, **more))
@@ -120,29 +124,31 @@ class Death:
 
 class _Mortal:
     def __init__(self, port: Any, death: Death) -> None:
-        self._port, self._death = port, death
+        self.port, self.death = port, death
 
     def __getattr__(self, name: str) -> Any:
-        real, death = getattr(self._port, name), self._death
+        real, death = getattr(self.port, name), self.death
         if not asyncio.iscoroutinefunction(real):
             return real
 
         async def call(*arguments: Any, **more: Any) -> Any:
-            if death.has_come:
-                raise asyncio.CancelledError
-            death.left -= 1
-            if death.has_come and not death.after_effect:
-                self._die()
-            reply = await real(*arguments, **more)
-            if death.has_come:
-                self._die()
-            return reply
+            if not death.has_come:
+                death.left -= 1
+                if not death.has_come:
+                    return await real(*arguments, **more)
+                if death.after_effect:
+                    await real(*arguments, **more)
+                death.kill()
+            return await _cancelled()
 
         return call
 
-    def _die(self) -> None:
-        self._death.kill()
-        raise asyncio.CancelledError
+
+async def _cancelled() -> None:
+    """Raise: the worker's cancellation, which may need some turns to arrive in this task."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    raise asyncio.CancelledError
 
 
 def deaths(first_call: int = 1, step: int = 1) -> Iterator[Death]:

@@ -22,19 +22,19 @@ class MemoryLog:
 
     def __init__(self, partitions: Sequence[str] = ("0",)) -> None:
         self.records: dict[str, list[bytes]] = {name: [] for name in partitions}
-        self._news = asyncio.Event()
+        self.written = asyncio.Event()
 
     def write(self, partition: str, records: Sequence[bytes]) -> None:
         """Append records; readers that wait get them at once."""
         self.records.setdefault(partition, []).extend(records)
-        self._news.set()
-        self._news = asyncio.Event()
+        self.written.set()
+        self.written = asyncio.Event()
 
     async def news(self, timeout_s: float) -> None:
         """Wait until a record is written, or until the time is over."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._news.wait()
+                await self.written.wait()
         except TimeoutError:
             pass
 
@@ -46,7 +46,7 @@ class LogReader(Source):
         self.log, self.assigned = log, owned
         time = strategies[0].declared.time
         others = dict.fromkeys(path for one in strategies for path in one.declared.cell_fields)
-        self._decoder = topic_decoder("json", TimeField(time.field, time.format), others=list(others))
+        self.decoder = topic_decoder("json", TimeField(time.field, time.format), others=list(others))
 
     async def partitions(self) -> Sequence[str]:
         return list(self.log.records)
@@ -66,21 +66,21 @@ class LogReader(Source):
         return {name: [len(self.log.records[name])] * len(instants_us) for name in partitions}
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        if not (found := self._available(positions)):
+        if not (found := self.runs_after(positions)):
             await self.log.news(max(timeout_s, IDLE_S))
-            found = self._available(positions)
-        return [self._batch(*run) for run in found]
+            found = self.runs_after(positions)
+        return [self.batch(*run) for run in found]
 
     async def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
-    def _available(self, positions: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    def runs_after(self, positions: Mapping[str, int]) -> list[tuple[str, int, int]]:
         ends = {name: min(len(self.log.records[name]), at + LARGEST_BATCH) for name, at in positions.items()}
         return [(name, at, ends[name]) for name, at in positions.items() if at < ends[name]]
 
-    def _batch(self, partition: str, start: int, end: int) -> RecordBatch:
+    def batch(self, partition: str, start: int, end: int) -> RecordBatch:
         values = self.log.records[partition][start:end]
-        decoded = self._decoder.decode(values, [0] * len(values))
+        decoded = self.decoder.decode(values, [0] * len(values))
         kept = decoded.kept.tolist()
         return RecordBatch(
             partition,

@@ -42,13 +42,14 @@ class Secrets:
         partitions = self.store._streams[self.stream].partitions.values()
         return [position for one in partitions for position in one.refused_ahead]
 
+    @property
+    def text(self) -> bytes:
+        """The text with which the stream began."""
+        return self.store._streams[self.stream].strategy
+
     def begin_anew(self, text: bytes | None) -> None:
         """Replace the text with which the stream began; None: forget all streams, but not the ledger."""
         if text is None:
             self.store._streams.clear()
         else:
             self.store._streams[self.stream].strategy = text
-
-    def end_leases(self) -> None:
-        """Let every lease end now."""
-        self.store._leases.clear()

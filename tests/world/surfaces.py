@@ -16,6 +16,7 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.records import PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.ports.access import Scrapes
+from stream_app.ports.reader import PublicReader
 from tests.models.memory import MemoryStore
 
 T = TypeVar("T")
@@ -43,18 +44,22 @@ class Surfaces:
         """Run a coroutine in the world."""
         raise NotImplementedError
 
-    def _named(self, stream: str | None) -> str:
+    def name_of(self, stream: str | None) -> str:
         return stream or self.strategies[0].stream
+
+    def public_reader(self) -> PublicReader:
+        """Return a new reader of what is visible."""
+        return self.store.reader()
 
     def public(self, stream: str | None = None) -> PublicState:
         """Return what readers know of a stream."""
-        found = self.run(self.store.reader().public_state(self._named(stream)))
+        found = self.run(self.public_reader().public_state(self.name_of(stream)))
         assert found is not None, "no epoch is open"
         return found
 
     def rows(self, stream: str | None = None) -> list[dict[str, Any]]:
         """Return the visible rows."""
-        found = self.run(self.store.reader().rows(self._named(stream), 0, 10**6))
+        found = self.run(self.public_reader().rows(self.name_of(stream), 0, 10**6))
         return [json.loads(row) for _, row in found]
 
     def bins(self, stream: str | None = None) -> list[int]:
@@ -63,7 +68,7 @@ class Surfaces:
 
     def view(self, stream: str | None = None) -> StreamView:
         """Return everything that is visible of a stream."""
-        return self.run(view_of(self.store, self._named(stream)))
+        return self.run(view_from(self.public_reader(), self.name_of(stream)))
 
     def counts(self, stream: str | None = None) -> dict[int, int]:
         """Return the count of every visible bin that is not 0. Without noise, this is the exact number."""
@@ -79,7 +84,7 @@ class Surfaces:
 
         The reader may scrape the keys of all streams.
         """
-        return self.run(self._get(paths, rules))
+        return self.run(self.answers(paths, rules))
 
     def json(self, path: str) -> Any:
         """Return the body of a successful answer."""
@@ -87,31 +92,34 @@ class Surfaces:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    async def _get(self, paths: Sequence[str], rules: AccessRules | None) -> list[httpx.Response]:
+    async def answers(self, paths: Sequence[str], rules: AccessRules | None) -> list[httpx.Response]:
         names = frozenset(one.stream for one in self.strategies)
         rules = rules or AccessRules(scrapes=Scrapes(keys_of=names))
-        app = create_app(self.store.reader(), rules, apart=Inside())
+        app = create_app(self.public_reader(), rules, apart=Inside())
         await app.state.replicas.refresh()
         transport = httpx.ASGITransport(app=app)
-        base = f"/v1/streams/{self._named(None)}/"
+        base = f"/v1/streams/{self.name_of(None)}/"
         urls = [path if path.startswith("/") else (base + path).rstrip("/") for path in paths]
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return [await client.get(url) for url in urls]
 
 
 async def view_of(store: MemoryStore, stream: str) -> StreamView:
+    """Read everything that is visible in a store in memory."""
+    return await view_from(store.reader(), stream)
+
+
+async def view_from(reader: PublicReader, stream: str) -> StreamView:
     """Read everything that is visible."""
-    reader = store.reader()
     state = await reader.public_state(stream)
     assert state is not None
     view = StreamView(state.strategy)
-    await grow(view, store, stream)
+    await grow(view, reader, stream)
     return view
 
 
-async def grow(view: StreamView, store: MemoryStore, stream: str) -> None:
+async def grow(view: StreamView, reader: PublicReader, stream: str) -> None:
     """Add what has become visible since."""
-    reader = store.reader()
     state = await reader.public_state(stream)
     assert state is not None
     widths = view.strategy.kind.tables

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from stream_app.api.answers.streams import users_of_epoch
@@ -15,14 +18,22 @@ from tests.world.recounts import (
     counting,
     played,
 )
+from tests.world.redis import over_redis
 from tests.world.settings import EPOCH_BINS
+from tests.world.world import World
 
 BINS = 15  # two epochs and a half
 
 
-def check_all(features: dict[str, Feature], release: str, seed: int, bins: int = BINS) -> None:
+def check_all(
+    features: dict[str, Feature],
+    release: str,
+    seed: int,
+    bins: int = BINS,
+    make: Callable[..., World] = World,
+) -> None:
     """Count a drawn log by features, and compare every surface with the recounts."""
-    with counting(features, release, seed=seed) as world:
+    with counting(features, release, seed=seed, make=make) as world:
         for name, feature, recount in played(world, drawn(seed, bins), bins, features):
             try:
                 view = world.view(name)
@@ -50,3 +61,10 @@ def test_points_of_series_are_the_answers_about_their_ranges(release: str) -> No
     with counting(features, release, "1", ServiceNoise(1)) as world:
         for name, feature, _ in played(world, drawn(3, BINS, per_bin=5), BINS, features):
             check_points(world.view(name), feature)
+
+
+@pytest.mark.redis
+def test_features_equal_their_recounts_over_redis(tmp_path: Path) -> None:
+    names = ("refused-if-late", "keys-and-total", "two-of-a-user-by-key-and-value", "users", "over-epochs")
+    with over_redis(tmp_path) as make:
+        check_all({name: FEATURES[name] for name in names}, "anticipating", seed=1, bins=13, make=make)

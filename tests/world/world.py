@@ -39,7 +39,7 @@ class LetterList:
     """The dead letters in the order of writing. ``streams`` holds the stream that refused each."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Refusal, str | None], None] = {}
+        self.all: dict[tuple[Refusal, str | None], None] = {}
 
     async def write(
         self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)
@@ -47,20 +47,20 @@ class LetterList:
         """Keep new letters. A repeated letter is kept once."""
         numbers = list[int]()
         for stream in streams:
-            before = len(self._kept)
-            self._kept |= dict.fromkeys((refusal, stream) for refusal in refusals)
-            numbers.append(len(self._kept) - before)
+            before = len(self.all)
+            self.all |= dict.fromkeys((refusal, stream) for refusal in refusals)
+            numbers.append(len(self.all) - before)
         return numbers
 
     @property
     def kept(self) -> list[Refusal]:
         """The letters."""
-        return [refusal for refusal, _ in self._kept]
+        return [refusal for refusal, _ in self.all]
 
     @property
     def streams(self) -> list[str | None]:
         """The stream that refused each letter's record; None: its log did."""
-        return [stream for _, stream in self._kept]
+        return [stream for _, stream in self.all]
 
     def reasons(self) -> list[str]:
         """Return the letters' reasons."""
@@ -194,7 +194,7 @@ class World(Surfaces):
         opened = [
             Stream(
                 strategy=one,
-                ledger=SourceLedger(ports.store, **self._ledger_options(ledger, one.stream)),
+                ledger=SourceLedger(ports.store, **self.options_of_ledger(ledger, one.stream)),
                 **{"publish_every_us": SHOW_EVERY_US, **options},
             )
             for one in strategies
@@ -206,7 +206,7 @@ class World(Surfaces):
         self.workers.append(worker)
         return worker
 
-    def _ledger_options(self, own: Any, stream: str) -> dict[str, Any]:
+    def options_of_ledger(self, own: Any, stream: str) -> dict[str, Any]:
         return {**self.ledger_options, **(own(stream) if callable(own) else own)}
 
     def ports(self, death: Death | None = None, **changed: Any) -> Ports:

@@ -110,53 +110,47 @@ def test_a_rule_that_is_gone_or_changed_is_resolved_once() -> None:
         assert retire(rules, outcome.states, decided, 6).transitions == []
 
 
-def test_same_decision_repeats_its_key_and_no_other_decision_has_it() -> None:
-    async def run() -> None:
-        stream = Published(MemoryStore(), epsilon=EXACT)
-        await stream.open()
-        await stream.close([9])
-        view = await view_of(stream)
-        keys = {
-            evaluate([rule(text)], {}, view, now_us=now).transitions[0]["key"]
-            for text in ("count(departures) > 5", "count(departures) > 6")
-            for now in (1, 2)
-        }
-        assert len(keys) == 2
-
-    asyncio.run(run())
+async def test_same_decision_repeats_its_key_and_no_other_decision_has_it() -> None:
+    stream = Published(MemoryStore(), epsilon=EXACT)
+    await stream.open()
+    await stream.close([9])
+    view = await view_of(stream)
+    keys = {
+        evaluate([rule(text)], {}, view, now_us=now).transitions[0]["key"]
+        for text in ("count(departures) > 5", "count(departures) > 6")
+        for now in (1, 2)
+    }
+    assert len(keys) == 2
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.99])
-def test_a_margin_is_the_quantile_of_the_noise(confidence: float) -> None:
+async def test_a_margin_is_the_quantile_of_the_noise(confidence: float) -> None:
     """The margin is compared with P(Z > m) of one node, summed term by term."""
 
-    async def run() -> None:
-        stream = Published(MemoryStore(), branching=(64,))
-        await stream.open()
-        await stream.close([5, 5, 5])
-        view = await view_of(stream)
-        last = view.count(view.span._replace(start=view.span.stop - 1))
-        [margin] = margins([last], confidence)
-        scale = float(view.strategy.design.scales[-1])
-        a = np.exp(-1.0 / scale)
+    stream = Published(MemoryStore(), branching=(64,))
+    await stream.open()
+    await stream.close([5, 5, 5])
+    view = await view_of(stream)
+    last = view.count(view.span._replace(start=view.span.stop - 1))
+    [margin] = margins([last], confidence)
+    scale = float(view.strategy.design.scales[-1])
+    a = np.exp(-1.0 / scale)
 
-        def beyond(m: float) -> float:  # P(Z > m) for a whole m: a^(m + 1) / (1 + a)
-            return float(a ** (np.floor(m) + 1) / (1 + a))
+    def beyond(m: float) -> float:  # P(Z > m) for a whole m: a^(m + 1) / (1 + a)
+        return float(a ** (np.floor(m) + 1) / (1 + a))
 
-        assert beyond(margin) <= 1 - confidence + 1e-9
-        if confidence > 0.5:
-            assert beyond(margin - 1) > 1 - confidence
-        for distance in (-1.0, 0.0, margin - 0.25, margin, margin + 0.25, 2 * margin + 1, 40 * margin + 40):
-            for comparison in (">", ">=", "<", "<="):
-                away = distance if comparison[0] == ">" else -distance
-                text = f"sum(departures, 1h) {comparison} {float(last.value) - away:.12f}"
-                one = rule(text, confidence=confidence)
-                [reading] = readings([one], view)
-                assert reading is not None
-                holds = reading.beyond >= margin if comparison[1:] else reading.beyond > margin
-                assert reading.past(one) is (holds and reading.beyond >= 0), text
-
-    asyncio.run(run())
+    assert beyond(margin) <= 1 - confidence + 1e-9
+    if confidence > 0.5:
+        assert beyond(margin - 1) > 1 - confidence
+    for distance in (-1.0, 0.0, margin - 0.25, margin, margin + 0.25, 2 * margin + 1, 40 * margin + 40):
+        for comparison in (">", ">=", "<", "<="):
+            away = distance if comparison[0] == ">" else -distance
+            text = f"sum(departures, 1h) {comparison} {float(last.value) - away:.12f}"
+            one = rule(text, confidence=confidence)
+            [reading] = readings([one], view)
+            assert reading is not None
+            holds = reading.beyond >= margin if comparison[1:] else reading.beyond > margin
+            assert reading.past(one) is (holds and reading.beyond >= 0), text
 
 
 noise_groups = st.lists(

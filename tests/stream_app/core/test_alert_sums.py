@@ -32,9 +32,9 @@ def reading(text: str, view: StreamView, confidence: float = 0.95) -> Reading:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_without_noise_rules_compare_the_recount(tmp_path: Path, release: Release) -> None:
+async def test_without_noise_rules_compare_the_recount(tmp_path: Path, release: Release) -> None:
     sales = some_sales(3)
-    view = asyncio.run(view_of_sales(tmp_path, release))
+    view = await view_of_sales(tmp_path, release)
     counts, cents = recounted(sales)
     for key, columns in (("", [0, 1, 2]), ("['FR']", [0]), ("['FR', 'other']", [0, 2])):
         total = float(cents[-4:, columns].sum()) / 100
@@ -55,9 +55,9 @@ async def view_of_sales(directory: Path, release: Release, epsilon: Fraction | N
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_mean_is_past_what_its_interval_leaves_out(tmp_path: Path, release: Release) -> None:
+async def test_a_mean_is_past_what_its_interval_leaves_out(tmp_path: Path, release: Release) -> None:
     """A rule at confidence c decides by the same law as the interval at 2 c - 1."""
-    view = asyncio.run(view_of_sales(tmp_path, release, Fraction(4)))
+    view = await view_of_sales(tmp_path, release, Fraction(4))
     mean = mean_over(view, SPAN, None, 0.9)
     assert mean.value is not None
     for threshold, sign, past in (
@@ -72,14 +72,14 @@ def test_a_mean_is_past_what_its_interval_leaves_out(tmp_path: Path, release: Re
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_the_forecast_of_a_total_has_the_error_of_its_answer(tmp_path: Path, release: Release) -> None:
+async def test_the_forecast_of_a_total_has_the_error_of_its_answer(tmp_path: Path, release: Release) -> None:
     strategy = sums_strategy(release, Fraction(1))
     text = f"total({STREAM}['FR'], {4 * BIN_US // 1_000_000}s) > 10"
     one = Rule("one", text, parse_condition(text))
     assert strategy.kind.axes is not None
     columns = columns_asked(one.condition, strategy.kind.axes, strategy.declared.cells)
     found = forecast(one, strategy.design, BIN_US, SeededNoise(1), 3.0, columns)
-    view = asyncio.run(view_of_sales(tmp_path, release, Fraction(1)))
+    view = await view_of_sales(tmp_path, release, Fraction(1))
     stated = [sum_of(view, Span(FIRST_BIN + a, FIRST_BIN + a + 4), "FR").stderr for a in range(3)]
     assert min(stated) * 0.7 <= found.stderr <= max(stated) * 1.5
     assert found.false_alarm_rate <= 0.07

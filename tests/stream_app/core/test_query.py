@@ -297,7 +297,7 @@ def test_calendar_days_have_edges_at_local_midnight() -> None:
     assert off.value.nearest_us == (edges[2], edges[3])
 
 
-def test_question_before_the_first_release_is_refused() -> None:
+async def test_question_before_the_first_release_is_refused() -> None:
     async def run() -> StreamView:
         store = MemoryStore()
         stream = Published(store, epoch_bins=8)
@@ -305,24 +305,21 @@ def test_question_before_the_first_release_is_refused() -> None:
         await stream.close([5, 5], show=False)
         return await read(None, store)
 
-    view = asyncio.run(run())
+    view = await run()
     assert (view.released_until_us, view.visible_seq) == (None, 0)
     with pytest.raises(QueryError, match="nothing is released yet"):
         view.bins_between(None, None)
 
 
-def test_view_does_not_continue_to_a_stream_that_was_started_anew() -> None:
-    async def run() -> None:
-        store, stream = await publish([[1, 2, 3]], 5)
-        view = await read(None, store)
-        state = await store.reader().public_state("departures")
-        assert state is not None
-        assert not view.continues_to(replace(state, visible_seq=2))
-        assert not view.continues_to(replace(state, strategy=state.strategy + b" "))
-        moved = replace(state.epochs[0], first_bin=stream.first_bin + 1)
-        assert not view.continues_to(replace(state, epochs=(moved,)))
-
-    asyncio.run(run())
+async def test_view_does_not_continue_to_a_stream_that_was_started_anew() -> None:
+    store, stream = await publish([[1, 2, 3]], 5)
+    view = await read(None, store)
+    state = await store.reader().public_state("departures")
+    assert state is not None
+    assert not view.continues_to(replace(state, visible_seq=2))
+    assert not view.continues_to(replace(state, strategy=state.strategy + b" "))
+    moved = replace(state.epochs[0], first_bin=stream.first_bin + 1)
+    assert not view.continues_to(replace(state, epochs=(moved,)))
 
 
 @given(st.lists(st.integers(-50, 50), min_size=1, max_size=300), st.integers(4, 40))

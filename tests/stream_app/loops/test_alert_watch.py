@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import itertools
 import json
@@ -48,105 +47,90 @@ async def told_by(store: MemoryAlertStore) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("epsilon", [EXACT, "0.5"])
-def test_steps_restarts_and_catching_up_decide_the_same(epsilon: str) -> None:
+async def test_steps_restarts_and_catching_up_decide_the_same(epsilon: str) -> None:
     """One watcher sees each release, one sees all late, one restarts each time. All decide the same."""
 
-    async def run() -> None:
-        stream = Published(MemoryStore(), epsilon=epsilon, epoch_bins=16)
-        await stream.open()
-        reader = stream.store.reader()
-        stores = [MemoryAlertStore() for _ in range(3)]
-        steady, late = (AlertWatcher(RULES, reader, store) for store in stores[:2])
+    stream = Published(MemoryStore(), epsilon=epsilon, epoch_bins=16)
+    await stream.open()
+    reader = stream.store.reader()
+    stores = [MemoryAlertStore() for _ in range(3)]
+    steady, late = (AlertWatcher(RULES, reader, store) for store in stores[:2])
+    await steady.look()
+    await late.look()
+    await AlertWatcher(RULES, reader, stores[2]).look()
+    for number, count in enumerate(COUNTS, start=1):
+        await stream.close([count])
+        if number == 16:  # the epoch is full
+            await stream.open(1, stream.first_bin + 16)
         await steady.look()
-        await late.look()
         await AlertWatcher(RULES, reader, stores[2]).look()
-        for number, count in enumerate(COUNTS, start=1):
-            await stream.close([count])
-            if number == 16:  # the epoch is full
-                await stream.open(1, stream.first_bin + 16)
-            await steady.look()
-            await AlertWatcher(RULES, reader, stores[2]).look()
-        await late.look()
-        first, second, third = [await told_by(store) for store in stores]
-        assert len(first) > 6
-        assert sorted(first) == sorted(second) == sorted(third)
-        assert [one for one in first if one[0] == "busy"] == [one for one in second if one[0] == "busy"]
-
-    asyncio.run(run())
+    await late.look()
+    first, second, third = [await told_by(store) for store in stores]
+    assert len(first) > 6
+    assert sorted(first) == sorted(second) == sorted(third)
+    assert [one for one in first if one[0] == "busy"] == [one for one in second if one[0] == "busy"]
 
 
-def test_an_alert_on_a_rate_reports_the_rate_in_its_unit() -> None:
-    async def run() -> None:
-        stream = Published(MemoryStore(), epsilon="0.5")
-        await stream.open()
-        rules = [rule("fast", "rate(departures, 2h) > 40/h"), rule("many", "sum(departures, 2h) > 80")]
-        watcher = AlertWatcher(rules, stream.store.reader(), store := MemoryAlertStore())
-        await watcher.look()
-        await stream.close([900, 1100])
-        await watcher.look()
-        found = [json.loads(text) for _, text in await store.transitions("", 10)]
-        fast, many = (next(one for one in found if one["rule"] == name) for name in ("fast", "many"))
-        assert (fast["unit"], many["unit"]) == ("/h", "")
-        assert fast["value"] == pytest.approx(many["value"] / 2)
-        assert fast["stderr"] == pytest.approx(many["stderr"] / 2)
-        assert 900 < fast["value"] < 1100
-        annotations = webhook_body(fast)["alerts"][0]["annotations"]
-        assert (annotations["value"], annotations["unit"]) == (f"{fast['value']:.2f}", "events/h")
-        assert cloud_event(fast)["data"]["unit"] == "/h"
-
-    asyncio.run(run())
+async def test_an_alert_on_a_rate_reports_the_rate_in_its_unit() -> None:
+    stream = Published(MemoryStore(), epsilon="0.5")
+    await stream.open()
+    rules = [rule("fast", "rate(departures, 2h) > 40/h"), rule("many", "sum(departures, 2h) > 80")]
+    watcher = AlertWatcher(rules, stream.store.reader(), store := MemoryAlertStore())
+    await watcher.look()
+    await stream.close([900, 1100])
+    await watcher.look()
+    found = [json.loads(text) for _, text in await store.transitions("", 10)]
+    fast, many = (next(one for one in found if one["rule"] == name) for name in ("fast", "many"))
+    assert (fast["unit"], many["unit"]) == ("/h", "")
+    assert fast["value"] == pytest.approx(many["value"] / 2)
+    assert fast["stderr"] == pytest.approx(many["stderr"] / 2)
+    assert 900 < fast["value"] < 1100
+    annotations = webhook_body(fast)["alerts"][0]["annotations"]
+    assert (annotations["value"], annotations["unit"]) == (f"{fast['value']:.2f}", "events/h")
+    assert cloud_event(fast)["data"]["unit"] == "/h"
 
 
-def test_a_new_rule_says_nothing_about_earlier_releases() -> None:
-    async def run() -> None:
-        stream = Published(MemoryStore(), epsilon=EXACT)
-        await stream.open()
-        await stream.close([50, 0])
-        store = MemoryAlertStore()
-        watcher = AlertWatcher([rule("busy", "sum(departures, 1h) > 10")], stream.store.reader(), store)
-        await watcher.look()
-        assert await told_by(store) == []
-        await stream.close([11])
-        await watcher.look()
-        assert await told_by(store) == [("busy", "firing", 3)]
-
-    asyncio.run(run())
+async def test_a_new_rule_says_nothing_about_earlier_releases() -> None:
+    stream = Published(MemoryStore(), epsilon=EXACT)
+    await stream.open()
+    await stream.close([50, 0])
+    store = MemoryAlertStore()
+    watcher = AlertWatcher([rule("busy", "sum(departures, 1h) > 10")], stream.store.reader(), store)
+    await watcher.look()
+    assert await told_by(store) == []
+    await stream.close([11])
+    await watcher.look()
+    assert await told_by(store) == [("busy", "firing", 3)]
 
 
-def test_a_second_watcher_adds_nothing() -> None:
-    async def run() -> None:
-        stream = Published(MemoryStore(), epsilon=EXACT)
-        await stream.open()
-        store, reader = MemoryAlertStore(), stream.store.reader()
-        one, other = (AlertWatcher(RULES, reader, store) for _ in range(2))
-        await one.look()
+async def test_a_second_watcher_adds_nothing() -> None:
+    stream = Published(MemoryStore(), epsilon=EXACT)
+    await stream.open()
+    store, reader = MemoryAlertStore(), stream.store.reader()
+    one, other = (AlertWatcher(RULES, reader, store) for _ in range(2))
+    await one.look()
+    await other.look()
+    await stream.close([20])
+    await one.look()
+    with pytest.raises(ConnectionError, match="another watcher"):
         await other.look()
-        await stream.close([20])
+    await stream.close([20])
+    await other.look()
+    with pytest.raises(ConnectionError, match="another watcher"):
         await one.look()
-        with pytest.raises(ConnectionError, match="another watcher"):
-            await other.look()
-        await stream.close([20])
-        await other.look()
-        with pytest.raises(ConnectionError, match="another watcher"):
-            await one.look()
-        assert [one for one in await told_by(store) if one[0] == "busy"] == [("busy", "firing", 2)]
-
-    asyncio.run(run())
+    assert [one for one in await told_by(store) if one[0] == "busy"] == [("busy", "firing", 2)]
 
 
-def test_a_changed_rule_ends_its_old_alert() -> None:
-    async def run() -> None:
-        stream = Published(MemoryStore(), epsilon=EXACT)
-        await stream.open()
-        store, reader = MemoryAlertStore(), stream.store.reader()
-        await AlertWatcher([rule("busy", "count(departures) > 10")], reader, store).look()
-        await stream.close([20])
-        await AlertWatcher([rule("busy", "count(departures) > 10")], reader, store).look()
-        for _ in range(2):
-            await AlertWatcher([rule("busy", "count(departures) > 90")], reader, store).look()
-        assert await told_by(store) == [("busy", "firing", 1), ("busy", "resolved", 1)]
-
-    asyncio.run(run())
+async def test_a_changed_rule_ends_its_old_alert() -> None:
+    stream = Published(MemoryStore(), epsilon=EXACT)
+    await stream.open()
+    store, reader = MemoryAlertStore(), stream.store.reader()
+    await AlertWatcher([rule("busy", "count(departures) > 10")], reader, store).look()
+    await stream.close([20])
+    await AlertWatcher([rule("busy", "count(departures) > 10")], reader, store).look()
+    for _ in range(2):
+        await AlertWatcher([rule("busy", "count(departures) > 90")], reader, store).look()
+    assert await told_by(store) == [("busy", "firing", 1), ("busy", "resolved", 1)]
 
 
 MINUTE_US = 60_000_000
@@ -174,7 +158,7 @@ class Restored:
 )
 @pytest.mark.parametrize("restarts", [True, False], ids=["the watcher restarts", "the watcher goes on"])
 @pytest.mark.parametrize("put_back", [True, False], ids=["rows are put back", "no worker runs"])
-def test_no_data_waits_for_rows_that_are_put_back_after_a_restore(
+async def test_no_data_waits_for_rows_that_are_put_back_after_a_restore(
     monkeypatch: pytest.MonkeyPatch, length: str, waits_us: int, restarts: bool, put_back: bool
 ) -> None:
     now_us = [0]
@@ -212,7 +196,7 @@ def test_no_data_waits_for_rows_that_are_put_back_after_a_restore(
         await watcher.look()
         return await told_by(backup)
 
-    found = asyncio.run(run())
+    found = await run()
     assert found == ([] if put_back else [("silent", "firing", 2)])
 
 
@@ -236,18 +220,15 @@ class Flaky:
         raise AssertionError(firing)
 
 
-def test_every_transition_is_sent_in_order_at_least_once() -> None:
-    async def run() -> None:
-        store, target = MemoryAlertStore(), Flaky()
-        await store.register(target.identity)
-        await store.commit("clicks", None, 1, {}, [{"key": str(n), "rule": "busy"} for n in range(20)])
-        for _ in range(100):
-            try:
-                if not await send_waiting(store, target):
-                    break
-            except NotDelivered:
-                continue
-        assert list(dict.fromkeys(target.taken)) == [str(number) for number in range(20)]
-        assert len(target.taken) == 40  # each was sent twice, the first time without an answer
-
-    asyncio.run(run())
+async def test_every_transition_is_sent_in_order_at_least_once() -> None:
+    store, target = MemoryAlertStore(), Flaky()
+    await store.register(target.identity)
+    await store.commit("clicks", None, 1, {}, [{"key": str(n), "rule": "busy"} for n in range(20)])
+    for _ in range(100):
+        try:
+            if not await send_waiting(store, target):
+                break
+        except NotDelivered:
+            continue
+    assert list(dict.fromkeys(target.taken)) == [str(number) for number in range(20)]
+    assert len(target.taken) == 40  # each was sent twice, the first time without an answer

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from stream_app.core.records import Apply, Reply
 from stream_app.loops.slices import calls_of
 from tests.contracts.examples import FIRST_BIN, apply, of_users, setting_aside
-from tests.models.memory import MemoryStore
-from tests.simulator.loop import simulate
-from tests.stream_app.counting_live import Live, event, log_of
+from tests.stream_app.declared import strategy_of
+from tests.world import Struck, World
 
 
 def cells(number: int) -> list[tuple[int, int, int]]:
@@ -50,22 +46,12 @@ def test_a_turn_bins_a_limited_number_of_records(
 ) -> None:
     """The rest of a read waits for the next turn, and is counted, too."""
     monkeypatch.setattr("stream_app.loops.ingest.MOST_BINNED", most)
-    calls: list[int] = []
-    real = MemoryStore.apply_together
-
-    async def noted(
-        store: MemoryStore, stream: str, strategy_hash: str, changes: Sequence[Apply]
-    ) -> Sequence[Reply]:
-        calls.append(len(changes))
-        return await real(store, stream, strategy_hash, changes)
-
-    monkeypatch.setattr(MemoryStore, "apply_together", noted)
-
-    async def count() -> Live:
-        live = Live(log_of(p0=[event(0.1, 0.1)], p1=[event(0.1, 0.1)], p2=[event(0.1, 0.1)]))
-        await live.run(0.9)
-        return live
-
-    live = simulate(0, count())
-    assert max(calls) == partitions
-    assert {partition for partition, _ in live.store.applied_s} == {"p0", "p1", "p2"}
+    with World(strategy_of(), partitions=["p0", "p1", "p2"]) as world:
+        store = Struck(world.store)
+        world.run_until(100)
+        for partition in ("p0", "p1", "p2"):
+            world.arrive(100.1, partition=partition)
+        world.start(store=store)
+        world.until(100.9)
+        assert max(len(changes) for _, _, changes in store.calls("apply_together")) == partitions
+        assert {one.position for one in world.state().partitions.values()} == {1}

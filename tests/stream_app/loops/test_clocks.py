@@ -13,7 +13,7 @@ from stream_app.loops.clocks import LiveClock, ReplayClock
 from tests.models.memory import MemoryStore
 
 
-def test_the_live_clock_is_the_store_s_and_never_goes_back() -> None:
+async def test_the_live_clock_is_the_store_s_and_never_goes_back() -> None:
     now = [1000]
     clock = LiveClock(MemoryStore(lambda: now[0]))
 
@@ -23,10 +23,10 @@ def test_the_live_clock_is_the_store_s_and_never_goes_back() -> None:
             times.append(await clock.now_us())
         return times
 
-    assert asyncio.run(ask()) == [1000, 1500, 1500, 1600]
+    assert await ask() == [1000, 1500, 1500, 1600]
 
 
-def test_the_live_clock_sleeps_until_the_store_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_live_clock_sleeps_until_the_store_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clocks, "LONGEST_SLEEP_S", 0.01)
     start = time.monotonic()
     # The store's clock runs a hundred times faster than ours: one long sleep would be far too long.
@@ -36,7 +36,7 @@ def test_the_live_clock_sleeps_until_the_store_says_so(monkeypatch: pytest.Monke
         await clock.sleep_until_us(2_000_000)
         return await clock.now_us()
 
-    assert asyncio.run(sleep()) >= 2_000_000
+    assert await sleep() >= 2_000_000
 
 
 class CountingStore(MemoryStore):
@@ -69,7 +69,7 @@ async def sleepers(
     return tasks
 
 
-def test_one_question_wakes_all_tasks_whose_instant_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_question_wakes_all_tasks_whose_instant_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clocks, "LONGEST_SLEEP_S", 0.01)
 
     async def run() -> int:
@@ -83,43 +83,37 @@ def test_one_question_wakes_all_tasks_whose_instant_has_come(monkeypatch: pytest
         assert order == sorted(instants_us)
         return store.asked
 
-    assert asyncio.run(run()) <= 2  # a question may have been under way when the clock moved
+    assert await run() <= 2  # a question may have been under way when the clock moved
 
 
-def test_a_clock_that_fails_wakes_all_sleepers_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_clock_that_fails_wakes_all_sleepers_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clocks, "LONGEST_SLEEP_S", 0.01)
 
-    async def run() -> None:
-        now = [0]
-        store = CountingStore(lambda: now[0])
-        clock = LiveClock(store)
-        tasks = await sleepers(clock, [10**6, 10**7], [])
-        store.answers = False
-        failures = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(failure) for failure in failures] == [ConnectionError] * 2
-        store.answers = True
-        [again] = await sleepers(clock, [10**6], [])
-        now[0] = 10**6
-        await again
-
-    asyncio.run(run())
+    now = [0]
+    store = CountingStore(lambda: now[0])
+    clock = LiveClock(store)
+    tasks = await sleepers(clock, [10**6, 10**7], [])
+    store.answers = False
+    failures = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(failure) for failure in failures] == [ConnectionError] * 2
+    store.answers = True
+    [again] = await sleepers(clock, [10**6], [])
+    now[0] = 10**6
+    await again
 
 
-def test_a_later_sleeper_with_an_earlier_instant_wakes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        start, order = time.monotonic(), list[int]()
-        clock = LiveClock(MemoryStore(lambda: int((time.monotonic() - start) * 1e6)))
-        late, soon = await sleepers(clock, [10**12, 50_000], order)
-        await soon
-        assert order == [50_000]
-        late.cancel()
-        await asyncio.gather(late, return_exceptions=True)
-        assert clock._sleepers._timer is None  # nothing is left that would ask
-
-    asyncio.run(run())
+async def test_a_later_sleeper_with_an_earlier_instant_wakes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, order = time.monotonic(), list[int]()
+    clock = LiveClock(MemoryStore(lambda: int((time.monotonic() - start) * 1e6)))
+    late, soon = await sleepers(clock, [10**12, 50_000], order)
+    await soon
+    assert order == [50_000]
+    late.cancel()
+    await asyncio.gather(late, return_exceptions=True)
+    assert clock._sleepers._timer is None  # nothing is left that would ask
 
 
-def test_at_full_speed_time_jumps_in_strides() -> None:
+async def test_at_full_speed_time_jumps_in_strides() -> None:
     clock = ReplayClock(1000, 1950, speed=None, stride_us=300)
 
     async def sleep() -> list[int]:
@@ -129,7 +123,7 @@ def test_at_full_speed_time_jumps_in_strides() -> None:
             times.append(await clock.now_us())
         return times
 
-    assert asyncio.run(sleep()) == [1000, 1300, 1300, 1600, 1900, 1950]
+    assert await sleep() == [1000, 1300, 1300, 1600, 1900, 1950]
 
 
 def test_a_replay_goes_on_where_it_was() -> None:
@@ -142,7 +136,7 @@ def test_a_replay_goes_on_where_it_was() -> None:
     assert clock.reached_us() == 1950
 
 
-def test_a_paced_replay_moves_by_itself_and_stops_at_its_end() -> None:
+async def test_a_paced_replay_moves_by_itself_and_stops_at_its_end() -> None:
     clock = ReplayClock(0, 50_000_000, speed=1000.0, stride_us=1)
 
     async def sleep() -> tuple[int, int]:
@@ -151,7 +145,7 @@ def test_a_paced_replay_moves_by_itself_and_stops_at_its_end() -> None:
         await clock.sleep_until_us(90_000_000)
         return first, await clock.now_us()
 
-    first, last = asyncio.run(sleep())
+    first, last = await sleep()
     assert 20_000_000 <= first <= 50_000_000
     assert last == 50_000_000
 

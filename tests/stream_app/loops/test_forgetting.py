@@ -61,20 +61,17 @@ def replay(tmp_path: Path) -> Replay:
     return Replay(tmp_path, strategy_of(bins=BINS), some_times())
 
 
-def test_closing_does_not_wait_until_counts_left_the_log(replay: Replay) -> None:
-    async def run() -> None:
-        store = Forgetful(replay.store)
-        worker = asyncio.create_task(replay.run(store))
-        await until_released(store, LAST_BIN)  # also over the end of an epoch
-        assert store.asked_at == [FIRST_BIN - 1]
-        store.may_end.set()
-        await worker
-
-    asyncio.run(run())
-    assert asyncio.run(replay.counts()) == expected_counts(some_times(), BINS)
+async def test_closing_does_not_wait_until_counts_left_the_log(replay: Replay) -> None:
+    store = Forgetful(replay.store)
+    worker = asyncio.create_task(replay.run(store))
+    await until_released(store, LAST_BIN)  # also over the end of an epoch
+    assert store.asked_at == [FIRST_BIN - 1]
+    store.may_end.set()
+    await worker
+    assert await replay.counts() == expected_counts(some_times(), BINS)
 
 
-def test_finished_replay_returns_only_after_its_counts_left_the_log(replay: Replay) -> None:
+async def test_finished_replay_returns_only_after_its_counts_left_the_log(replay: Replay) -> None:
     async def run() -> Forgetful:
         store = Forgetful(replay.store)
         worker = asyncio.create_task(replay.run(store))
@@ -85,12 +82,12 @@ def test_finished_replay_returns_only_after_its_counts_left_the_log(replay: Repl
         await worker
         return store
 
-    store = asyncio.run(run())
+    store = await run()
     assert store.asked_at[-1] == LAST_BIN
     assert store.done == len(store.asked_at)
 
 
-def test_failed_rewriting_is_repeated_before_a_replay_returns(
+async def test_failed_rewriting_is_repeated_before_a_replay_returns(
     replay: Replay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outage, "RETRY_S", 0.01)
@@ -101,13 +98,13 @@ def test_failed_rewriting_is_repeated_before_a_replay_returns(
         await replay.run(store)
         return store
 
-    store = asyncio.run(run())
+    store = await run()
     assert store.failures == 0
     assert store.done >= 1
     assert store.asked_at[-1] == LAST_BIN
 
 
-def test_rewriting_that_ends_while_the_last_noise_is_discarded_is_not_the_last(
+async def test_rewriting_that_ends_while_the_last_noise_is_discarded_is_not_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker knows that the replay has finished, but has not asked for the last rewriting yet."""
@@ -129,5 +126,5 @@ def test_rewriting_that_ends_while_the_last_noise_is_discarded_is_not_the_last(
             await replay.run(store)
         return store
 
-    store = asyncio.run(run())
+    store = await run()
     assert store.asked_at == [FIRST_BIN - 1, FIRST_BIN + 1]

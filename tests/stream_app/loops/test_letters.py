@@ -11,8 +11,9 @@ from stream_app.core.incoming import Reason, Refusal
 from stream_app.loops import letters
 from stream_app.loops.letters import LettersBeside
 from tests.simulator.loop import simulate
-from tests.stream_app.counting_live import Live, SlowLetters, broken, event, log_of
-from tests.stream_app.declared import BIN_US
+from tests.simulator.memory_sinks import MemoryDeadLetters
+from tests.stream_app.declared import strategy_of
+from tests.world import Struck, World, slow
 
 ONE_LETTER = letters.LETTER_BYTES + letters.STREAM_BYTES + 10
 
@@ -22,33 +23,53 @@ def refusal(position: int) -> Refusal:
     return Refusal("p0", position, Reason.UNDECODABLE, bytes(bytearray(10)))
 
 
-@pytest.mark.parametrize(("refused", "letter"), [(broken(0.5), (None, 0)), (event(0.5, -3), ("visits", 0))])
-def test_a_refused_record_is_passed_before_its_letter_is_written(
-    refused: object, letter: tuple[str | None, int]
-) -> None:
-    async def run() -> Live:
-        live = Live(log_of(p0=[refused, event(0.6, 0.6)]))  # type: ignore[list-item]
-        live.letters.takes_s = 4.5
-        await live.run(0.65)  # the worker ends while the letter is being written
-        return live
-
-    live = simulate(1, run())
-    assert live.store.applied_s["p0", 2] < 0.62 * BIN_US / 1e6
-    assert [(stream, position) for stream, _, position in live.letters.kept] == [letter]
+@pytest.mark.parametrize(("record", "stream"), [(b"{", None), (b'{"at": 0}', "visits")])
+def test_a_refused_record_is_passed_before_its_letter_is_written(record: bytes, stream: str | None) -> None:
+    with World(strategy_of()) as world:
+        store = Struck(world.store)
+        world.start(store=store, letters=Struck(world.letters, write=slow(4.5)))
+        world.until(100.5)
+        world.write(record)
+        world.until(100.6)
+        world.arrive(100.6)
+        world.until(100.62)
+        assert world.state().partitions["0"].position == 2
+        assert world.letters.kept == []
+        world.end()  # while the letter is being written
+        assert world.letters.streams == [stream]
+        assert [one.position for one in world.letters.kept] == [0]
 
 
 def test_the_next_read_waits_while_letters_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(letters, "MOST_WAITING_BYTES", 1)
+    with World(strategy_of()) as world:
+        world.start(letters=Struck(world.letters, write=slow(4.5)))
+        world.until(100.5)
+        world.arrive(97)
+        world.until(100.6)
+        world.arrive(100.6)
+        world.until(100.94)
+        assert world.state().partitions["0"].position == 1
+        world.until(101.2)
+        assert world.state().partitions["0"].position == 2
 
-    async def run() -> Live:
-        live = Live(log_of(p0=[event(0.5, -3), event(0.6, 0.6)]))
-        live.letters.takes_s = 4.5
-        await live.run(1.2)
-        return live
 
-    applied_s = simulate(1, run()).store.applied_s
-    assert applied_s["p0", 1] < 0.52 * BIN_US / 1e6
-    assert applied_s["p0", 2] >= 0.5 * BIN_US / 1e6 + 4.5
+class SlowLetters(MemoryDeadLetters):
+    """Dead letters on a disk that takes ``takes_s`` seconds for each write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.takes_s = 0.0
+        self.failures: list[Exception] = []
+
+    async def write(
+        self, refusals: Sequence[Refusal], streams: tuple[str | None, ...] = (None,)
+    ) -> Sequence[int]:
+        """Keep the refusals after that time."""
+        await asyncio.sleep(self.takes_s)
+        if self.failures:
+            raise self.failures.pop()
+        return await super().write(refusals, streams)
 
 
 def test_reading_waits_for_room_and_letters_are_written_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

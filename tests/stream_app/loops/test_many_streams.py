@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import closing
 from pathlib import Path
@@ -15,13 +14,13 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops import ingest as ingest_loop
 from stream_app.loops import slices
 from stream_app.loops.lease import Lease, give_up, renew
-from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.state import round_trips
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
-from tests.patience import PATIENCE_S
 from tests.stream_app.declared import BIN_US, FIRST_BIN, strategy_of
 from tests.stream_app.one_source import ByHand, OneSource
+from tests.world import Struck, World, slow
+from tests.world.faults import Call
 
 STREAMS = 30
 
@@ -55,79 +54,79 @@ def counted_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> lis
     return calls
 
 
-def test_records_are_assigned_once_for_all_streams_that_count_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def run(one: OneSource) -> None:
-        ingest = await opened(one)
+def test_records_are_assigned_once_for_all_streams_that_count_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    with World(*strategies()) as world:
+        world.start()
+        world.until(100.1)
         assigned = counted_calls(monkeypatch, slices, "assign")
-        one.append(*[FIRST_BIN + 0.5] * 7)
-        while await ingest.counting.ingest.step():
-            pass
+        world.arrive(*[100.5] * 7)
+        world.until(100.5)
         assert len(assigned) == 2  # one for each grace
-        for strategy in one.strategies:
-            assert await one.cells(FIRST_BIN, strategy.stream) == {FIRST_BIN: 7}
-
-    with closing(OneSource(tmp_path, *strategies())) as one:
-        asyncio.run(run(one))
+        world.until(102.5)
+        assert [world.counts(one.stream) for one in world.strategies] == [{100: 7}] * STREAMS
 
 
-def test_streams_that_refuse_the_same_records_share_their_letters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_that_refuse_the_same_records_share_their_letters() -> None:
     """Also streams that count otherwise: every second one has another grace."""
-
-    async def run(one: OneSource) -> None:
-        ingest = await opened(one)
-        written = counted_calls(monkeypatch, one.letters, "write")
-        one.append(FIRST_BIN - 3, FIRST_BIN + 0.5)
-        await ingest.step()
-        [(refusals, streams)] = written
+    with World(*strategies()) as world:
+        letters = Struck(world.letters)
+        world.start(letters=letters)
+        world.until(100.1)
+        world.arrive(97, 100.5)
+        world.until(100.5)
+        [(refusals, streams)] = letters.calls("write")
         assert len(refusals) == 1
-        assert sorted(streams) == [strategy.stream for strategy in one.strategies]
-
-    with closing(OneSource(tmp_path, *strategies())) as one:
-        asyncio.run(run(one))
+        assert sorted(streams) == [strategy.stream for strategy in world.strategies]
 
 
 @pytest.mark.parametrize(("facts", "at_once"), [({}, STREAMS), ({"max_events": 9}, 2)])
 def test_a_turn_packs_the_records_of_few_capped_streams(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: dict[str, int], at_once: int
+    monkeypatch: pytest.MonkeyPatch, facts: dict[str, int], at_once: int
 ) -> None:
     """Cuts wait for the turn, and users' records are packed for each stream anew."""
     monkeypatch.setattr(ingest_loop, "MOST_BINNED", 20)
-
-    async def run(one: OneSource) -> None:
-        ingest = await opened(one)
-        one.append_of(*[(FIRST_BIN, f"user {number}") for number in range(10)])
+    with World(*strategies(**facts)) as world:
+        world.start()
+        world.until(100.1)
         turns = counted_calls(monkeypatch, ingest_loop, "each_to_its_end")
-        while await ingest.counting.ingest.step():
-            pass
+        world.write(*({"at": FIRST_BIN * BIN_US, "user": f"user {number}"} for number in range(10)))
+        world.until(100.5)
         assert max(map(len, turns)) == at_once
         assert sum(map(len, turns)) == STREAMS
 
-    with closing(OneSource(tmp_path, *strategies(**facts))) as one:
-        asyncio.run(run(one))
 
-
-def test_the_log_s_end_is_asked_once_for_all_streams_whose_bins_close(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def run(one: OneSource) -> None:
-        ingest = await opened(one)
-        asked = counted_calls(monkeypatch, ingest.source, "positions_at")
-        one.clock.set_bin(FIRST_BIN + 2.5)
-        await ingest.cut()
-        [(partitions, instants_us)] = asked
+def test_the_log_s_end_is_asked_once_for_all_streams_whose_bins_close() -> None:
+    with World(*strategies()) as world:
+        world.run_until(100.1)
+        world.until(102.5)
+        source = Struck(world.reader())
+        world.start(source=source)
+        world.until(102.6)
+        [(partitions, instants_us)] = source.calls("positions_at")
         assert len(partitions) == 1
         assert len(instants_us) == 2  # the ends of both bins; a longer grace ends at the second one, too
 
-    with closing(OneSource(tmp_path, *strategies())) as one:
-        asyncio.run(run(one))
+
+def test_a_closer_waits_for_its_reader_without_asking_the_store() -> None:
+    async def late(call: Call) -> Any:
+        return await (slow(0.8 * BIN_US / 1e6)(call) if world.now > 100.5 else call())
+
+    with World(strategy_of()) as world:
+        store = Struck(world.store)
+        world.start(store=store, source=Struck(world.reader(), read=late))
+        world.until(100.95)
+        world.arrive(100.5)
+        asked = len(store.calls("seal"))
+        world.until(101.2)  # the cut is taken; the reader has not counted the record before it
+        assert world.state().partitions["0"].last_cut_bin == 100
+        assert len(store.calls("seal")) == asked
+        world.until(102)
+        assert len(store.calls("seal")) > asked
+        assert world.counts() == {100: 1}
 
 
 @pytest.mark.redis
-def test_exchanges_with_redis_do_not_grow_with_the_number_of_streams(
+async def test_exchanges_with_redis_do_not_grow_with_the_number_of_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run(one: OneSource, url: str) -> None:
@@ -151,21 +150,4 @@ def test_exchanges_with_redis_do_not_grow_with_the_number_of_streams(
     now_us, week_us = time.time_ns() // 1_000, 7 * 86_400_000_000  # the server's own clock closes bins
     long = strategies(bin_us=week_us, first_us=now_us // week_us * week_us)
     with EmbeddedRedis(tmp_path / "redis") as server, closing(OneSource(tmp_path, *long)) as one:
-        asyncio.run(run(one, server.worker_url))
-
-
-def test_a_closer_waits_for_its_reader_without_asking_the_store(tmp_path: Path) -> None:
-    async def run(one: OneSource) -> None:
-        ingest = await opened(one)
-        views: LoadedStreams = ingest.counting.views
-        assert not await views.has_reached("s00", FIRST_BIN, 0.0)
-        waiting = asyncio.create_task(views.has_reached("s00", FIRST_BIN, PATIENCE_S))
-        one.append(FIRST_BIN + 0.5)
-        one.clock.set_bin(FIRST_BIN + 1)
-        await ingest.cut()
-        assert not waiting.done()  # the reader has not counted the record before the cut
-        await ingest.counting.ingest.step()
-        assert await waiting
-
-    with closing(OneSource(tmp_path, *strategies())) as one:
-        asyncio.run(run(one))
+        await run(one, server.worker_url)

@@ -13,22 +13,25 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dphist.tree.design import Release
 from stream_app.core.arrival import LatePolicy
 from stream_app.core.counting.where import Not, OneOf
+from stream_app.core.kinds.tables import Span
 from stream_app.receiving.known_keys import KnownKeys, digest
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.sources import file_list
 from stream_app.sources.segments import SegmentedSource
 from stream_app.sources.spool_log import SpoolSource
-from tests.stream_app.declared import BIN_US, FIRST_BIN, strategy_of
+from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.files import AT, USER, event_line
 from tests.stream_app.one_source import OneSource
+from tests.world.surfaces import view_of
 
 SEEDS = int(os.environ.get("LOGS", "1"))
 BINS = 8
@@ -203,7 +206,7 @@ def counted(
         return Counter(asyncio.run(one.released())), Counter(one.letters.reasons())
 
 
-async def _close_bin(one: Any, bin: int) -> None:
+async def _close_bin(one: Any, bin: int, show: bool = False) -> None:
     closer, ingest = one.closer(), one.ingest()
     await closer.reconcile()
     while await ingest.step():
@@ -212,6 +215,8 @@ async def _close_bin(one: Any, bin: int) -> None:
     while await ingest.step():
         pass
     await closer.close_due()
+    if show:
+        await closer.publisher.publish()
 
 
 @pytest.fixture(autouse=True)
@@ -240,6 +245,39 @@ def test_every_event_counts_once_and_one_more_changes_nothing_else(
             kind == "from the future" or (kind == "late" and late == "dead_letter")
         )
         assert not letters - more_letters
+
+
+PAST, LONG = 8, 15  # the bins of history; all bins. An epoch has six.
+RANGES = {
+    "all": (0, LONG),
+    "inside an epoch of history": (1, 5),
+    "over the moment at which history ends": (PAST - 3, PAST + 3),
+    "live": (PAST, LONG),
+}
+
+
+@pytest.mark.parametrize("log", LOGS)
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+def test_history_that_no_worker_saw_counts_in_its_own_bins(
+    tmp_path: Path, log: str, release: Release
+) -> None:
+    """All of the history is there before the first worker starts. Then the log is followed."""
+    rng = random.Random(f"{log} {release}")
+    numbers = [rng.randrange(9) for _ in range(LONG)]
+    design = replace(design_of(), release=release)
+    with closing(LOGS[log](tmp_path, strategy_of(design))) as one:
+        for place, number in enumerate(numbers):
+            at = [FIRST_BIN + place + rng.random() for _ in range(number)]
+            one.write(rng, [Event(each, "ann").line for each in at])
+            if place < PAST - 1:
+                continue  # no worker has ever run
+            asyncio.run(_close_bin(one, FIRST_BIN + place, show=True))
+            if rng.random() < 0.3:
+                one.restart()
+        view = asyncio.run(view_of(one.store, STREAM))
+    for start, stop in RANGES.values():
+        count = view.count(Span(FIRST_BIN + start, FIRST_BIN + stop))
+        assert count.value == pytest.approx(sum(numbers[start:stop]), abs=1e-6)
 
 
 def _with_the_ending(pattern: Path) -> dict[str, Path]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,14 +20,14 @@ from stream_app.config.plans import can_draw_ahead
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds import pages as noise_pages
 from stream_app.core.kinds.pages import PageGeometry, part_of_page, read_page
-from stream_app.core.records import StreamState
+from stream_app.core.records import EpochRecord
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import NOISE_LOST
-from stream_app.vault.key_files import KeyFiles
 from tests.oracles import KeyedNoise
-from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
-from tests.stream_app.one_source import OneSource
+from tests.simulator.memory_sinks import MemoryKeys
+from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.product_stream import product_strategy
+from tests.world import World, deaths
 
 # Noise so wide that two drawings never agree by chance.
 DESIGN = replace(design_of((2, 2), Fraction(1, 10**6)), release="anticipating")
@@ -60,62 +56,13 @@ class Remembering:
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
-    """Yield a service with one anticipating stream: four bins per epoch, two per page, no events."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+def _two_bins_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 2)
-    with closing(OneSource(tmp_path, ANTICIPATING)) as one:
-        yield one
 
 
-class Stopping:
-    """A store or keys whose worker dies at the n-th call, before or after the call takes effect."""
-
-    def __init__(self, inner: Any, left: list[int], after_effect: bool) -> None:
-        self._inner, self._left, self._after_effect = inner, left, after_effect
-
-    def __getattr__(self, name: str) -> Any:
-        async def call(*arguments: Any) -> Any:
-            self._left[0] -= 1
-            if self._left[0] == 0 and not self._after_effect:
-                raise asyncio.CancelledError
-            reply = await getattr(self._inner, name)(*arguments)
-            if self._left[0] == 0:
-                raise asyncio.CancelledError
-            return reply
-
-        return call
-
-
-async def close_until(
-    one: OneSource, bin: int, noise: Remembering, store: Any = None, keys: Any = None
-) -> None:
-    """Start a worker and close every bin before ``bin``."""
-    own = one.keys
-    one.keys = keys or own
-    closer = one.closer(store=store, noise=noise)
-    one.keys = own
-    await closer.reconcile()
-    for now in range(one.clock.now_us // BIN_US, bin + 1):
-        one.clock.set_bin(now)
-        ingest = one.ingest()
-        await ingest.step()
-        await ingest.step()
-        await closer.close_due()
-
-
-async def rows_of(one: OneSource) -> list[dict[str, Any]]:
-    return [json.loads(row) for _, row in await one.store.rows(STREAM, 0, 1000)]
-
-
-def epochs_of(one: OneSource) -> list[Any]:
-    return one.store._streams[STREAM].epochs
-
-
-async def state_of(one: OneSource) -> StreamState:
-    state = await one.store.load(STREAM)
-    assert state is not None
-    return state
+def stored_epochs(world: World) -> tuple[EpochRecord, ...]:
+    """Return the epochs that readers know: four bins each, without events."""
+    return world.public().epochs
 
 
 def each_epoch_has_one_drawing(rows: list[dict[str, Any]], noise: Remembering) -> None:
@@ -132,92 +79,74 @@ def each_epoch_has_one_drawing(rows: list[dict[str, Any]], noise: Remembering) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after_effect", [False, True])
-def test_a_worker_stopped_at_any_call_uses_no_noise_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_effect: bool
-) -> None:
+@pytest.mark.usefixtures("_two_bins_a_page")
+def test_a_worker_stopped_at_any_call_uses_no_noise_twice() -> None:
     """Calls from the first opening into the next epoch: each bin is released once, no epoch ends early."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 2)
-    stop, ended_alone = 0, False
-    while not ended_alone:
-        stop += 1
-        directory = tmp_path / str(stop)
-        directory.mkdir()
-        with closing(OneSource(directory, ANTICIPATING)) as one:
-            noise, left = Remembering(), [stop]
-
-            async def run(one: OneSource = one, noise: Remembering = noise, left: list[int] = left) -> None:
-                store, keys = (Stopping(inner, left, after_effect) for inner in (one.store, one.keys))
-                try:
-                    await close_until(one, 106, noise, store, keys)
-                except asyncio.CancelledError:
-                    seen = await one.store.rows(STREAM, 0, 1000)
-                    await close_until(one, 106, noise)
-                    assert (await one.store.rows(STREAM, 0, 1000))[: len(seen)] == seen
-                rows = await rows_of(one)
-                assert [row["bin"] for row in rows] == list(range(FIRST_BIN, 106))
-                assert [(e.epoch, e.first_bin) for e in epochs_of(one)] == [(0, 100), (1, 104)]
-                each_epoch_has_one_drawing(rows, noise)
-                # Nothing is left of noise that was drawn but with which no epoch began.
-                nonces = {nonce for nonce, _ in one.store._noise[STREAM]}
-                assert nonces == {(await state_of(one)).noise}
-
-            asyncio.run(run())
-            ended_alone = left[0] > 0
-    assert stop > 50
+    number = 0
+    for death in deaths(step=2):
+        number += 1
+        noise = Remembering()
+        with World(ANTICIPATING, noise=noise) as world:
+            world.run_until(106, death=death)
+            seen = world.stored()
+            world.run_until(107)
+            assert world.stored()[: len(seen)] == seen
+            assert world.bins() == [*range(FIRST_BIN, 107)]
+            assert world.epochs() == [(0, 100, 1), (1, 104, 5)]
+            each_epoch_has_one_drawing(world.rows(), noise)
+            # Nothing is left of noise that was drawn but with which no epoch began or is to begin.
+            nonces = {nonce for nonce, _ in world.secrets().noise}
+            assert world.state().noise in nonces
+            assert len(nonces) <= 2
+    assert number > 50
 
 
-async def keys_gone(one: OneSource) -> None:
-    assert isinstance(one.keys, KeyFiles)
-    one.keys._file(STREAM, 0, (await state_of(one)).noise).unlink()
+def keys_gone(world: World) -> None:
+    assert isinstance(world.keys, MemoryKeys)
+    world.keys.kept.clear()
 
 
-async def page_gone(one: OneSource) -> None:
-    one.store._noise[STREAM].clear()
+def page_gone(world: World) -> None:
+    world.secrets().noise.clear()
 
 
-async def page_damaged(one: OneSource) -> None:
-    pages = one.store._noise[STREAM]
+def page_damaged(world: World) -> None:
+    pages = world.secrets().noise
     pages.update({key: data[:-1] + bytes([data[-1] ^ 1]) for key, data in pages.items()})
 
 
-async def pages_swapped(one: OneSource) -> None:
-    pages, nonce = one.store._noise[STREAM], (await state_of(one)).noise
+def pages_swapped(world: World) -> None:
+    pages, nonce = world.secrets().noise, world.state().noise
     pages[nonce, 0], pages[nonce, 1] = pages[nonce, 1], pages.get((nonce, 0), b"")
 
 
 @pytest.mark.parametrize("last_bin", [99, 100, 101, 102])
 @pytest.mark.parametrize("loss", [keys_gone, page_gone, page_damaged, pages_swapped])
+@pytest.mark.usefixtures("_two_bins_a_page")
 def test_lost_noise_ends_the_epoch_and_is_never_drawn_again(
-    one: OneSource, loss: Callable[[OneSource], Awaitable[None]], last_bin: int
+    loss: Callable[[World], None], last_bin: int
 ) -> None:
-    async def lose() -> None:
-        noise = Remembering()
-        await close_until(one, last_bin + 1, noise)
-        await loss(one)
-        await close_until(one, 106, noise)
-        first, second = epochs_of(one)[:2]
+    noise = Remembering()
+    with World(ANTICIPATING, noise=noise) as world:
+        world.run_until(last_bin + 1)
+        loss(world)
+        world.run_until(106)
+        first, second = stored_epochs(world)[:2]
         assert (first.last_bin, first.end_reason) == (last_bin, NOISE_LOST)
-        assert second.first_bin == first.last_bin + 1
-        assert (await one.reserved())[:2] == [("visits", 0, 100), ("visits", 1, second.first_bin)]
-        rows = await rows_of(one)
-        assert [row["bin"] for row in rows] == list(range(100, 106))
-        each_epoch_has_one_drawing(rows, noise)
-
-    asyncio.run(lose())
+        assert second.first_bin == last_bin + 1
+        assert world.reserved()[:2] == [("visits", 0, 100), ("visits", 1, second.first_bin)]
+        assert world.bins() == [*range(100, 106)]
+        each_epoch_has_one_drawing(world.rows(), noise)
 
 
-def test_spent_pages_are_gone_from_store_and_keys(one: OneSource) -> None:
-    async def spend() -> None:
-        await close_until(one, 102, Remembering())
-        state = await state_of(one)
-        own = {page for nonce, page in one.store._noise[STREAM] if nonce == state.noise}
-        [(first, _)] = await one.keys.chains(STREAM, 0, state.noise)
-        assert own == {1}
+@pytest.mark.usefixtures("_two_bins_a_page")
+def test_spent_pages_are_gone_from_store_and_keys() -> None:
+    with World(ANTICIPATING) as world:
+        world.run_until(102)
+        nonce = world.state().noise
+        [(first, _)] = world.run(world.keys.chains(STREAM, 0, nonce))
+        assert {page for of, page in world.secrets().noise if of == nonce} == {1}
         assert first == 1
-
-    asyncio.run(spend())
 
 
 def test_pages_together_are_the_whole_drawing() -> None:

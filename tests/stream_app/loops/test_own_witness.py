@@ -2,155 +2,128 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Iterator
-from contextlib import closing, suppress
-from pathlib import Path
 
 import pytest
 
-from stream_app.loops import unwitnessed
-from stream_app.loops.closer import Closer
 from stream_app.loops.lease import Lease
+from stream_app.loops.stream import Stream
+from stream_app.loops.unwitnessed import OwnWitness
 from stream_app.ports import OperatorError
-from tests.patience import eventually_async
 from tests.simulator.memory_sinks import MemoryWitness
-from tests.stream_app.declared import FIRST_BIN, STREAM
-from tests.stream_app.loops.test_sharing import EXACT, SharedSource, count_to, visible
+from tests.stream_app.declared import STREAM
+from tests.stream_app.loops.test_sharing import EXACT, bins_of
+from tests.world import World
+from tests.world.world import Worker
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> Iterator[SharedSource]:
-    """Yield a service with one stream whose noise is zero."""
-    with closing(SharedSource(tmp_path, EXACT)) as one:
-        yield one
+def world() -> Iterator[World]:
+    """Yield a world with one stream whose noise is zero."""
+    with World(EXACT) as world:
+        yield world
 
 
-def with_own_witness(one: SharedSource, name: str | None, witness: MemoryWitness) -> Closer:
-    """Start a worker whose witness is its own. Args: name, of its lease; None: it is the only worker."""
-    lease = None if name is None else Lease(one.store, STREAM, name, 60)
-    return one.closer(witness=witness, sharing={"lease": lease})
+def lease(world: World, name: str) -> Lease:
+    return Lease(world.store, STREAM, name, 5.0)
+
+
+def join(world: World, name: str, witness: MemoryWitness) -> Worker:
+    """Start a worker whose witness is its own. Args: name, of its lease."""
+    return world.start(lease=lease(world, name), witness=witness)
 
 
 @pytest.mark.parametrize("name", [None, "b"])
 def test_a_start_with_another_witness_is_refused_once_readers_have_seen_rows(
-    one: SharedSource, name: str | None, monkeypatch: pytest.MonkeyPatch
+    world: World, name: str | None
 ) -> None:
-    async def run() -> None:
-        kept, lost = MemoryWitness(), MemoryWitness()
-        first = with_own_witness(one, None, kept)
-        await count_to(one, first, FIRST_BIN + 1, FIRST_BIN)
-        await first.close_due()
-        await with_own_witness(one, name, MemoryWitness()).agree()  # nobody has seen the row
-        await Lease(one.store, STREAM, "b").give_up()
-        await first.publisher.publish()
-        before = await one.store.load(STREAM)
-        with pytest.raises(
-            OperatorError, match=rf"^stream {STREAM}: Redis has rows up to the bin of .*new-witness$"
-        ):
-            await with_own_witness(one, name, lost).agree()
-        assert lost.kept.get(STREAM, []) == []
-        assert await one.store.load(STREAM) == before
-        assert await Lease(one.store, STREAM, "other").held(), "a start that is refused holds no lease"
-        await Lease(one.store, STREAM, "other").give_up()
-        await with_own_witness(one, name, kept).agree()
+    kept, lost = MemoryWitness(), MemoryWitness()
 
-    monkeypatch.setattr(unwitnessed, "PATIENCE_S", 0.0)  # how long a worker waits for another one
-    asyncio.run(run())
+    def start(witness: MemoryWitness, until: float) -> None:
+        world.start(witness=witness, **({} if name is None else {"lease": lease(world, name)}))
+        world.until(until)
+        world.end()
 
-
-def test_a_worker_that_joins_witnesses_what_readers_see_and_may_start_alone_later(one: SharedSource) -> None:
-    async def run() -> None:
-        closes, joins = MemoryWitness(), MemoryWitness()
-        first = with_own_witness(one, "a", closes)
-        await count_to(one, first, FIRST_BIN + 2, FIRST_BIN)
-        await first.close_due()
-        await first.publisher.publish()
-        second = with_own_witness(one, "b", joins)
-        await second.agree()
-        running = asyncio.create_task(second.run())
-
-        async def has_rows() -> bool:
-            return joins.kept.get(STREAM) == closes.kept[STREAM]
-
-        await eventually_async(has_rows, "the witness of the worker that joined has the rows")
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        await Lease(one.store, STREAM, "a").give_up()
-        await with_own_witness(one, "b", joins).agree()
-
-    asyncio.run(run())
+    start(kept, 101.05)
+    assert (len(world.stored()), world.rows()) == (1, [])
+    start(MemoryWitness(), 101.06)  # nobody has seen the row
+    world.until(102)
+    start(kept, 102.15)
+    before = world.state()
+    with pytest.raises(
+        OperatorError, match=rf"^stream {STREAM}: Redis has rows up to the bin of .*new-witness$"
+    ):
+        start(lost, 106)
+    assert lost.kept.get(STREAM, []) == []
+    assert world.state() == before
+    assert world.run(lease(world, "other").held()), "a start that is refused holds no lease"
+    world.run(lease(world, "other").give_up())
+    start(kept, world.now + 0.5)
 
 
-def test_after_a_loss_the_worker_that_followed_gives_no_bin_that_it_copied_noise_again(
-    one: SharedSource,
-) -> None:
+def test_a_worker_that_joins_witnesses_what_readers_see_and_may_start_alone_later(world: World) -> None:
+    closes, joins = MemoryWitness(), MemoryWitness()
+    join(world, "a", closes)
+    world.until(102.2)
+    join(world, "b", joins)
+    world.until(103.9)
+    assert joins.kept[STREAM] == closes.kept[STREAM]
+    assert len(joins.kept[STREAM]) == 3
+    world.end()
+    join(world, "c", joins)
+    world.until(106.2)
+    assert world.bins() == [*range(100, 106)]
+
+
+def test_after_a_loss_the_worker_that_followed_gives_no_bin_that_it_copied_noise_again(world: World) -> None:
     """The machine of the worker that closed is lost, with the store, which comes back from a copy."""
-
-    async def run() -> None:
-        closes, follows = MemoryWitness(), MemoryWitness()
-        first, second = with_own_witness(one, "a", closes), with_own_witness(one, "b", follows)
-
-        async def show(end: int) -> None:
-            await count_to(one, first, end, end - 0.5)
-            await first.close_due()
-            await first.publisher.publish()
-
-        await show(FIRST_BIN + 1)
-        await second.agree()
-        await second._own_witness.keep_up(EXACT)
-        backup = one.store.copy()
-        await show(FIRST_BIN + 4)
-        assert len(follows.kept[STREAM]) == 1
-        await second._own_witness.keep_up(EXACT)
-        assert follows.kept[STREAM] == closes.kept[STREAM], "it goes on copying what readers see"
-        copied = [row.row for row in follows.kept[STREAM]]
-
-        one.store.restore(backup)
-        one.store._leases.clear()
-        again = with_own_witness(one, "b", follows)
-        await count_to(one, again, FIRST_BIN + 6, FIRST_BIN + 5)
-        await again.close_due()
-        rows = [json.loads(row.row) for row in follows.kept[STREAM]]
-        assert [row.row for row in follows.kept[STREAM]][: len(copied)] == copied
-        assert [row["bin"] for row in rows] == list(range(FIRST_BIN, FIRST_BIN + 6)), "each bin once"
-        assert await one.epochs() == [(0, FIRST_BIN, 1), (1, FIRST_BIN + 4, 5)]
-        stored = [row for _, row in await one.store.rows(STREAM, 0, 100)]
-        assert stored == [row.row for row in follows.kept[STREAM]]
-
-    asyncio.run(run())
+    closes, follows = MemoryWitness(), MemoryWitness()
+    join(world, "a", closes)
+    world.until(101.2)
+    backup = world.backup()
+    join(world, "b", follows)
+    world.until(104.9)
+    world.end()
+    copied = list(follows.kept[STREAM])
+    assert copied == closes.kept[STREAM]
+    assert len(copied) == 4
+    world.restore(backup)
+    join(world, "b", follows)
+    world.until(107.5)
+    world.end()
+    rows = follows.kept[STREAM]
+    assert rows[:4] == copied
+    assert world.bins() == [*range(100, 107)], "each bin once"
+    assert world.epochs() == [(0, 100, 1), (1, 104, 5)]
+    assert [row for _, row in world.stored()] == [row.row for row in rows]
 
 
 def test_a_worker_that_follows_copies_nothing_that_nobody_sees_or_that_does_not_follow_its_rows(
-    one: SharedSource,
+    world: World,
 ) -> None:
-    async def run() -> None:
-        closes, follows = MemoryWitness(), MemoryWitness()
-        first, second = with_own_witness(one, "a", closes), with_own_witness(one, "b", follows)
-        await count_to(one, first, FIRST_BIN + 2, FIRST_BIN)
-        empty = one.store.copy()
-        await first.close_due()
-        await first.publisher.witness_released(EXACT, await first.reconcile())
-        await second._own_witness.keep_up(EXACT)
-        assert STREAM not in follows.kept, "a row is copied once readers see it"
-        await first.publisher.publish()
-        await second._own_witness.keep_up(EXACT)
-        assert follows.kept[STREAM] == closes.kept[STREAM]
-        kept = list(follows.kept[STREAM])
-
-        # The store is set back, and a worker that knows nothing of it releases the bins again, and one more.
-        one.store.restore(empty)
-        one.append(FIRST_BIN + 1)
-        third = with_own_witness(one, "a", MemoryWitness())
-        await count_to(one, third, FIRST_BIN + 3)
-        await third.close_due()
-        await third.publisher.publish()
-        assert await visible(one) == 3
-        await second._own_witness.keep_up(EXACT)
-        assert follows.kept[STREAM] == kept, "its rows tell it later that the store was set back"
-
-    asyncio.run(run())
+    closes, follows = MemoryWitness(), MemoryWitness()
+    following = OwnWitness(
+        world.ports(witness=follows), Stream(strategy=EXACT, lease=lease(world, "follower"))
+    )
+    join(world, "a", closes)
+    world.until(100.2)
+    empty = world.backup()
+    world.until(102.05)
+    world.run(following.keep_up(EXACT))
+    assert len(follows.kept[STREAM]) == 1, "a row is copied once readers see it"
+    assert len(closes.kept[STREAM]) == 2
+    world.until(102.9)
+    world.end()
+    world.run(following.keep_up(EXACT))
+    kept = list(follows.kept[STREAM])
+    assert kept == closes.kept[STREAM]
+    # The store is set back, and a worker that knows nothing of it releases the bins again, and one more.
+    world.restore(empty)
+    world.arrive(101)
+    join(world, "a", MemoryWitness())
+    world.until(103.9)
+    assert bins_of(world.rows()) == [100, 101, 102]
+    world.run(following.keep_up(EXACT))
+    assert follows.kept[STREAM] == kept, "its rows tell it later that the store was set back"

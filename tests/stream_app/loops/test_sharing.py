@@ -1,36 +1,33 @@
-"""Several workers share a stream. One at a time closes it, and reads the witness again after a failure."""
+"""Several workers share a stream: one at a time closes it, and rows reach readers at public instants only."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stream_app.core.records import WitnessRow
-from stream_app.core.strategy import Strategy
-from stream_app.loops.closer import Closer
-from stream_app.loops.lease import Lease, keep
-from stream_app.ports import OperatorError
-from stream_app.together import until_one_ends
+from stream_app.loops.clocks import LiveClock
+from stream_app.loops.lease import Lease
+from stream_app.ports import NoiseKeys, OperatorError
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
-from tests.patience import PATIENCE_S, ended
-from tests.simulator.loop import simulate
 from tests.simulator.memory_sinks import MemoryWitness
-from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
-from tests.stream_app.one_source import OneSource
+from tests.stream_app.declared import BIN_US, STREAM, design_of, strategy_of
+from tests.world import Struck, World, first, slow
+from tests.world.faults import Call, Fault
+from tests.world.world import Worker
 
 pytestmark = pytest.mark.slow
 
+BIN_S = BIN_US / 1e6
 EXACT = strategy_of(design_of((2, 3)))
+AHEAD = strategy_of(replace(design_of((2, 3)), release="anticipating"))
 
 
 class OneWriter(MemoryWitness):
@@ -38,7 +35,7 @@ class OneWriter(MemoryWitness):
 
     def __init__(self) -> None:
         super().__init__()
-        self.claims = 0
+        self.claims = self.fenced = 0
 
     def seen_by_a_worker(self) -> _WorkersWitness:
         """Return the witness as a single worker uses it."""
@@ -47,149 +44,144 @@ class OneWriter(MemoryWitness):
 
 class _WorkersWitness:
     def __init__(self, witness: OneWriter) -> None:
-        self._witness = witness
-        self._claim = 0
-        self.head, self.rows = witness.head, witness.rows
+        self.witness, self.claimed = witness, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.witness, name)
+
+    async def head(self, stream: str) -> tuple[int, bytes] | None:
+        return await self.witness.head(stream)
 
     async def claim(self, stream: str) -> None:
-        self._witness.claims += 1
-        self._claim = self._witness.claims
+        self.witness.claims += 1
+        self.claimed = self.witness.claims
 
     async def resign(self, stream: str) -> None:
-        self._claim = 0
+        self.claimed = 0
 
     async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
-        if self._claim != self._witness.claims:
+        if self.claimed != self.witness.claims:
+            self.witness.fenced += 1
             raise ConnectionError("fenced")
-        await self._witness.append(stream, rows)
+        await self.witness.append(stream, rows)
 
 
-class SharedSource(OneSource):
-    """A file and a store, with a witness that accepts rows of one writer at a time."""
+class Shared(World):
+    """A world whose witness is a topic."""
 
-    witness: OneWriter
+    def __init__(self, strategy: Any, **options: Any) -> None:
+        super().__init__(strategy, **options)
+        self.topic = self.witness = OneWriter()
 
-    def __init__(self, directory: Path, *strategies: Strategy) -> None:
-        super().__init__(directory, *strategies)
-        self.witness = OneWriter()
+    def join(self, name: str, lease_s: float = 60.0, **changed: Any) -> Worker:
+        """Start a worker that may close the stream. Args: name, of its lease."""
+        store = changed.setdefault("store", self.store)
+        changed.setdefault("witness", self.topic.seen_by_a_worker())
+        return self.start(lease=Lease(store, STREAM, name, lease_s), witness_is_public=True, **changed)
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> Iterator[SharedSource]:
-    """Yield a service with one stream whose noise is zero."""
-    with closing(SharedSource(tmp_path, EXACT)) as one:
-        yield one
+def world() -> Iterator[Shared]:
+    """Yield a world with one stream whose noise is zero."""
+    with Shared(EXACT) as world:
+        world.arrive(100)
+        yield world
 
 
-def worker(one: SharedSource, name: str, lease_s: float = 60.0) -> Closer:
-    """Start a worker that may close the stream. Its witness behaves like a topic."""
-    lease = Lease(one.store, STREAM, name, lease_s)
-    witness = one.witness.seen_by_a_worker()
-    return one.closer(witness=witness, sharing={"lease": lease, "witness_is_public": True})
+def bins_of(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["bin"] for row in rows]
 
 
-async def count_to(one: SharedSource, closer: Closer, bin: int, *events: float) -> None:
-    """Count events and cut every bin before ``bin``."""
-    await closer.agree()
-    one.append(*events)
-    one.clock.set_bin(bin)
-    ingest = one.ingest()
-    while await ingest.step():
-        pass
+def test_rows_reach_a_public_witness_at_public_instants_only(world: Shared) -> None:
+    world.join("a")
+    world.until(101.05)
+    assert len(world.stored()) == 1
+    assert world.witnessed() == world.rows() == []
+    world.until(101.15)
+    assert bins_of(world.witnessed()) == world.bins() == [100]
 
 
-def witnessed(one: SharedSource) -> list[tuple[int, int]]:
-    rows = [json.loads(row.row) for row in one.witness.kept.get(STREAM, [])]
-    return [(row["epoch"], row["bin"]) for row in rows]
-
-
-def test_rows_reach_a_public_witness_at_public_instants_only(one: SharedSource) -> None:
-    async def run() -> None:
-        closer = worker(one, "a")
-        await count_to(one, closer, FIRST_BIN + 2, FIRST_BIN)
-        await closer.close_due()
-        assert await one.released() == {FIRST_BIN: 1, FIRST_BIN + 1: 0}
-        assert witnessed(one) == []
-        assert (await visible(one)) == 0
-        await closer.publisher.publish()
-        assert witnessed(one) == [(0, FIRST_BIN), (0, FIRST_BIN + 1)]
-        assert (await visible(one)) == 2
-
-    asyncio.run(run())
-
-
-async def visible(one: SharedSource) -> int:
-    state = await one.store.reader().public_state(STREAM)
-    assert state is not None
-    return state.visible_seq
-
-
-def _later_s(now_s: Callable[[], float]) -> float:
-    """Return the time after the end of every lease."""
-    return now_s() + 61
-
-
-def test_a_worker_takes_over_and_its_predecessor_is_kept_out(
-    one: SharedSource, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("moment", ["head", "append"])
+def test_a_row_released_while_the_witness_is_written_waits_for_the_next_instant(
+    world: Shared, moment: str
 ) -> None:
-    async def run() -> None:
-        first, second = worker(one, "a"), worker(one, "b")
-        await count_to(one, first, FIRST_BIN + 1, FIRST_BIN)
-        await first.close_due()
-        # The worker is stopped for longer than its lease, with a row that it has not made visible.
-        one.clock.set_bin(FIRST_BIN + 1.5)
-        loop = asyncio.get_running_loop()
-        monkeypatch.setattr(loop, "time", partial(_later_s, loop.time))
-        one.store._leases.clear()
-        await second.agree()
-        with pytest.raises(ConnectionError, match="fenced"):
-            await first.publisher._write(1)
-        assert not await first._leadership.leads()
-        await second.close_due()
-        await second.publisher.publish()
-        assert witnessed(one) == [(0, FIRST_BIN)]
-        assert one.witness.claims == 2
+    """How long closing takes depends on the events; it must not choose the instant of a row."""
+    late = first(slow(0.96 * BIN_S))
 
-    asyncio.run(run())
+    async def at_the_instant(call: Call) -> Any:
+        return await (late(call) if world.now > 101.09 else call())
+
+    world.join("a", witness=Struck(world.topic.seen_by_a_worker(), **{moment: at_the_instant}))
+    world.until(102.08)  # the row of bin 101 was released at 102, and row 100 was written at 102.06
+    assert len(world.stored()) == 2
+    assert bins_of(world.witnessed()) == world.bins() == [100]
+    world.until(102.2)
+    assert bins_of(world.witnessed()) == world.bins() == [100, 101]
 
 
-def test_a_second_worker_waits_until_the_closing_one_has_ended_the_epoch(one: SharedSource) -> None:
+@pytest.mark.parametrize("public", [True, False])
+def test_a_row_released_after_an_instant_waits_even_if_the_loop_is_late(public: bool) -> None:
+    """There is one instant a bin, and each bin closes just after one, while the loop is late for it."""
+
+    async def late(call: Call) -> Any:
+        await call()
+        await asyncio.sleep(0.2 * BIN_S)
+
+    with World(strategy_of(grace_us=BIN_US // 100)) as world:
+        wall = Struck(LiveClock(world.store), sleep_until_us=late)
+        world.start(wall=wall, witness_is_public=public, publish_every_us=BIN_US)
+        world.until(102.3)
+        assert len(world.stored()) == 2
+        assert world.bins() == [100]
+        world.until(103.3)
+        assert world.bins() == [100, 101]
+
+
+def test_a_worker_takes_over_and_its_predecessor_is_kept_out(world: Shared) -> None:
+    """The first worker's calls stand still for longer than its lease, just before it shows a row."""
+
+    def stalled(fault: Fault) -> Fault:
+        async def strike(call: Call) -> Any:
+            return await (fault(call) if world.now > 101.05 else call())
+
+        return strike
+
+    store = Struck(world.store, hold=stalled(slow(0.5 * BIN_S)))
+    witness = Struck(world.topic.seen_by_a_worker(), append=stalled(first(slow(0.4 * BIN_S))))
+    world.join("a", lease_s=1.0, store=store, witness=witness)
+    world.until(101.2)
+    world.join("b")
+    world.until(104.2)
+    assert world.topic.fenced > 0
+    assert bins_of(world.witnessed()) == world.bins() == [100, 101, 102, 103]
+    assert world.topic.claims >= 2
+
+
+def test_a_second_worker_waits_until_the_closing_one_has_ended_the_epoch(world: Shared) -> None:
     """After a store was set back, a worker must count nothing before the epoch has ended."""
+    world.join("a", store=Struck(world.store, end_epoch=slow(0.1 * BIN_S)))
+    world.join("b")
+    world.until(100.5)
+    backup = world.backup()
+    world.until(101.3)
+    world.restore(backup)
+    world.arrive(101)
+    world.until(104)
+    assert world.epochs() == [(0, 100, 1), (1, 101, 2)]
+    assert world.counts() == {100: 1, 101: 1}
 
+
+def test_another_declaration_is_refused_by_who_does_not_close_as_well(world: Shared) -> None:
+    world.join("a")
+    world.until(100.5)
+    other = strategy_of(design_of((2, 3)), field="then")
+    with pytest.raises(ValueError, match=r"time\.field was at when the stream began and is then now"):
+        world.run_until(world.now, strategies=[other], lease=Lease(world.store, STREAM, "b"))
+
+
+def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lapsed(world: Shared) -> None:
     async def run() -> None:
-        leader, follower = worker(one, "a"), worker(one, "b")
-        await count_to(one, leader, FIRST_BIN + 1, FIRST_BIN)
-        backup = one.store.copy()
-        await leader.close_due()
-        await leader.publisher.publish()
-        await follower.agree()
-        one.store.restore(backup)
-        waiting = asyncio.ensure_future(follower.agree())
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        await leader.agree()
-        await asyncio.wait_for(waiting, PATIENCE_S)
-        assert await one.epochs() == [(0, FIRST_BIN, 1), (1, FIRST_BIN + 1, 2)]
-
-    asyncio.run(run())
-
-
-def test_another_declaration_is_refused_by_who_does_not_close_as_well(one: SharedSource) -> None:
-    async def run() -> None:
-        await worker(one, "a").agree()
-        other = strategy_of(design_of((2, 3)), field="then")
-        lease = Lease(one.store, STREAM, "b")
-        with pytest.raises(ValueError, match=r"time\.field was at when the stream began and is then now"):
-            await one.closer(other, witness=one.witness.seen_by_a_worker(), sharing={"lease": lease}).agree()
-
-    asyncio.run(run())
-
-
-def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lapsed(
-    one: SharedSource,
-) -> None:
-    async def run() -> None:
-        lease = Lease(one.store, STREAM, "a", lease_s=2.0)
+        lease = Lease(world.store, STREAM, "a", lease_s=2.0)
         assert await lease.held()
         await asyncio.sleep(1.0)
         assert await lease.held()
@@ -198,105 +190,64 @@ def test_a_lease_is_asked_for_again_before_it_ends_and_begins_a_term_when_it_lap
         assert await lease.held()
         assert lease.term == 2
         await lease.give_up()
-        assert await Lease(one.store, STREAM, "b", 60).held()
+        assert await Lease(world.store, STREAM, "b", 60).held()
         assert not await lease.held()
 
-    simulate(1, run())  # in virtual time
+    world.run(run())
 
 
-def test_a_closing_that_takes_long_does_not_lose_the_lease(one: SharedSource) -> None:
-    async def run() -> None:
-        closer, other = worker(one, "a", lease_s=0.4), Lease(one.store, STREAM, "b")
-        own = closer._stream.lease
-        assert own is not None
-        await closer.agree()
-        taken, waiting = asyncio.Event(), asyncio.Event()
-
-        async def close_slowly() -> tuple[int, bool]:
-            waiting.set()
-            await taken.wait()
-            raise AssertionError("it is cancelled first")
-
-        closer.close_due = close_slowly  # type: ignore[method-assign]
-        kept = keep([own], closer._ports.wall, every_s=0.1)
-        running = asyncio.ensure_future(until_one_ends(closer.run(), kept))
-        await waiting.wait()
-        for _ in range(20):  # for longer than the lease
-            one.clock.now_us += 50_000
-            await asyncio.sleep(0.05)
-            assert not await other.held()
-        await ended(running)
-
-    asyncio.run(run())
+def test_a_closing_that_takes_long_does_not_lose_the_lease(world: Shared) -> None:
+    world.join("a", lease_s=5.0, store=Struck(world.store, seal=slow(3 * BIN_S)))
+    other = Lease(world.store, STREAM, "b")
+    for bin in (100.5, 101.5, 102.5, 103.5):
+        world.until(bin)
+        assert not world.run(other.held())
 
 
-AHEAD = strategy_of(replace(design_of((2, 3)), release="anticipating"))
+def files(folder: Path, name: str) -> NoiseKeys:
+    """Return the keys of a machine, in files."""
+    return KeyFiles(folder / name)
 
 
-@pytest.fixture
-def ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedSource]:
-    """Yield a service with one stream whose noise is drawn ahead, and whose workers wait only briefly."""
-    monkeypatch.setattr("stream_app.loops.closer.FOLLOW_S", 0.01)
-    monkeypatch.setattr("stream_app.loops.closer.PATIENCE_S", 0.03)
-    with closing(SharedSource(tmp_path, AHEAD)) as one:
-        yield one
+def secret(folder: Path, name: str) -> NoiseKeys:
+    """Return the keys of a shared secret."""
+    return SharedKey(KeyRing.of(name.encode().ljust(32)))
 
 
-def with_keys(one: SharedSource, name: str, keys: Any) -> Closer:
-    """Start a worker with its own noise keys."""
-    one.keys = keys
-    return worker(one, name)
-
-
-@pytest.mark.parametrize("secret", [None, b"other" * 8])
+@pytest.mark.parametrize("keys", [files, secret])
 def test_a_worker_without_the_keys_of_the_one_that_closes_is_refused(
-    ahead: SharedSource, tmp_path: Path, secret: bytes | None
+    tmp_path: Path, keys: Callable[[Path, str], NoiseKeys]
 ) -> None:
     """The worker runs on another machine, without a shared secret or with another secret."""
-
-    def keys(name: str, own: bytes) -> Any:
-        return KeyFiles(tmp_path / name) if secret is None else SharedKey(KeyRing.of(own))
-
-    async def run() -> None:
-        await with_keys(ahead, "a", keys("a", b"right" * 7)).agree()
+    with Shared(AHEAD) as world:
+        world.join("a", keys=keys(tmp_path, "a"))
+        world.until(100.5)
+        world.join("b", keys=keys(tmp_path, "b"))
         with pytest.raises(OperatorError, match=r"secrets\.key_file"):
-            await with_keys(ahead, "b", keys("b", secret or b"")).agree()
-        assert await ahead.epochs() == [(0, FIRST_BIN, 1)]
-
-    asyncio.run(run())
+            world.until(104)
+        assert world.epochs() == [(0, 100, 1)]
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_worker_with_the_same_keys_may_follow(ahead: SharedSource, tmp_path: Path, shared: bool) -> None:
-    """The workers share a machine or a secret."""
-    keys = [SharedKey(KeyRing.of(b"right" * 7)) if shared else KeyFiles(tmp_path / "keys") for _ in range(2)]
-
-    async def run() -> None:
-        leader = with_keys(ahead, "a", keys[0])
-        await leader.agree()
-        await with_keys(ahead, "b", keys[1]).agree()
-        await count_to(ahead, leader, FIRST_BIN + 6, FIRST_BIN)
-        await leader.close_due()  # one epoch further, whose pages are spent
-        await with_keys(ahead, "c", keys[1]).agree()
-
-    asyncio.run(run())
-
-
-def test_a_successor_without_the_keys_takes_over_and_ends_the_epoch(
-    ahead: SharedSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("keys", [files, secret])
+def test_a_worker_with_the_same_keys_may_follow(
+    tmp_path: Path, keys: Callable[[Path, str], NoiseKeys]
 ) -> None:
+    """The workers share a machine or a secret."""
+    with Shared(AHEAD) as world:
+        for name, bin in (("a", 100.5), ("b", 102), ("c", 107.5)):  # an epoch has six bins
+            world.join(name, keys=keys(tmp_path, "same"))
+            world.until(bin)
+        world.until(109)
+        assert world.epochs() == [(0, 100, 1), (1, 106, 7)]
+
+
+def test_a_successor_without_the_keys_takes_over_and_ends_the_epoch(tmp_path: Path) -> None:
     """No other worker has the keys, so the noise is lost, and the epoch's record says so."""
-    monkeypatch.setattr("stream_app.loops.closer.PATIENCE_S", 5.0)
-
-    async def run() -> None:
-        ahead.keys = KeyFiles(tmp_path / "a")
-        await worker(ahead, "a", lease_s=0.05).agree()
-        ahead.clock.now_us += 60_000
-        second = with_keys(ahead, "b", KeyFiles(tmp_path / "b"))
-        await count_to(ahead, second, FIRST_BIN + 2, FIRST_BIN)
-        await second.close_due()
-        state = await ahead.store.load(STREAM)
-        assert state is not None
-        assert state.epoch.epoch == 1
-
-    asyncio.run(run())
+    with Shared(AHEAD) as world:
+        gone = world.join("a", lease_s=1.0, keys=files(tmp_path, "a"))
+        world.until(100.5)
+        world.end(gone)
+        world.join("b", keys=files(tmp_path, "b"))
+        world.until(103)
+        assert world.epochs()[0] == (0, 100, 1)
+        assert world.epochs()[-1][0] == 1

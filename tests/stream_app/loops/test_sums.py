@@ -1,117 +1,70 @@
-"""Sums through the whole service, compared with a recount in whole cents."""
+"""Sums and means on the API, in its formats, and among the metrics (``tests/world`` recounts them)."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import astuple
-from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pyarrow
 import pyarrow.ipc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dphist.tree.design import Release
-from stream_app.api.app import create_app
-from stream_app.api.metrics.text import Newest, exposition
 from stream_app.core.answers.answered import QueryError
-from stream_app.core.answers.sums import mean_over, mean_series, sum_of, sum_series
-from stream_app.core.incoming import Reason
-from stream_app.core.kinds.tables import SeriesKind, Span
-from tests.stream_app.api.client import SHARED
-from tests.stream_app.declared import FIRST_BIN, STREAM
-from tests.stream_app.product_stream import ProductSource, product_strategy, view_of
-from tests.stream_app.summed_stream import (
-    BINS,
-    RELEASES,
-    Sales,
-    recounted,
-    released,
-    some_sales,
-    sums_strategy,
-)
+from stream_app.core.answers.sums import mean_over, mean_series, sum_of
+from stream_app.core.kinds.tables import Span
+from tests.stream_app.declared import FIRST_BIN
+from tests.world import World
+from tests.world.features import FEATURES, Recount, drawn, total_of
+from tests.world.recounts import counting, played
+
+BINS = 9  # an epoch and a half
+WORDS = "of cart.amount, each clamped to -20 to 500 and rounded to 0.01"
 
 
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("total", [False, True])
-def test_without_noise_sums_means_and_counts_are_the_recount(
-    tmp_path: Path, total: bool, release: Release
-) -> None:
-    sales = some_sales(7)
-    one = released(tmp_path, sums_strategy(release, total=total), sales)
-    counts, cents = recounted(sales)
-    view = asyncio.run(view_of(one.store))
-    for a, b in ((0, BINS), (1, 5), (7, 9), (4, 5)):
-        span = Span(FIRST_BIN + a, FIRST_BIN + b)
-        for key, columns in ((None, [0, 1, 2]), ("FR", [0]), ("DE", [1]), ("other", [2])):
-            number, total_cents = (int(table[a:b, columns].sum()) for table in (counts, cents))
-            assert view.of_key(key).count(span).value == pytest.approx(number, abs=1e-9)
-            summed = sum_of(view, span, key)
-            assert summed.value == pytest.approx(total_cents / 100, abs=1e-9)
-            assert (summed.variance, summed.stderr) == (0, 0)
-            mean = mean_over(view, span, key)
-            assert mean.value == pytest.approx(total_cents / 100 / number, abs=1e-9)
-            assert mean.upper - mean.lower < 0.01
-    if not total:  # whole cents come out as they would be written
-        assert sum_of(view, Span(FIRST_BIN, FIRST_BIN + BINS)).value == cents.sum() / 100
-    running = view.series("running", view.span).values
-    assert running.tolist() == pytest.approx(counts.sum(axis=1).cumsum().tolist(), abs=1e-3)
-    bad = sum(amount in (None, "?") for *_, amount in sales)
-    assert one.letters.reasons() == [Reason.BAD_VALUE] * bad
+def summing(name: str = "sums-by-key", epsilon: str = "1") -> tuple[World, Recount]:
+    """Return a world that has counted drawn visits, and their recount."""
+    features = {name: FEATURES[name]}
+    world = counting(features, "causal", epsilon)
+    [(_, _, recount)] = played(world, drawn(8, BINS, per_bin=40), BINS, features)
+    return world, recount
 
 
-def test_sales_dated_far_ahead_are_counted_for_the_operator_by_record(tmp_path: Path) -> None:
-    one = Sales(tmp_path, sums_strategy("causal"))
-    one.append_sales([(FIRST_BIN + 0.5, "FR", 10), (FIRST_BIN + 40, "FR", 20), (FIRST_BIN + 50, "DE", -1)])
-    one.run_until(FIRST_BIN + 1)
-    one.run_until(FIRST_BIN + 3)
-    one.close()
-    assert one.store._streams[STREAM].operator_counts[Reason.FUTURE] == 2
-    view = asyncio.run(view_of(one.store))
-    assert sum_of(view, view.span).value == 10
-
-
-@pytest.mark.parametrize("release", RELEASES)
-def test_the_api_answers_sums_and_means(tmp_path: Path, release: Release) -> None:
-    one = released(tmp_path, sums_strategy(release, Fraction(1)), some_sales(8))
-    counts, cents = recounted(some_sales(8))
-
-    paths = ["sum", "mean", "sum?key=DE", "mean?key=DE&confidence=0.999999", "sum?key=ES", ""]
-    summed, mean, of_key, mean_of_key, unknown, detail = asyncio.run(asked(one, paths))
+def test_api_answers_sums_and_means() -> None:
+    world, recount = summing()
+    with world:
+        paths = ["sum", "mean", "sum?key=DE", "mean?key=DE&confidence=0.999999", "sum?key=ES", ""]
+        summed, mean, of_key, mean_of_key, unknown, detail = world.get(*paths)
     amounts = {"field": "cart.amount", "min": -20, "max": 500, "unit": 0.01}
     for answer in (summed, mean, of_key, mean_of_key):
         assert answer.status_code == 200, answer.text
         assert answer.json()["amounts"] == amounts
     for answer, of in ((summed, "sum"), (of_key, "sum"), (mean, "mean")):
-        words = f"{of} of cart.amount, each clamped to -20 to 500 and rounded to 0.01"
-        assert (answer.json()["counted"], answer.json()["meaning"]) == (words, f"The {words}.")
+        assert (answer.json()["counted"], answer.json()["meaning"]) == (f"{of} {WORDS}", f"The {of} {WORDS}.")
         assert f"for the {of} of the clamped and rounded amounts" in answer.json()["intervals"]
-    truth = cents.sum() / 100
+    feature = FEATURES["sums-by-key"]
+    truth = float(total_of(recount.counted, feature))
     assert abs(summed.json()["value"] - truth) < 12 * summed.json()["stderr"]
+    german = recount.within(0, BINS, "DE")
     low, high = mean_of_key.json()["interval"]
-    assert -20 <= low < high <= 500
-    assert low <= cents[:, 1].sum() / 100 / counts[:, 1].sum() <= high
+    assert -20 <= low <= float(total_of(german, feature)) / len(german) <= high <= 500
     assert unknown.status_code in (400, 404, 422)
     assert "is not on the public list" in unknown.text
     assert detail.json()["sum"] == amounts
 
 
-@pytest.mark.parametrize("total", [False, True])
-def test_metrics_are_the_answers_of_the_api(tmp_path: Path, total: bool) -> None:
-    one = released(tmp_path, sums_strategy("causal", Fraction(1), total), some_sales(11))
-    view = asyncio.run(view_of(one.store))
-    text = exposition([Newest.of(view, with_keys=True)], {}).decode()
+@pytest.mark.parametrize("name", ["sums-by-key", "sums-by-key-and-total"])
+def test_metrics_are_the_answers_of_the_api(name: str) -> None:
+    world, _ = summing(name)
+    with world:
+        view, text = world.view(), world.get("/metrics")[0].text
     found = {
         (line.name.removeprefix("private_counts_"), line.labels.get("key")): line.value
         for family in text_string_to_metric_families(text)
         for line in family.samples
     }
     for key in (None, "FR", "DE", "other"):
-        name = "sum_running" if key is None else "key_sum_running"
+        prefix = "sum_running" if key is None else "key_sum_running"
         summed = sum_of(view, view.span, key)
         interval = summed.interval(0.95)
         parts = {
@@ -121,97 +74,30 @@ def test_metrics_are_the_answers_of_the_api(tmp_path: Path, total: bool) -> None
             "_upper": interval.upper,
         }
         for part, value in parts.items():
-            assert found[f"{name}{part}", key] == pytest.approx(float(value), rel=1e-9)
-    mean = mean_over(view, view.span)
+            assert found[f"{prefix}{part}", key] == pytest.approx(float(value), rel=1e-9)
     names = ("mean_running", "mean_running_lower", "mean_running_upper")
-    assert [found[name, None] for name in names] == pytest.approx(list(astuple(mean)), rel=1e-12)
+    means = [found[mean, None] for mean in names]
+    assert means == pytest.approx(list(astuple(mean_over(view, view.span))), rel=1e-12)
     events = float(np.sum(view.epochs[-1].estimate(Span(0, 3), "unbiased").value))
-    filled = found["sum_epoch_filled", None]
-    assert filled == pytest.approx(max(events, 0) * 52_000 / 2**44, rel=1e-9)
-    assert "Stream shop: The sum of cart.amount, each clamped to" in text.replace(
-        f"Stream {STREAM}", "Stream shop"
-    )
+    assert found["sum_epoch_filled", None] == pytest.approx(max(events, 0) * 52_000 / 2**44, rel=1e-9)
+    assert f"Stream {name}: The sum {WORDS}" in text
 
 
-def test_a_service_without_sums_has_no_metric_of_them(tmp_path: Path) -> None:
-    one = ProductSource(tmp_path, product_strategy())
-    one.append_events([(FIRST_BIN + 0.5, "UA", 3)])
-    one.run_until(FIRST_BIN + 1)
-    one.close()
-    assert b"sum" not in exposition([Newest.of(asyncio.run(view_of(one.store)))], {})
-
-
-KINDS: list[tuple[SeriesKind, dict[str, Any]]] = [
-    ("running", {}),
-    ("bin", {}),
-    ("bin", {"step": 2}),
-    ("window", {"window": 3}),
-]
-
-
-@pytest.mark.parametrize("release", RELEASES)
-def test_without_noise_every_point_of_a_series_is_the_recount(tmp_path: Path, release: Release) -> None:
-    sales = some_sales(9)
-    one = released(tmp_path, sums_strategy(release), sales)
-    counts, cents = recounted(sales)
-    view = asyncio.run(view_of(one.store))
-    for key, columns in ((None, [0, 1, 2]), ("DE", [1])):
-        for kind, asked in KINDS:
-            summed = sum_series(view, kind, view.span, key, **asked)
-            means = mean_series(view, kind, view.span, key, **asked)
-            assert summed.spans == means.spans
-            assert summed.available == means.available == len(summed.spans) > 3
-            for span, value, mean in zip(summed.spans, summed.values, means.means, strict=True):
-                a, b = (bin - FIRST_BIN for bin in span)
-                number, total = (int(table[a:b, columns].sum()) for table in (counts, cents))
-                assert value == pytest.approx(total / 100, abs=1e-9)
-                assert mean.value == pytest.approx(total / 100 / number, abs=1e-9)
-                assert mean.upper - mean.lower < 0.01
-
-
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("total", [False, True])
-def test_a_point_of_a_series_is_the_answer_about_its_range(
-    tmp_path: Path, total: bool, release: Release
-) -> None:
-    one = released(tmp_path, sums_strategy(release, Fraction(1), total), some_sales(10))
-    view = asyncio.run(view_of(one.store))
-    for key in (None, "other"):
-        for kind, asked in KINDS:
-            summed = sum_series(view, kind, view.span, key, **asked)
-            means = mean_series(view, kind, view.span, key, **asked, points=4)
-            for place, span in enumerate(summed.spans):
-                alone = sum_of(view, span, key)
-                assert summed.values[place] == pytest.approx(alone.value, rel=1e-9, abs=1e-6)
-                assert summed.laws.deviations()[place] == pytest.approx(alone.stderr, rel=1e-9)
-            assert len(means.spans) == 4
-            assert means.spans[-1] == summed.spans[-1]
-            for span, mean in zip(means.spans, means.means, strict=True):
-                expected = np.array(astuple(mean_over(view, span, key)), np.float64)  # no value: NaN
-                assert np.array(astuple(mean), np.float64) == pytest.approx(expected, rel=1e-6, nan_ok=True)
-
-
-def test_the_api_answers_series_of_sums_and_means_in_every_format(tmp_path: Path) -> None:
-    one = released(tmp_path, sums_strategy("causal", Fraction(1)), some_sales(8))
-    paths = [
-        "sum/series?kind=bin",
-        "mean/series?kind=bin&points=3",
-        "sum/series?format=csv",
-        "mean/series?format=arrow",
-        "sum/series?view=consistent",
-        "sum/series?view=first_published",
-        "mean/series?kind=window",
-        "mean/series?view=unbiased",
-    ]
-    answers = asyncio.run(asked(one, paths))
+def test_api_answers_series_of_sums_and_means_in_every_format() -> None:
+    world, _ = summing()
+    with world:
+        answers = world.get(
+            *("sum/series?kind=bin", "mean/series?kind=bin&points=3", "sum/series?format=csv"),
+            *("mean/series?format=arrow", "sum/series?view=consistent", "sum/series?view=first_published"),
+            *("mean/series?kind=window", "mean/series?view=unbiased"),
+        )
     sums, means, csv, arrow, *refused = answers
     assert [answer.status_code for answer in answers[:4]] == [200] * 4
     found, found_means = sums.json(), means.json()
     assert len(found["value"]) == len(found["stderr"]) == BINS
     assert found["lower"][0] < found["value"][0] < found["upper"][0]
-    words = "of cart.amount, each clamped to -20 to 500 and rounded to 0.01"
-    assert (found["counted"], found["meaning"]) == (f"sum {words}", f"The sum {words}.")
-    assert (found_means["counted"], found_means["meaning"]) == (f"mean {words}", f"The mean {words}.")
+    assert (found["counted"], found["meaning"]) == (f"sum {WORDS}", f"The sum {WORDS}.")
+    assert (found_means["counted"], found_means["meaning"]) == (f"mean {WORDS}", f"The mean {WORDS}.")
     assert (len(found_means["value"]), found_means["points_available"]) == (3, BINS)
     assert "evenly spaced" in found_means["note"]
     assert csv.text.splitlines()[0] == "start,end,value,stderr,lower,upper,private,meaning"
@@ -226,21 +112,45 @@ def test_the_api_answers_series_of_sums_and_means_in_every_format(tmp_path: Path
     assert "window: say how many bins" in lines[2]
 
 
-async def asked(one: Sales, paths: list[str]) -> list[httpx.Response]:
-    """Return what the API answers about the stream."""
-    app = create_app(one.store.reader(), apart=SHARED)
-    await app.state.replicas.refresh()
-    transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        return [await client.get(f"/v1/streams/{STREAM}/{path}".rstrip("/")) for path in paths]
+def test_points_of_means_are_evenly_spaced_and_the_means_of_their_ranges() -> None:
+    world, _ = summing()
+    with world:
+        view = world.view()
+    means = mean_series(view, "running", view.span, "other", points=4)
+    assert len(means.spans) == 4
+    assert means.spans[-1] == view.span
+    for span, mean in zip(means.spans, means.means, strict=True):
+        expected = np.array(astuple(mean_over(view, span, "other")), np.float64)  # no value: NaN
+        assert np.array(astuple(mean), np.float64) == pytest.approx(expected, rel=1e-6, nan_ok=True)
 
 
-def test_a_stream_without_a_sum_says_so(tmp_path: Path) -> None:
-    one = ProductSource(tmp_path, product_strategy())
-    one.append_events([(FIRST_BIN + 0.5, "UA", 3)])
-    one.run_until(FIRST_BIN + 1)
-    one.close()
-    view = asyncio.run(view_of(one.store))
+def test_rows_say_the_sum_that_was_the_answer_when_they_were_new() -> None:
+    """Both laws are exact, and both values follow from the same released columns."""
+    for name in ("sums", "sums-by-key-and-total"):
+        with counting({name: FEATURES[name]}, "anticipating", "1") as world:
+            arrivals = drawn(12, BINS)
+            for bin in range(FIRST_BIN, FIRST_BIN + BINS):
+                world.start()
+                for instant in [instant for instant in sorted(arrivals) if bin <= instant < bin + 1]:
+                    world.until(instant)
+                    world.write(*arrivals[instant])
+                world.until(bin + 1.35)
+                world.end()
+                view, said = world.view(), world.rows()[-1]["sum"]
+                newest = next(epoch.span for epoch in reversed(view.epochs) if epoch.bins)
+                summed = sum_of(view, newest)
+                interval = summed.interval(0.95)
+                assert said["estimate"] == pytest.approx(summed.value, abs=0.001)
+                assert said["variance"] == pytest.approx(summed.variance, rel=1e-6)
+                assert said["interval"] == pytest.approx([interval.lower, interval.upper], abs=0.01)
+
+
+def test_stream_without_a_sum_says_so_and_has_no_metric_of_sums() -> None:
+    with counting({"keys": FEATURES["keys"]}, "causal") as world:
+        world.run_until(FIRST_BIN + 1)
+        view = world.view()
+        assert "sum" not in world.get("/metrics")[0].text
+        assert "sum" not in world.rows()[0]
     with pytest.raises(QueryError, match="this stream has no sum; configure sum"):
         sum_of(view, view.span)
     with pytest.raises(QueryError, match="this stream has no sum"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,17 +15,14 @@ import pytest
 
 from stream_app.core.budget import Total
 from stream_app.core.ledger import ACCEPTED
-from stream_app.core.records import LedgerEntry, Reply, StreamState
+from stream_app.core.records import LedgerEntry, Reply
 from stream_app.core.strategy import Strategy
-from stream_app.loops import closer as closing_loop
-from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.source_ledger import SourceLedger, TotalSpent
 from tests.models.memory import MemoryStore
-from tests.patience import ended
-from tests.stream_app.declared import BIN_US, NO_NOISE, SOURCE, design_of, strategy_of
-from tests.stream_app.one_source import OneSource
+from tests.stream_app.declared import NO_NOISE, SOURCE, design_of, strategy_of
+from tests.world import World, deaths
 
 TWO_EPOCHS = Total(2 * NO_NOISE)
 ANTICIPATING = replace(design_of(), release="anticipating")
@@ -37,127 +34,85 @@ def users(stream: str = "visits", **facts: Any) -> Strategy:
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
-    """Yield a service with one stream. Its first bin is 100."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
-    with closing(OneSource(tmp_path, users())) as one:
-        yield one
+def world() -> Iterator[World]:
+    """Yield a world with one stream, whose total allows two epochs. Its first bin is 100."""
+    with World(users(), ledger={"total": TWO_EPOCHS}) as world:
+        yield world
 
 
-async def count_until(one: OneSource, bin: int, total: Total = TWO_EPOCHS, **closer_options: Any) -> None:
-    """Count one event in each bin before ``bin``, and release what is due."""
-    ingest, closer = one.ingest(), one.closer(ledger={"total": total}, **closer_options)
-    await closer.reconcile()
-    while one.clock.now_us < bin * BIN_US:
-        now_bin = one.clock.now_us // BIN_US
-        one.append_of((now_bin, "ann"), (now_bin + 1, "bob"))
-        one.clock.set_bin(now_bin + 1)
-        for _ in range(3):
-            await ingest.step()
-        await closer.close_due()
-    await closer.publisher.publish()
+def count_until(world: World, bin: int, **changed: Any) -> None:
+    """Count two events in each bin before ``bin``, and release what is due, with one new worker."""
+    worker = world.start(**changed)
+    for now in range(int(world.now), bin):
+        world.until(now + 0.4)
+        world.arrive(now, user="ann")
+        world.arrive(now + 1, user="bob")
+    world.until(bin + 0.35)
+    world.end(worker)
 
 
-async def state_of(one: OneSource, stream: str = "visits") -> StreamState:
-    state = await one.store.load(stream)
-    assert state is not None
-    return state
-
-
-def secrets(one: OneSource) -> list[object]:
+def kept_exactly(world: World) -> list[object]:
     """Return all exact counts of bins that are not released."""
-    held = one.store._streams["visits"]
-    return [held.cells, held.users, held.untallied, [part.ahead for part in held.partitions.values()]]
+    return [*world.secrets().exact_counts.values(), *world.secrets().of_users]
 
 
-def test_the_epoch_beyond_the_total_never_opens(one: OneSource, caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        with caplog.at_level(logging.WARNING):
-            await count_until(one, 118)
-        assert [epoch for epoch, _, _ in await one.epochs()] == [0, 1]
-        assert [epoch for _, epoch, _ in await one.reserved()] == [0, 1]
-        assert max(await one.released()) == 111
-        assert (await state_of(one)).stopped
-        told = [record.getMessage() for record in caplog.records if "total" in record.getMessage()]
-        assert len(told) == 1
-        assert "nothing is counted until a start with a larger streams.visits.privacy.total" in told[0]
-
-    asyncio.run(run())
+def test_the_epoch_beyond_the_total_never_opens(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        count_until(world, 118)
+    assert [epoch for epoch, _, _ in world.epochs()] == [0, 1]
+    assert [epoch for _, epoch, _ in world.reserved()] == [0, 1]
+    assert world.bins()[-1] == 111
+    assert world.state().stopped
+    told = [record.getMessage() for record in caplog.records if "total" in record.getMessage()]
+    assert len(told) == 1
+    assert "nothing is counted until a start with a larger streams.visits.privacy.total" in told[0]
 
 
-def test_generation_that_stops_names_the_key_of_the_configuration(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with closing(OneSource(tmp_path, users("visits@2"))) as one:
-        asyncio.run(count_until(one, 118))
-        assert asyncio.run(state_of(one, "visits@2")).stopped
+def test_generation_that_stops_names_the_key_of_the_configuration(caplog: pytest.LogCaptureFixture) -> None:
+    with World(users("visits@2"), ledger={"total": TWO_EPOCHS}) as world:
+        count_until(world, 118)
+        assert world.state("visits@2").stopped
     told = [record.getMessage() for record in caplog.records if "total" in record.getMessage()]
     assert [line.partition("larger ")[2] for line in told] == ["streams.visits.privacy.total"]
 
 
-def test_no_exact_count_stays_of_a_time_without_an_epoch(one: OneSource) -> None:
-    async def run() -> None:
-        await count_until(one, 111)
-        assert any(secrets(one))
-        await count_until(one, 115)
-        assert secrets(one) == [{}, {}, {}, [[]]]
-        # The log is read on, so that nothing waits for it.
-        [partition] = (await state_of(one)).partitions.values()
-        assert partition.position == one.path.stat().st_size
-
-    asyncio.run(run())
+def test_no_exact_count_stays_of_a_time_without_an_epoch(world: World) -> None:
+    count_until(world, 111)
+    assert kept_exactly(world)
+    count_until(world, 115)
+    assert kept_exactly(world) == []
+    # The log is read on, so that nothing waits for it.
+    [partition] = world.state().partitions.values()
+    assert partition.position == len(world.log.records["0"])
 
 
-def test_a_larger_total_goes_on_with_the_next_bin(one: OneSource) -> None:
-    async def run() -> None:
-        await count_until(one, 115)
-        await count_until(one, 123, Total(3 * NO_NOISE))
-        assert [(epoch, first) for epoch, first, _ in await one.epochs()] == [(0, 100), (1, 106), (2, 116)]
-        released = await one.released()
-        assert sorted(released) == [*range(100, 112), 116, 117]  # the rest of the window of the cap
-        assert released[117] == 2
-        assert (await state_of(one)).stopped
-
-    asyncio.run(run())
+def test_a_larger_total_goes_on_with_the_next_bin(world: World) -> None:
+    count_until(world, 115)
+    count_until(world, 123, ledger={"total": Total(3 * NO_NOISE)})
+    assert [(epoch, first) for epoch, first, _ in world.epochs()] == [(0, 100), (1, 106), (2, 116)]
+    assert world.bins() == [*range(100, 112), 116, 117]  # the rest of the window of the cap
+    assert world.counts()[117] == 2
+    assert world.state().stopped
 
 
-def test_other_streams_of_the_worker_go_on(one: OneSource) -> None:
-    async def run() -> None:
-        other = users("others", source="elsewhere")
-        one.strategies = (users(), other)
-        first, second = one.closer(ledger={"total": TWO_EPOCHS}), one.closer(other)
-        for closer in (first, second):
-            await closer.reconcile()
-        ingest = one.ingest()
-        for bin in range(100, 120):
-            one.append_of((bin, "ann"))
-            one.clock.set_bin(bin + 1)
-            for _ in range(3):
-                await ingest.step()
-            for closer in (first, second):
-                await closer.close_due()
-        assert max(await one.released()) == 111
-        assert await one.released("others") == dict.fromkeys(range(100, 120), 1)
-
-    asyncio.run(run())
+def test_other_streams_of_the_worker_go_on() -> None:
+    limited = {"visits": {"total": TWO_EPOCHS}, "others": {}}
+    with World(users(), users("others", source="elsewhere")) as world:
+        count_until(world, 120, ledger=limited.get)
+        assert world.bins()[-1] == 111
+        assert world.bins("others") == [*range(100, 120)]
 
 
-def test_a_first_epoch_beyond_the_total_is_refused_in_one_line(one: OneSource) -> None:
-    async def run() -> None:
-        with pytest.raises(OperatorError, match=r"first epoch would exceed streams\.visits\.privacy\.total"):
-            await one.closer(ledger={"total": Total(NO_NOISE / 2)}).reconcile()
-        assert await one.reserved() == []
-
-    asyncio.run(run())
+def test_a_first_epoch_beyond_the_total_is_refused_in_one_line(world: World) -> None:
+    with pytest.raises(OperatorError, match=r"first epoch would exceed streams\.visits\.privacy\.total"):
+        world.run_until(101, ledger={"total": Total(NO_NOISE / 2)})
+    assert world.reserved() == []
 
 
-def test_epochs_of_events_do_not_use_up_a_total(one: OneSource) -> None:
-    async def run() -> None:
-        one.strategies = (strategy_of(),)
-        await count_until(one, 130, Total(NO_NOISE))
-        assert max(await one.released()) == 129
-
-    asyncio.run(run())
+def test_epochs_of_events_do_not_use_up_a_total() -> None:
+    with World(strategy_of(), ledger={"total": Total(NO_NOISE)}) as world:
+        world.run_until(130)
+        assert world.bins()[-1] == 129
 
 
 def entry(stream: str, epoch: int, source: str = SOURCE) -> LedgerEntry:
@@ -166,47 +121,41 @@ def entry(stream: str, epoch: int, source: str = SOURCE) -> LedgerEntry:
     )
 
 
-def test_streams_of_a_source_share_its_total() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        ledger = SourceLedger(store, ACCEPTED, total=Total(Fraction(2)))
-        await ledger.begin(entry("a", 0))
-        await ledger.begin(entry("b", 0))
-        with pytest.raises(TotalSpent):
-            await ledger.reserve_within_total(entry("a", 1))
-        alone = SourceLedger(store, ACCEPTED, total=Total(Fraction(2), per="stream"))
-        assert await alone.reserve_within_total(entry("a", 1)) is Reply.DONE
-        with pytest.raises(TotalSpent):
-            await alone.reserve_within_total(entry("a", 2))
+async def test_streams_of_a_source_share_its_total() -> None:
 
-    asyncio.run(run())
+    store = MemoryStore()
+    ledger = SourceLedger(store, ACCEPTED, total=Total(Fraction(2)))
+    await ledger.begin(entry("a", 0))
+    await ledger.begin(entry("b", 0))
+    with pytest.raises(TotalSpent):
+        await ledger.reserve_within_total(entry("a", 1))
+    alone = SourceLedger(store, ACCEPTED, total=Total(Fraction(2), per="stream"))
+    assert await alone.reserve_within_total(entry("a", 1)) is Reply.DONE
+    with pytest.raises(TotalSpent):
+        await alone.reserve_within_total(entry("a", 2))
 
 
-def test_what_other_logs_of_a_group_measured_counts() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        await SourceLedger(store).reserve(entry("a", 0, "file:log"))
-        grouped = SourceLedger(store, ACCEPTED, ["file:log"], total=Total(Fraction(1)))
-        with pytest.raises(TotalSpent):
-            await grouped.reserve_within_total(entry("b", 0, "group"))
+async def test_what_other_logs_of_a_group_measured_counts() -> None:
 
-    asyncio.run(run())
+    store = MemoryStore()
+    await SourceLedger(store).reserve(entry("a", 0, "file:log"))
+    grouped = SourceLedger(store, ACCEPTED, ["file:log"], total=Total(Fraction(1)))
+    with pytest.raises(TotalSpent):
+        await grouped.reserve_within_total(entry("b", 0, "group"))
 
 
 @pytest.mark.parametrize("known", ["outside only", "lost"])
-def test_epochs_that_only_the_ledger_outside_knows_count(tmp_path: Path, known: str) -> None:
-    async def run() -> None:
-        store, outside = MemoryStore(), LedgerFile.create(tmp_path / "ledger.ndjson")
-        await outside.append([entry("a", 0), entry("a", 1)])
-        if known == "lost":
-            for epoch in range(2):
-                await store.reserve(replace(entry("a", epoch), lost=True))
-        ledger = SourceLedger(store, ACCEPTED, outside=outside, total=Total(Fraction(2)))
-        with pytest.raises(TotalSpent):
-            await ledger.reserve_within_total(entry("b", 0))
-        assert await ledger.fits(entry("a", 1))  # it is counted once
+async def test_epochs_that_only_the_ledger_outside_knows_count(tmp_path: Path, known: str) -> None:
 
-    asyncio.run(run())
+    store, outside = MemoryStore(), LedgerFile.create(tmp_path / "ledger.ndjson")
+    await outside.append([entry("a", 0), entry("a", 1)])
+    if known == "lost":
+        for epoch in range(2):
+            await store.reserve(replace(entry("a", epoch), lost=True))
+    ledger = SourceLedger(store, ACCEPTED, outside=outside, total=Total(Fraction(2)))
+    with pytest.raises(TotalSpent):
+        await ledger.reserve_within_total(entry("b", 0))
+    assert await ledger.fits(entry("a", 1))  # it is counted once
 
 
 class SlowStore(MemoryStore):
@@ -222,7 +171,7 @@ class SlowStore(MemoryStore):
         return await super().reserve(entry, after)
 
 
-def test_streams_that_know_the_log_by_other_names_stay_within_the_total_together() -> None:
+async def test_streams_that_know_the_log_by_other_names_stay_within_the_total_together() -> None:
     async def opened() -> int:
         store, total = SlowStore(), Total(Fraction(1))
         grouped = SourceLedger(store, ACCEPTED, ["file:log"], total=total)
@@ -237,24 +186,22 @@ def test_streams_that_know_the_log_by_other_names_stay_within_the_total_together
         asked = (asks(grouped, "a", "group:g"), asks(alone, "b", "file:log"), asks(grouped, "c", "group:h"))
         return sum(await asyncio.gather(*asked))
 
-    assert asyncio.run(opened()) <= 1
+    assert await opened() <= 1
 
 
-def test_of_streams_that_ask_at_the_same_moment_only_those_open_that_fit() -> None:
-    async def run() -> None:
-        store = SlowStore()
-        ledger = SourceLedger(store, ACCEPTED, total=Total(Fraction(3)))
+async def test_of_streams_that_ask_at_the_same_moment_only_those_open_that_fit() -> None:
 
-        async def ask(number: int) -> bool:
-            with suppress(TotalSpent):
-                return await ledger.reserve_within_total(entry(f"s{number}", 0)) is Reply.DONE
-            return False
+    store = SlowStore()
+    ledger = SourceLedger(store, ACCEPTED, total=Total(Fraction(3)))
 
-        opened = await asyncio.gather(*map(ask, range(8)))
-        assert sum(opened) == 3
-        assert len(await store.ledger(SOURCE)) == 3
+    async def ask(number: int) -> bool:
+        with suppress(TotalSpent):
+            return await ledger.reserve_within_total(entry(f"s{number}", 0)) is Reply.DONE
+        return False
 
-    asyncio.run(run())
+    opened = await asyncio.gather(*map(ask, range(8)))
+    assert sum(opened) == 3
+    assert len(await store.ledger(SOURCE)) == 3
 
 
 class Dying:
@@ -276,61 +223,28 @@ class Dying:
         return call
 
 
-@pytest.mark.parametrize("after_effect", [False, True])
 @pytest.mark.parametrize("bin", [105, 111])  # the next bin completes an epoch: one more opens, or none
-def test_a_worker_that_dies_at_any_call_opens_no_epoch_twice_or_too_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_effect: bool, bin: int
-) -> None:
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
-
-    async def die_at(calls: int) -> bool:
-        (directory := tmp_path / f"{calls}").mkdir()
-        one = OneSource(directory, users())
-        dying = Dying(one.store, calls, after_effect)
-        try:
-            await count_until(one, bin)
-            with suppress(asyncio.CancelledError):
-                await count_until(one, bin + 1, store=dying)
-            await count_until(one, 114)
-            assert [epoch for epoch, _, _ in await one.epochs()] == [0, 1]
-            assert [epoch for _, epoch, _ in await one.reserved()] == [0, 1]
-            assert secrets(one) == [{}, {}, {}, [[]]]
-            return dying.left <= 0
-        finally:
-            for source in one._sources:
-                await source.close()
-
-    async def run() -> None:
-        calls = 1
-        while await die_at(calls):
-            calls += 1
-        assert calls > 15
-
-    asyncio.run(run())
+def test_a_worker_that_dies_at_any_call_opens_no_epoch_twice_or_too_many(world: World, bin: int) -> None:
+    count_until(world, bin)
+    number = 0
+    for death in deaths():
+        number += 1
+        with World(users(), ledger={"total": TWO_EPOCHS}, following=world) as after:
+            count_until(after, bin + 1, death=death)
+            count_until(after, 114)
+            assert [epoch for epoch, _, _ in after.epochs()] == [0, 1]
+            assert [epoch for _, epoch, _ in after.reserved()] == [0, 1]
+            assert kept_exactly(after) == []
+    assert number > 30
 
 
-def test_noise_of_an_epoch_that_may_not_open_is_not_drawn(one: OneSource) -> None:
-    async def run() -> None:
-        one.strategies = (users(design=ANTICIPATING),)
-        ingest = one.ingest()
-        closer = one.closer(ledger={"total": TWO_EPOCHS})
-        await closer.reconcile()
-        drawing = asyncio.create_task(closer._draw_ahead(Outage(closing_loop.log, "test")))
-        held = one.store._noise
-        for bin in range(100, 114):
-            one.clock.set_bin(bin + 1)
-            for _ in range(3):
-                await ingest.step()
-            await closer.close_due()
-            await asyncio.sleep(0.05)
-            if bin == 105:
-                assert len({nonce for nonce, _ in held["visits"]}) <= 2
-        await ended(drawing)
-        assert max(await one.released()) == 111
-        assert closer._ahead._ready is None
-        assert not held["visits"]
-
-    asyncio.run(run())
+def test_noise_of_an_epoch_that_may_not_open_is_not_drawn() -> None:
+    with World(users(design=ANTICIPATING), ledger={"total": TWO_EPOCHS}) as world:
+        count_until(world, 106)
+        assert len({nonce for nonce, _ in world.secrets().noise}) <= 2
+        count_until(world, 114)
+        assert world.bins()[-1] == 111
+        assert not world.secrets().noise
 
 
 def mutants() -> dict[str, Any]:
@@ -369,23 +283,24 @@ def mutants() -> dict[str, Any]:
         ("memory", lambda path: test_streams_of_a_source_share_its_total()),
     ],
 )
-def test_mutants_are_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str, caught_by: Callable[[Path], None]
+async def test_mutants_are_caught(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mutant: str,
+    caught_by: Callable[[Path], Awaitable[None]],
 ) -> None:
     monkeypatch.setattr(SourceLedger, "fits", mutants()[mutant])
     with pytest.raises((AssertionError, pytest.fail.Exception)):
-        caught_by(tmp_path)
+        await caught_by(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["group", "log"])
-def test_epochs_that_the_ledger_outside_knows_under_another_name_count(tmp_path: Path, name: str) -> None:
-    async def run() -> None:
-        outside = LedgerFile.create(tmp_path / "ledger.ndjson")
-        await outside.append([entry("a", 0, name), entry("a", 1, name)])
-        ledger = SourceLedger(
-            MemoryStore(), ACCEPTED, logs=("log",), outside=outside, total=Total(Fraction(2))
-        )
-        with pytest.raises(TotalSpent):
-            await ledger.reserve_within_total(entry("b", 0, "group"))
+async def test_epochs_that_the_ledger_outside_knows_under_another_name_count(
+    tmp_path: Path, name: str
+) -> None:
 
-    asyncio.run(run())
+    outside = LedgerFile.create(tmp_path / "ledger.ndjson")
+    await outside.append([entry("a", 0, name), entry("a", 1, name)])
+    ledger = SourceLedger(MemoryStore(), ACCEPTED, logs=("log",), outside=outside, total=Total(Fraction(2)))
+    with pytest.raises(TotalSpent):
+        await ledger.reserve_within_total(entry("b", 0, "group"))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ from stream_app.loops.lease import Lease
 from stream_app.ports import ClockDoubt
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, strategy_of
-from tests.stream_app.one_source import OneSource
+from tests.world import World
 
 SECOND_US = 1_000_000
 NOW_US = 2_000_000_000_000_000
@@ -40,132 +37,93 @@ class Clocks:
         (-600, "the clock of redis is 600 s behind this worker's (redis.largest_clock_skew: 5 s)"),
     ],
 )
-def test_clocks_that_disagree_are_refused_and_leave_nothing_behind(ahead_s: int, said: str) -> None:
-    async def run() -> None:
-        clocks = Clocks()
-        clock = clocks.live()
-        assert await clock.now_us() == NOW_US
+async def test_clocks_that_disagree_are_refused_and_leave_nothing_behind(ahead_s: int, said: str) -> None:
+    clocks = Clocks()
+    clock = clocks.live()
+    assert await clock.now_us() == NOW_US
+    clocks.redis_ahead_us = ahead_s * SECOND_US
+    for _ in range(15):
+        clocks.own_us += SECOND_US
+        with pytest.raises(ClockDoubt) as doubt:
+            await clock.now_us()
+        assert str(doubt.value).startswith(f"clocks: {said}; nothing is closed until they agree")
+    assert clocks.told[-1] == (ahead_s, True)
+    clocks.redis_ahead_us = 0
+    # At once, and for a worker that starts only now: the wrong time was not noted.
+    assert await clock.now_us() == await clocks.live().now_us() == clocks.own_us
+    assert clocks.told[-1] == (0.0, False)
+
+
+async def test_a_clock_that_only_looks_notes_nothing_and_refuses_the_same() -> None:
+    clocks = Clocks()
+    looking = LiveClock(clocks.store, 5 * SECOND_US, lambda: clocks.own_us, notes=False)
+    for ahead_s in (0, 3, 600, -600):
         clocks.redis_ahead_us = ahead_s * SECOND_US
-        for _ in range(15):
-            clocks.own_us += SECOND_US
-            with pytest.raises(ClockDoubt) as doubt:
-                await clock.now_us()
-            assert str(doubt.value).startswith(f"clocks: {said}; nothing is closed until they agree")
-        assert clocks.told[-1] == (ahead_s, True)
-        clocks.redis_ahead_us = 0
-        # At once, and for a worker that starts only now: the wrong time was not noted.
-        assert await clock.now_us() == await clocks.live().now_us() == clocks.own_us
-        assert clocks.told[-1] == (0.0, False)
-
-    asyncio.run(run())
+        if abs(ahead_s) > 5:
+            with pytest.raises(ClockDoubt):
+                await looking.now_us()
+        else:
+            assert await looking.now_us() == NOW_US + clocks.redis_ahead_us
+        assert (await clocks.store.now_us())[1] == 0
 
 
-def test_a_clock_that_only_looks_notes_nothing_and_refuses_the_same() -> None:
-    async def run() -> None:
-        clocks = Clocks()
-        looking = LiveClock(clocks.store, 5 * SECOND_US, lambda: clocks.own_us, notes=False)
-        for ahead_s in (0, 3, 600, -600):
-            clocks.redis_ahead_us = ahead_s * SECOND_US
-            if abs(ahead_s) > 5:
-                with pytest.raises(ClockDoubt):
-                    await looking.now_us()
-            else:
-                assert await looking.now_us() == NOW_US + clocks.redis_ahead_us
-            assert (await clocks.store.now_us())[1] == 0
-
-    asyncio.run(run())
-
-
-def test_a_clock_that_is_corrected_slowly_gives_few_different_lines() -> None:
-    async def run() -> None:
-        clocks, said = Clocks(), set[str]()
-        for clocks.redis_ahead_us in range(3_600 * SECOND_US, 3_000 * SECOND_US, -SECOND_US):
-            with pytest.raises(ClockDoubt) as doubt:
-                await clocks.live().now_us()
-            said.add(str(doubt.value))
-        assert len(said) == 7
-
-    asyncio.run(run())
+async def test_a_clock_that_is_corrected_slowly_gives_few_different_lines() -> None:
+    clocks, said = Clocks(), set[str]()
+    for clocks.redis_ahead_us in range(3_600 * SECOND_US, 3_000 * SECOND_US, -SECOND_US):
+        with pytest.raises(ClockDoubt) as doubt:
+            await clocks.live().now_us()
+        said.add(str(doubt.value))
+    assert len(said) == 7
 
 
 @pytest.mark.parametrize("ahead_us", [-4 * SECOND_US, 4 * SECOND_US])
-def test_the_store_s_clock_decides_within_the_bound(ahead_us: int) -> None:
-    async def run() -> None:
-        clocks = Clocks()
-        clocks.redis_ahead_us = ahead_us
-        assert await clocks.live().now_us() == NOW_US + ahead_us
-        assert clocks.told == [(ahead_us / 1e6, False)]
-
-    asyncio.run(run())
+async def test_the_store_s_clock_decides_within_the_bound(ahead_us: int) -> None:
+    clocks = Clocks()
+    clocks.redis_ahead_us = ahead_us
+    assert await clocks.live().now_us() == NOW_US + ahead_us
+    assert clocks.told == [(ahead_us / 1e6, False)]
 
 
-def test_clock_mark_in_the_future_is_refused_and_not_followed() -> None:
-    async def run() -> None:
-        clocks = Clocks()
-        clocks.redis_ahead_us = 600 * SECOND_US
-        await clocks.store.now_us(2**53)  # by a writer that did not compare clocks
-        clocks.redis_ahead_us = 0
-        said = set[str]()
-        for _ in range(200):
-            with pytest.raises(ClockDoubt) as doubt:
-                await clocks.live().now_us()
-            said.add(str(doubt.value))
-            clocks.own_us += SECOND_US
-        [line] = said  # the same words at each try: a log repeats them seldom
-        assert line.startswith("clocks: redis has noted 2033-05-18T03:43:20Z, which this worker's clock has")
-        assert line.endswith("delete the note (docs/runbook.md, PrivateCountsClocksDisagree)")
-        clocks.own_us -= 200 * SECOND_US
-        clocks.own_us += 596 * SECOND_US
-        assert await clocks.live().now_us() == NOW_US + 600 * SECOND_US
-
-    asyncio.run(run())
-
-
-def test_an_answer_that_took_too_long_compares_nothing() -> None:
-    async def run() -> None:
-        clocks, times = Clocks(), iter([NOW_US, NOW_US + 6 * SECOND_US])
-        clock = LiveClock(clocks.store, 5 * SECOND_US, lambda: next(times))
-        with pytest.raises(ClockDoubt, match="redis took too long"):
-            await clock.now_us()
-
-    asyncio.run(run())
-
-
-@pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
-    """Yield a service with one stream whose noise is zero."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
-    with closing(OneSource(tmp_path, strategy_of())) as one:
-        yield one
-
-
-def test_no_bin_is_closed_early_and_the_lease_is_given_up(one: OneSource) -> None:
-    """The clock of Redis is ten minutes ahead, so 60 bins seem to be due."""
-
-    async def run() -> None:
-        clocks = Clocks(FIRST_BIN * BIN_US)
-        one.store = clocks.store
-        clock = clocks.live()
-        closer = one.closer(clock=clock, sharing={"lease": Lease(one.store, STREAM, "a", 60)})
-        await closer.agree()
-        ingest = one.ingest(clock=clock)
-
-        one.append(FIRST_BIN)
-        await ingest.step()
-        clocks.own_us += BIN_US
-        clocks.redis_ahead_us = 600 * SECOND_US
-        for refused in (ingest.cut, closer.close_due, closer._leadership.leads):
-            with pytest.raises(ClockDoubt):
-                await refused()
-        assert await Lease(one.store, STREAM, "b", 0.001).held(), "a worker whose clock is right may close"
-        state = await one.store.load(STREAM)
-        assert state is not None
-        assert [p.last_cut_bin for p in state.partitions.values()] == [FIRST_BIN - 1]
-        clocks.redis_ahead_us = 0
+async def test_clock_mark_in_the_future_is_refused_and_not_followed() -> None:
+    clocks = Clocks()
+    clocks.redis_ahead_us = 600 * SECOND_US
+    await clocks.store.now_us(2**53)  # by a writer that did not compare clocks
+    clocks.redis_ahead_us = 0
+    said = set[str]()
+    for _ in range(200):
+        with pytest.raises(ClockDoubt) as doubt:
+            await clocks.live().now_us()
+        said.add(str(doubt.value))
         clocks.own_us += SECOND_US
-        while await ingest.step():
-            pass
-        assert await closer.close_due() == (FIRST_BIN + 1, True)
-        assert await one.released() == {FIRST_BIN: 1}
+    [line] = said  # the same words at each try: a log repeats them seldom
+    assert line.startswith("clocks: redis has noted 2033-05-18T03:43:20Z, which this worker's clock has")
+    assert line.endswith("delete the note (docs/runbook.md, PrivateCountsClocksDisagree)")
+    clocks.own_us -= 200 * SECOND_US
+    clocks.own_us += 596 * SECOND_US
+    assert await clocks.live().now_us() == NOW_US + 600 * SECOND_US
 
-    asyncio.run(run())
+
+async def test_an_answer_that_took_too_long_compares_nothing() -> None:
+    clocks, times = Clocks(), iter([NOW_US, NOW_US + 6 * SECOND_US])
+    clock = LiveClock(clocks.store, 5 * SECOND_US, lambda: next(times))
+    with pytest.raises(ClockDoubt, match="redis took too long"):
+        await clock.now_us()
+
+
+def test_no_bin_is_closed_early_and_the_lease_is_given_up() -> None:
+    """The clock of Redis is ten minutes ahead, so 60 bins seem to be due."""
+    with World(strategy_of()) as world:
+        clock = LiveClock(world.store, 5 * SECOND_US, lambda: world.start_us + world.loop.now_us)
+        world.start(clock=clock, lease=Lease(world.store, STREAM, "a", 60))
+        world.arrive(FIRST_BIN)
+        world.until(FIRST_BIN + 0.5)
+        world.clock_ahead_us = 600 * SECOND_US
+        world.run(asyncio.sleep(BIN_US / 1e6))
+        other = Lease(world.store, STREAM, "b", 0.001)
+        assert world.run(other.held()), "a worker whose clock is right may close"
+        assert [part.last_cut_bin for part in world.state().partitions.values()] == [FIRST_BIN - 1]
+        assert world.stored() == []
+        world.clock_ahead_us = 0
+        world.until(FIRST_BIN + 3.2)
+        assert world.bins() == [FIRST_BIN, FIRST_BIN + 1, FIRST_BIN + 2]
+        assert world.counts() == {FIRST_BIN: 1}

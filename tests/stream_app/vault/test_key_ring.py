@@ -113,34 +113,29 @@ def test_a_file_with_two_names_is_left_alone(file: Path) -> None:
     assert file.read_bytes() == text_of(OLD)
 
 
-def test_a_worker_reads_the_file_again_when_it_changes(file: Path) -> None:
-    async def run() -> None:
-        keys = SharedKey.read(file)
-        old, users = await keys.chains("visits", 3, "n"), keys.user_key("visits")
-        assert await keys.mark("visits", b"") == mark_of(OLD)
-        key_ring.begin(file)
-        new = await keys.chains("visits", 3, "n")
-        assert (new[1:], keys.user_key("visits")) == (old, users)
-        [_, later] = KeyRing.read(file).users
-        for key in (users, later):
-            assert keys.user_key("visits", mark_of_users(key)) == key
-        with pytest.raises(
-            OperatorError, match=r"^stream visits: its users .* that .*noise\.key does not hold"
-        ):
-            keys.user_key("visits", mark_of_users(NEW))
-        first = KeyRing.read(file).keys[0]
-        # The store says which key encrypts; only a stream without noise takes the first.
-        assert await keys.mark("visits", mark_of(OLD)) == mark_of(OLD)
-        assert await keys.create("visits", 3, "n", mark_of(OLD)) == old[0][1]
-        assert await keys.create("visits", 3, "n", mark_of(first)) == new[0][1]
-        with pytest.raises(OperatorError, match=r"^stream visits: .* that .*noise\.key does not hold"):
-            await keys.mark("visits", mark_of(NEW))
-        await asyncio.to_thread(file.write_bytes, b"nothing")  # cannot be used: the keys from before stay
-        assert await keys.chains("visits", 3, "n") == new
-        await asyncio.to_thread(file.unlink)
-        assert await keys.chains("visits", 3, "n") == new
-
-    asyncio.run(run())
+async def test_a_worker_reads_the_file_again_when_it_changes(file: Path) -> None:
+    keys = SharedKey.read(file)
+    old, users = await keys.chains("visits", 3, "n"), keys.user_key("visits")
+    assert await keys.mark("visits", b"") == mark_of(OLD)
+    key_ring.begin(file)
+    new = await keys.chains("visits", 3, "n")
+    assert (new[1:], keys.user_key("visits")) == (old, users)
+    [_, later] = KeyRing.read(file).users
+    for key in (users, later):
+        assert keys.user_key("visits", mark_of_users(key)) == key
+    with pytest.raises(OperatorError, match=r"^stream visits: its users .* that .*noise\.key does not hold"):
+        keys.user_key("visits", mark_of_users(NEW))
+    first = KeyRing.read(file).keys[0]
+    # The store says which key encrypts; only a stream without noise takes the first.
+    assert await keys.mark("visits", mark_of(OLD)) == mark_of(OLD)
+    assert await keys.create("visits", 3, "n", mark_of(OLD)) == old[0][1]
+    assert await keys.create("visits", 3, "n", mark_of(first)) == new[0][1]
+    with pytest.raises(OperatorError, match=r"^stream visits: .* that .*noise\.key does not hold"):
+        await keys.mark("visits", mark_of(NEW))
+    await asyncio.to_thread(file.write_bytes, b"nothing")  # cannot be used: the keys from before stay
+    assert await keys.chains("visits", 3, "n") == new
+    await asyncio.to_thread(file.unlink)
+    assert await keys.chains("visits", 3, "n") == new
 
 
 def test_a_file_that_cannot_be_replaced_is_named_with_the_lines_to_take_out(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import os
@@ -49,73 +48,59 @@ def test_keys_lead_forward_step_by_step() -> None:
     assert len({later_chain_key(key, step) for step in range(20)}) == 20
 
 
-def test_key_files_outlive_a_worker_and_forget_what_is_spent(tmp_path: Path) -> None:
-    async def life() -> None:
-        keys = KeyFiles(tmp_path / "keys")
-        key = await keys.create("visits", 0, "n")
-        again = KeyFiles(tmp_path / "keys")
-        assert await again.chains("visits", 0, "n") == [(0, key)]
-        assert await again.chains("visits", 0, "other") == []
-        assert await again.chains("clicks", 0, "n") == []
+async def test_key_files_outlive_a_worker_and_forget_what_is_spent(tmp_path: Path) -> None:
+    keys = KeyFiles(tmp_path / "keys")
+    key = await keys.create("visits", 0, "n")
+    again = KeyFiles(tmp_path / "keys")
+    assert await again.chains("visits", 0, "n") == [(0, key)]
+    assert await again.chains("visits", 0, "other") == []
+    assert await again.chains("clicks", 0, "n") == []
 
-        [file] = (tmp_path / "keys" / "visits").iterdir()
-        assert file.stat().st_mode & 0o777 == 0o600
-        with file.open("rb") as held:  # the same blocks on the disk as before
-            await again.spend("visits", 0, "n", 3)
-            assert held.read().strip(b"\0") == b""
-        assert await keys.chains("visits", 0, "n") == [(3, later_chain_key(key, 3))]
-        await keys.spend("visits", 0, "n", 2)  # a repeated call that arrives late
-        assert await keys.chains("visits", 0, "n") == [(3, later_chain_key(key, 3))]
-        assert key.hex() not in "".join(path.read_text() for path in _key_files(tmp_path))
-
-    asyncio.run(life())
+    [file] = (tmp_path / "keys" / "visits").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    with file.open("rb") as held:  # the same blocks on the disk as before
+        await again.spend("visits", 0, "n", 3)
+        assert held.read().strip(b"\0") == b""
+    assert await keys.chains("visits", 0, "n") == [(3, later_chain_key(key, 3))]
+    await keys.spend("visits", 0, "n", 2)  # a repeated call that arrives late
+    assert await keys.chains("visits", 0, "n") == [(3, later_chain_key(key, 3))]
+    assert key.hex() not in "".join(path.read_text() for path in _key_files(tmp_path))
 
 
-def test_key_files_of_earlier_drawings_are_destroyed(tmp_path: Path) -> None:
-    async def life() -> None:
-        keys = KeyFiles(tmp_path)
-        for epoch, nonce in ((0, "a"), (1, "b"), (1, "lost"), (2, "c")):
-            await keys.create("visits", epoch, nonce)
-        await keys.create("clicks", 0, "d")
-        file = tmp_path / "visits" / "0-a.key"
-        with file.open("rb") as held:
-            await keys.discard("visits", 1, "b")
-            assert held.read().strip(b"\0") == b""
-        # Keys of the next epoch stay, because its noise may be being drawn. Another stream's keys stay too.
-        kept = {path.relative_to(tmp_path).as_posix() for path in _key_files(tmp_path)}
-        assert kept == {"visits/1-b.key", "visits/2-c.key", "clicks/0-d.key"}
-
-    asyncio.run(life())
+async def test_key_files_of_earlier_drawings_are_destroyed(tmp_path: Path) -> None:
+    keys = KeyFiles(tmp_path)
+    for epoch, nonce in ((0, "a"), (1, "b"), (1, "lost"), (2, "c")):
+        await keys.create("visits", epoch, nonce)
+    await keys.create("clicks", 0, "d")
+    file = tmp_path / "visits" / "0-a.key"
+    with file.open("rb") as held:
+        await keys.discard("visits", 1, "b")
+        assert held.read().strip(b"\0") == b""
+    # Keys of the next epoch stay, because its noise may be being drawn. Another stream's keys stay too.
+    kept = {path.relative_to(tmp_path).as_posix() for path in _key_files(tmp_path)}
+    assert kept == {"visits/1-b.key", "visits/2-c.key", "clicks/0-d.key"}
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"page": 0}', b'{"page": 0, "key": "zz"}', b"\x00\xff"])
-def test_a_damaged_key_file_is_no_key(tmp_path: Path, content: bytes) -> None:
-    async def life() -> None:
-        keys = KeyFiles(tmp_path)
-        await keys.create("visits", 0, "n")
-        (tmp_path / "visits" / "0-n.key").write_bytes(content)
-        assert await keys.chains("visits", 0, "n") == []
-
-    asyncio.run(life())
+async def test_a_damaged_key_file_is_no_key(tmp_path: Path, content: bytes) -> None:
+    keys = KeyFiles(tmp_path)
+    await keys.create("visits", 0, "n")
+    (tmp_path / "visits" / "0-n.key").write_bytes(content)
+    assert await keys.chains("visits", 0, "n") == []
 
 
-def test_workers_with_one_secret_derive_one_chain_an_epoch(tmp_path: Path) -> None:
-    async def life() -> None:
-        file = tmp_path / "secret"
-        file.touch(0o600)
-        file.write_bytes(base64.b64encode(bytes(range(32))) + b"\n")
-        one, other = SharedKey.read(file), SharedKey.read(file)
-        key = await one.create("visits", 3, "n")
-        assert await other.chains("visits", 3, "n") == [(0, key)]
-        others = [
-            await other.create(*place) for place in (("visits", 4, "n"), ("visits", 3, "m"), ("v", 3, "n"))
-        ]
-        assert len({key, *others}) == 4
-        await one.spend("visits", 3, "n", 7)
-        await one.discard("visits", 9, "m")
-        assert await one.chains("visits", 3, "n") == [(0, key)]
-
-    asyncio.run(life())
+async def test_workers_with_one_secret_derive_one_chain_an_epoch(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.touch(0o600)
+    file.write_bytes(base64.b64encode(bytes(range(32))) + b"\n")
+    one, other = SharedKey.read(file), SharedKey.read(file)
+    key = await one.create("visits", 3, "n")
+    assert await other.chains("visits", 3, "n") == [(0, key)]
+    others = [await other.create(*place) for place in (("visits", 4, "n"), ("visits", 3, "m"), ("v", 3, "n"))]
+    assert len({key, *others}) == 4
+    await one.spend("visits", 3, "n", 7)
+    await one.discard("visits", 9, "m")
+    assert await one.chains("visits", 3, "n") == [(0, key)]
 
 
 def test_a_secret_that_others_may_read_or_that_is_none_is_refused(tmp_path: Path) -> None:
