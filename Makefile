@@ -135,7 +135,7 @@ chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 2
 	$(BIN)/python -m tests.chaos --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.chaos --freezes $(FREEZES) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.e2e.differential
-	$(BIN)/python -m tests.e2e.logs_under_faults $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.e2e.under_faults logs $(if $(SEED),--seed $(SEED))
 
 mirror: $(STAMP) ## a stream moves to another Kafka cluster by MirrorMaker 2, which it fetches through Maven; three minutes
 	$(BIN)/python -m tests.e2e.mirror_maker

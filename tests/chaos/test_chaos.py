@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.collector import released_bins
-from tests.chaos.logs import LogFault, LogTraffic, draw_log_steps
+from tests.chaos.collector import closes_s, released_bins
+from tests.chaos.logs import LogFault, compare_logs, draw_log_steps
 from tests.chaos.processes import POSTED, ROTATED
 from tests.chaos.schedule import Fault, draw_steps
 from tests.chaos.world import FAULTS_A_BREATH, World
+from tests.e2e.log_traffic import Confirmed, LogTraffic
 from tests.simulator.checks import Broken
 
 SEED = 99  # chosen because its schedule contains each fault whose recovery is timed
@@ -62,14 +63,14 @@ def test_the_faults_of_logs_come_early_and_are_those_of_the_seed() -> None:
 
 
 def test_the_recount_of_logs_finds_an_event_too_many_and_one_too_few(tmp_path: Path) -> None:
-    traffic = LogTraffic(tmp_path, 1, 1)
-    traffic.posted.update({70: 20, 71: 30})
-    traffic.late[71] = 2
-    traffic.rotated.update({70: 1})
+    traffic = LogTraffic(tmp_path, "http://127.0.0.1:1", 1, 0.2)
+    for bin, events, confirmed_s in ((70, 20, 0.0), (71, 30, 0.0), (71, 2, closes_s(71))):
+        traffic.confirmed += [Confirmed("one", bin * 1_000, confirmed_s)] * events
+    traffic.written_ms.append(70_000)
 
     def compare(posted: float, rotated: float) -> dict[str, int]:
         counted = {1: row(1, 0, 70, 20.0), 2: row(2, 0, 71, posted)}
-        return traffic.compare({POSTED: counted, ROTATED: {1: row(1, 0, 70, rotated)}})
+        return compare_logs(traffic, {POSTED: counted, ROTATED: {1: row(1, 0, 70, rotated)}})
 
     assert compare(50.0, 1.0) == {POSTED: 50, ROTATED: 1}
     assert compare(52.0, 1.0) == {POSTED: 52, ROTATED: 1}

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from stream_app.shell.processes import REFUSED
 from tests.chaos.collector import Collector, last_closed_bin, released_bins
-from tests.chaos.logs import LogTraffic, draw_log_steps
-from tests.chaos.processes import GRACE_S, STREAM, STREAMS, TOPIC, Deployment
+from tests.chaos.logs import PAUSE_S, compare_logs, draw_log_steps
+from tests.chaos.processes import GRACE_S, POSTED, STREAM, STREAMS, TOPIC, Deployment
 from tests.chaos.recount import Recount
 from tests.chaos.schedule import AFTER_CLOSING_S, WORKERS, Fault, Step
 from tests.chaos.side_streams import check_side_streams
 from tests.chaos.traffic import BIN_MS, Traffic, make_topic
+from tests.e2e.log_traffic import LogTraffic
 from tests.e2e.service import Follower
 from tests.patience import PATIENCE_S, eventually
 from tests.simulator.checks import Broken
@@ -72,7 +73,8 @@ class World:
             traffic = Traffic(deployment.servers, TOPIC, self._seed, GRACE_S, self._load)
             traffic.start()
             self._traffic = traffic
-            logs = LogTraffic(self._folder, deployment.ingest_port, self._seed)
+            posts_to = f"http://127.0.0.1:{deployment.ingest_port}/v1/ingest/{POSTED}"
+            logs = LogTraffic(self._folder, posts_to, self._seed, PAUSE_S)
             logs.start()
             self._logs = logs
             recount = Recount(deployment.servers, TOPIC)
@@ -277,7 +279,7 @@ class World:
         if [bin for bin in missing if bin > min(released)]:
             raise Broken(f"bins {missing} hold events and were never released")
         seen = {stream: watch.rows for stream, watch in collector.watches.items()}
-        beside = check_side_streams(port, recount.visits, seen) | logs.compare(seen)
+        beside = check_side_streams(port, recount.visits, seen) | compare_logs(logs, seen)
         epochs = {json.loads(row)["epoch"] for row in rows.values()}
         events, nodes = sum(released.values()), len(collector.watch.nodes)
         return (

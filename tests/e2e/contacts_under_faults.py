@@ -1,7 +1,6 @@
 """Contacts between people are counted within each person's caps, whatever is killed or frozen.
 
-    python -m tests.e2e.contacts_under_faults --faults 40 --seed 1
-
+``python -m tests.e2e.under_faults contacts`` tries many faults.
 Two streams count the days of a file of contacts, and of the same file without one person's records. Each key
 belongs to one person, so released counts show what counts of each person.
 """
@@ -9,25 +8,19 @@ belongs to one person, so released counts show what counts of each person.
 from __future__ import annotations
 
 import json
-import os
 import random
-import secrets
-import signal
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-import click
 import httpx
 
 from deploy.ports import free_port
-from tests.e2e.service import Service, command_line, descendants, get
-from tests.ending import end_all_with_this_run
+from tests.e2e.service import get
+from tests.e2e.under_faults import order, started, strike
 from tests.patience import PATIENCE_S
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
@@ -36,7 +29,7 @@ MOST_KEYS, MOST_PER_KEY = 2, 3
 CONTACTS_A_DAY = 90
 PATIENCE_PER_FAULT_S = 20.0  # a fault may start the whole service again, on a busy machine
 FAULTS = ("kill worker", "kill redis", "freeze worker", "kill all")
-_WORDS = {"worker": "shell.child worker", "redis": "redis-server"}
+FROZEN_S = 1.0
 STREAM = """
   {name}:
     source: {{file: {name}.ndjson, replay: {{from: {start}, to: {end}, speed: {speed}}}}}
@@ -129,14 +122,13 @@ def run(
     left_out = contacts[0].person
     others = [contact for contact in contacts if contact.person != left_out]
     _write(folder, port, {ALL: contacts, WITHOUT: others}, 86_400 * DAYS // seconds)
-    order = [*rng.sample(FAULTS, len(FAULTS)), *rng.choices(FAULTS, k=faults)][:faults]
-    service = Service(["run", "--config", "app.yaml"], folder)
+    service = started(folder)
     try:
         service.until("released until")
-        for number, fault in enumerate(order, start=1):
+        for number, fault in order(FAULTS, faults, rng):
             time.sleep(rng.random() * seconds / (faults + 2))
             tell(f"fault {number}: {fault}")
-            service = _strike(service, fault, folder, rng)
+            service = strike(service, fault, FROZEN_S, rng)
         patience_s = PATIENCE_S + seconds + faults * PATIENCE_PER_FAULT_S
         service.until_true(
             lambda: all(map(_is_complete, (port, port), (ALL, WITHOUT))), "both replays end", patience_s
@@ -173,26 +165,6 @@ def _write(folder: Path, port: int, files: dict[str, list[Contact]], speed: int)
     (folder / "app.yaml").write_text(text)
 
 
-def _strike(service: Service, fault: str, folder: Path, rng: random.Random) -> Service:
-    """Let one fault happen; return the service that runs afterwards."""
-    what, _, whom = fault.partition(" ")
-    if whom == "all":
-        service.kill_everything()
-        service.close()
-        return Service(["run", "--config", "app.yaml"], folder)
-    if what == "kill":
-        service.kill_child(_WORDS[whom])
-        return service
-    for pid in descendants(service.process.pid):
-        if _WORDS[whom] in command_line(pid):
-            with suppress(ProcessLookupError):  # it has just ended
-                os.kill(pid, signal.SIGSTOP)
-                time.sleep(rng.uniform(0.1, 1.0))
-                os.kill(pid, signal.SIGCONT)
-            break
-    return service
-
-
 def _is_complete(port: int, stream: str) -> bool:
     try:
         return bool(get(port, f"/v1/streams/{stream}")["released_until"] == _instant(24 * DAYS))
@@ -210,20 +182,3 @@ def _counted(port: int, stream: str) -> dict[str, list[int]]:
 
 def _instant(hour: int) -> str:
     return f"{START + timedelta(hours=hour):%Y-%m-%dT%H:%M:%SZ}"
-
-
-@click.command()
-@click.option("--faults", default=40, show_default=True, help="How many faults.")
-@click.option("--seconds", default=240, show_default=True, help="How long the replay takes.")
-@click.option("--seed", type=int, default=None, help="Which schedule; drawn and printed if not given.")
-def main(faults: int, seconds: int, seed: int | None) -> None:
-    """Run a schedule of faults on real processes."""
-    seed = secrets.randbelow(10**6) if seed is None else seed
-    with tempfile.TemporaryDirectory(prefix="contacts-") as name:
-        click.echo(f"seed {seed}")
-        click.echo(run(Path(name), faults, seed, seconds, click.echo))
-
-
-if __name__ == "__main__":
-    end_all_with_this_run()
-    main()

@@ -33,6 +33,7 @@ class Service:
         module: str = "stream_app",
     ) -> None:
         self.lines: list[str] = []
+        self.folder = cwd
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=cwd,
@@ -68,19 +69,37 @@ class Service:
         self.process.send_signal(signal.SIGINT)
         return self.wait()
 
+    def terminate(self) -> int:
+        """Send SIGTERM, as a supervisor does; return the exit status."""
+        self.process.terminate()
+        return self.wait()
+
     def kill_everything(self) -> None:
         """kill -9 the command and all its children at once, like a power cut."""
         for pid in [self.process.pid, *descendants(self.process.pid)]:
-            _kill(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait(PATIENCE_S)
 
     def kill_child(self, word: str) -> bool:
         """kill -9 the first child whose command line contains this word; return whether there was one."""
+        return self._signalled(word, signal.SIGKILL) is not None
+
+    def freeze_child(self, word: str, seconds: float) -> None:
+        """Stop the first child whose command line contains this word, and let it continue later."""
+        pid = self._signalled(word, signal.SIGSTOP)
+        time.sleep(seconds)
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _signalled(self, word: str, number: int) -> int | None:
         for pid in descendants(self.process.pid):
             if word in command_line(pid):
-                _kill(pid)
-                return True
-        return False
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(pid, number)
+                    return pid
+        return None
 
     def until(self, text: str, seconds: float = PATIENCE_S) -> None:
         """Wait until the command has printed a text."""
@@ -132,11 +151,6 @@ def command_line(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except OSError:
         return ""
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 # Every new client of httpx reads the certificates of all authorities, unless it verifies none: 30 ms.

@@ -1,12 +1,16 @@
-"""Caps on people's contacts under faults of real processes: a few here, many with the script."""
+"""Spools, files and caps under faults of real processes: a few here, many with the script."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.e2e import logs_under_faults
 from tests.e2e.contacts_under_faults import (
     MOST_KEYS,
     MOST_PER_KEY,
@@ -17,6 +21,29 @@ from tests.e2e.contacts_under_faults import (
 )
 
 SEED = 4  # its first faults do not start the whole service again, which takes long
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_each_event_of_logs_counts_once_whatever_is_killed_or_frozen(tmp_path: Path) -> None:
+    logs_under_faults.run(tmp_path, faults=len(logs_under_faults.FAULTS), seed=1)
+
+
+def test_lines_of_standard_input_are_stored(tmp_path: Path) -> None:
+    logs_under_faults.configure(tmp_path)
+    lines = (json.dumps({"at": int(time.time() * 1000)}) + "\n") * 1000
+
+    def piped(command: tuple[str, ...], given: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=tmp_path, input=given, capture_output=True, text=True, check=False)
+
+    assert piped(logs_under_faults.PIPE, lines[:-1]).stdout == "1,000 lines are stored\n"
+    [records] = (tmp_path / "spool/pages").glob("*.ndjson")
+    assert records.read_text() == lines
+    refused = piped((*logs_under_faults.PIPE[:-1], "other"), "")
+    assert refused.returncode == 2
+    said = "stream-app: --stdin other: no stream has this source.http; use one of pages\n"
+    assert refused.stderr == said
 
 
 @pytest.mark.redis
