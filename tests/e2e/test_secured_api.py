@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from deploy.ports import free_port
 from stream_app.client import Client, ClientError
 from stream_app.config.key_file import add_key
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
+from tests.certificates import write_certificates
 from tests.e2e.service import Service
 from tests.patience import PATIENCE_S, eventually
 from tests.stream_app.published import Published
@@ -54,39 +49,13 @@ api:
 """
 
 
-def write_certificate(folder: Path, name: str = "server") -> None:
-    """Write a self-signed certificate for this machine, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / f"{name}.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-
-
 class Door:
     """A service that answers over TLS, with the certificate to trust and the keys of its readers."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
         self.url, self.port = f"https://127.0.0.1:{port}", port
-        self.trust = ssl.create_default_context(cafile=str(folder / "server.pem"))
+        self.trust = ssl.create_default_context(cafile=str(folder / "ca.pem"))
         self.keys = {name: add_key(folder / "keys.ndjson", name, []) for name in ("ann", "bob", "eve")}
 
     def ask(self, path: str, name: str | None = None, **options: object) -> httpx.Response:
@@ -113,7 +82,7 @@ def secured(door: Door) -> Iterator[ssl.SSLSocket]:
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     folder, port = tmp_path_factory.mktemp("door"), free_port()
-    write_certificate(folder)
+    write_certificates(folder, "server")
     with EmbeddedRedis(folder / "redis") as redis:
         asyncio.run(release(redis.worker_url))
         found = Door(folder, port)
@@ -154,8 +123,8 @@ def test_only_tls_that_is_verified_gets_an_answer(door: Door) -> None:
 
 
 def test_the_certificate_is_replaced_while_it_serves(door: Door) -> None:
-    write_certificate(door.folder)
-    door.trust = ssl.create_default_context(cafile=str(door.folder / "server.pem"))
+    write_certificates(door.folder, "server")
+    door.trust = ssl.create_default_context(cafile=str(door.folder / "ca.pem"))
     eventually(lambda: healthy(door), "a new connection gets the new certificate")
 
 
@@ -292,8 +261,7 @@ def test_headers_and_bodies_without_an_end_are_cut_off(door: Door) -> None:
 
 
 def test_files_that_do_not_fit_are_refused_in_one_line(tmp_path: Path) -> None:
-    write_certificate(tmp_path)
-    write_certificate(tmp_path, "other")
+    write_certificates(tmp_path, "server", "other")
     add_key(tmp_path / "keys.ndjson", "ann", [])
     write_config(tmp_path, "redis://127.0.0.1:1/0", free_port(), "other.pem")
     with Service(["api", "--config", "app.yaml"], tmp_path) as service:
