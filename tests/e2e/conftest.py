@@ -1,14 +1,16 @@
-"""The year of flights, made once for all end-to-end tests of a run."""
+"""What end-to-end tests share: the year of flights, made once for a run, and a cell over a topic."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stream_app.shell.flights import write_flights
+from tests.e2e.topic_workers import Cell, running_cell
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +26,10 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not file.exists():
             write_flights(file)
     return file
+
+
+@pytest.fixture
+def cell(tmp_path: Path, bootstrap_servers: str) -> Iterator[Cell]:
+    """Yield a topic, a Redis and a configuration of workers over them."""
+    with running_cell(tmp_path, bootstrap_servers) as cell:
+        yield cell

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +20,8 @@ from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.brokers import Topic
-from tests.patience import PATIENCE_S, eventually
+from tests.e2e.service import Service
+from tests.patience import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
@@ -49,16 +48,9 @@ NEW = """
 @contextmanager
 def worker(folder: Path) -> Iterator[None]:
     """Run a worker, and drain it at the end."""
-    with (folder / "worker.log").open("ab") as log:
-        command = [sys.executable, "-m", "stream_app", "worker", "--config", "app.yaml"]
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
-    try:
+    with Service(["worker", "--config", "app.yaml"], folder) as running:
         yield
-        process.terminate()
-        assert process.wait(PATIENCE_S) == 0, (folder / "worker.log").read_text()
-    finally:
-        process.kill()
-        process.wait()
+        assert running.terminate() == 0, running.output
 
 
 def rows(folder: Path, stream: str) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -85,15 +86,16 @@ def send(ingest_port: int, stream: str, events: Sequence[dict[str, Any]]) -> Non
 
 
 def pictured(page: Page, name: str) -> None:
-    """Save screenshots on a desktop and on a phone, light and dark; nothing is wider than the phone."""
+    """Check that nothing is wider than a phone; with PHOTOGRAPHS, save pictures of all sizes and colours."""
     for panel_name in page.locator("#panels > section").evaluate_all("all => all.map((one) => one.id)"):
         panel(page, panel_name)
-    for size, viewport in (("desktop", DESKTOP), ("phone", PHONE)):
+    for size, viewport in (("desktop", DESKTOP), ("phone", PHONE)) if "PHOTOGRAPHS" in os.environ else ():
         page.set_viewport_size(viewport)
         for scheme in SCHEMES:
             page.emulate_media(color_scheme=scheme)
             page.wait_for_timeout(150)
             photograph(page, f"walk-{name}-{size}-{scheme}")
+    page.set_viewport_size(PHONE)
     fits(page)
 
 

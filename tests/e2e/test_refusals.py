@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,25 +42,27 @@ def text(tmp_path: Path) -> str:
     return configuration(events, free_port(), hours=48)
 
 
-@pytest.mark.parametrize("command", ["run", "worker", "api"])
-def test_every_service_refuses_a_wrong_key(tmp_path, text, command):
-    line = refused(tmp_path, text.replace("epsilon:", "epsilom:"), command)
-    assert "privacy.epsilon is missing" in line
+def refused_here(directory: Path, text: str, command: str = "run") -> str:
+    """Do as ``refused`` does, in this process, for what is refused before anything starts.
 
-
-@pytest.mark.parametrize("command", ["check-config", "plan", "privacy", "doctor"])
-def test_every_question_refuses_a_wrong_key(tmp_path, text, command):
-    """It runs in this process: a new one takes most of a second to import its packages."""
-    (tmp_path / "app.yaml").write_text(text.replace("epsilon:", "epsilom:"))
-    with contextlib.chdir(tmp_path):
+    A new process takes seconds to import its packages.
+    """
+    (directory / "app.yaml").write_text(text)
+    with contextlib.chdir(directory):
         asked = CliRunner().invoke(main, [command, "--config", "app.yaml"])
     assert asked.exit_code == 2, asked.output
     (line,) = asked.output.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("command", ["run", "worker", "api", "check-config", "plan", "privacy", "doctor"])
+def test_every_command_refuses_a_wrong_key(tmp_path, text, command):
+    line = refused_here(tmp_path, text.replace("epsilon:", "epsilom:"), command)
     assert "privacy.epsilon is missing" in line
 
 
 def test_a_share_per_node_is_refused_with_its_remedy(tmp_path, text):
-    line = refused(tmp_path, text.replace("time:", "tree: {shares: node}\n    time:"))
+    line = refused_here(tmp_path, text.replace("time:", "tree: {shares: node}\n    time:"))
     assert 'streams.departures.tree.shares "node": is no longer supported' in line
     assert line.endswith("take it out")
 
@@ -84,16 +87,31 @@ def test_an_unreachable_redis(tmp_path, text):
     assert "hunter2" not in line
 
 
-def test_a_redis_that_may_lose_acknowledged_writes_is_refused(tmp_path, text):
-    port = free_port()
-    options = ["--port", str(port), "--save", "", "--appendonly", "no", "--dir", str(tmp_path)]
-    server = subprocess.Popen([find_server(), *options], stdout=subprocess.DEVNULL)
+@contextlib.contextmanager
+def running_redis(folder: Path, port: int, *options: str) -> Iterator[None]:
+    """Run a server that keeps nothing."""
+    command = [str(find_server()), "--port", str(port), "--save", "", "--dir", str(folder), *options]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        _await_port(port)
-        line = refused(tmp_path, text.replace("embedded:./redis", f"redis://127.0.0.1:{port}/0"))
+        eventually(lambda: listens(port), "the server listens")
+        yield
     finally:
         server.kill()
         server.wait()
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_redis_that_may_lose_acknowledged_writes_is_refused(tmp_path, text):
+    port = free_port()
+    with running_redis(tmp_path, port, "--appendonly", "no"):
+        line = refused(tmp_path, text.replace("embedded:./redis", f"redis://127.0.0.1:{port}/0"))
     assert "redis.url" in line
     assert "appendonly" in line
     assert 'redis.accept: "may lose acknowledged writes"' in line
@@ -102,19 +120,15 @@ def test_a_redis_that_may_lose_acknowledged_writes_is_refused(tmp_path, text):
 def test_an_event_file_that_is_not_there(tmp_path, text):
     events = tmp_path / "flights.ndjson"
     events.unlink()
-    (tmp_path / "app.yaml").write_text(text)
-    with Service(["run", "--config", "app.yaml"], tmp_path) as service:
-        assert service.wait() == 2
     said = f"{events} is not there; create it or correct the path"
-    assert service.lines == [f"stream-app: streams.departures.source.file: {said}"]
+    assert refused_here(tmp_path, text) == f"stream-app: streams.departures.source.file: {said}"
     assert not (tmp_path / "redis").exists()
 
 
 def test_a_port_in_use(tmp_path, text):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        (tmp_path / "app.yaml").write_text(text)
-        line = refused(tmp_path, _with_port(text, port))
+        line = refused_here(tmp_path, _with_port(text, port))
     assert line == (
         f"stream-app: api.port: 127.0.0.1:{port} cannot be served (Address already in use); "
         "free it or choose another with api.port"
@@ -126,7 +140,7 @@ def test_two_services_on_one_directory(tmp_path, text):
     (tmp_path / "app.yaml").write_text(text)
     with Service(["run", "--config", "app.yaml"], tmp_path) as first:
         first.until("page and API")
-        line = refused(tmp_path, _with_port(text, free_port()))
+        line = refused_here(tmp_path, _with_port(text, free_port()))
         assert first.interrupt() == 0
     assert "is in use by another service" in line
 
@@ -146,17 +160,6 @@ def _with_port(text: str, port: int) -> str:
     return f"{start}port: {port}{rest[rest.index('}') :]}"
 
 
-def _await_port(port: int) -> None:
-    def listens() -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=60).close()
-        except OSError:
-            return False
-        return True
-
-    eventually(listens, "the server listens")
-
-
 @pytest.mark.parametrize(
     ("command", "words"),
     [("api", "no stream is known yet"), ("alerts", "redis.alerts_url: redis: no answer")],
@@ -172,29 +175,17 @@ def test_readers_name_an_unreachable_redis_and_wait_for_it(tmp_path, text, comma
         service.until(words)
         assert "hunter2" not in service.output
         assert "from memory" not in service.output
-        options = ["--port", str(port), "--save", "", "--dir", str(tmp_path), "--requirepass", "hunter2"]
-        server = subprocess.Popen([find_server(), *options], stdout=subprocess.DEVNULL)
-        try:
+        with running_redis(tmp_path, port, "--requirepass", "hunter2"):
             service.until("works again")
             assert service.process.poll() is None
             assert service.interrupt() == 0
-        finally:
-            server.kill()
-            server.wait()
 
 
 def test_the_api_refuses_a_redis_that_refuses_it(tmp_path, text):
     port = free_port()
-    options = ["--port", str(port), "--save", "", "--dir", str(tmp_path), "--requirepass", "hunter2"]
-    server = subprocess.Popen([find_server(), *options], stdout=subprocess.DEVNULL)
-    try:
-        _await_port(port)
-        line = refused(
-            tmp_path, text.replace("embedded:./redis", f"redis://:wrong@127.0.0.1:{port}/0"), "api"
-        )
-    finally:
-        server.kill()
-        server.wait()
+    wrong = text.replace("embedded:./redis", f"redis://:wrong@127.0.0.1:{port}/0")
+    with running_redis(tmp_path, port, "--requirepass", "hunter2"):
+        line = refused(tmp_path, wrong, "api")
     assert f"redis.api_url: no use of 127.0.0.1:{port}" in line
     assert "hunter2" not in line
     assert ":wrong@" not in line

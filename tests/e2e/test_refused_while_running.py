@@ -6,44 +6,23 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import redis
 
 from stream_app.config import load
-from stream_app.shell.processes import COMPLETE, REFUSED, exit_status, until_stopped
+from stream_app.shell.processes import REFUSED, exit_status, until_stopped
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader
 from stream_app.wiring.workers import run_worker
-from tests.e2e.topic_workers import Cell, running_cell
+from tests.e2e.test_topics import GONE
+from tests.e2e.topic_workers import Cell
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
-
-GONE = "it no longer holds the records that come next; they were deleted before they were counted, or it was"
-
-
-@pytest.fixture
-def cell(tmp_path: Path, bootstrap_servers: str) -> Iterator[Cell]:
-    with running_cell(tmp_path, bootstrap_servers) as cell:
-        yield cell
-
-
-def test_records_that_are_deleted_before_they_are_counted_end_the_worker(cell: Cell) -> None:
-    worker = cell.start("stream_app", "worker", "--config", "app.yaml")
-    cell.send(10)
-    cell.rows(30)
-    worker.terminate()
-    assert worker.wait(PATIENCE_S) == COMPLETE
-    cell.send(100)
-    asyncio.run(cell.topic.delete_before(50))
-    worker = cell.start("stream_app", "worker", "--config", "app.yaml")
-    assert worker.wait(PATIENCE_S) == REFUSED
-    assert f"stream-app: topic {cell.topic.name}: {GONE}" in cell.said().splitlines()[-1]
-    assert "Traceback" not in cell.said()
 
 
 def test_a_topic_created_anew_ends_a_worker_in_faust(cell: Cell) -> None:

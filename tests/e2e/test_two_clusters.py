@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,7 +15,8 @@ from stream_app.kafka_cluster import Cluster
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis
 from tests.brokers import Topic
-from tests.patience import PATIENCE_S, eventually
+from tests.e2e.service import Service
+from tests.patience import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow]
 
@@ -64,41 +63,27 @@ def _count(folder: Path, redis: EmbeddedRedis, here: Topic, abroad: Topic) -> No
     for topic, events in ((here, 7), (abroad, 11)):
         value = json.dumps({"at": time.time_ns() // 1000}).encode()
         asyncio.run(topic.send([value] * events))
-    assert _run(folder, "new-ledger") == 0
-    assert _run(folder, "doctor") == 0, (folder / "said").read_text()
-    doctor = (folder / "said").read_text()
+    _run(folder, "new-ledger")
+    doctor = _run(folder, "doctor")
     assert f"kafka.clusters.abroad.bootstrap_servers: {abroad.servers} answers" in doctor, doctor
     assert f"kafka.bootstrap_servers: {here.servers} answers" in doctor, doctor
-    with (folder / "worker.log").open("wb") as log:
-        command = [sys.executable, "-m", "stream_app", "worker", "--config", "app.yaml"]
-        worker = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
-    try:
+    with Service(["worker", "--config", "app.yaml"], folder) as worker:
         written = f"{here.name}.private"
         eventually(lambda: _last(abroad.servers, written, "home") == 7, "home is counted, and written abroad")
         eventually(lambda: _last(here.servers, written, "away") == 11, "away is counted, and written at home")
-        worker.terminate()
-        assert worker.wait(PATIENCE_S) == 0, (folder / "worker.log").read_text()
+        assert worker.terminate() == 0, worker.output
         # The other cluster is new. Its first answers make the client try again, which is nobody's business.
-        told = [json.loads(line) for line in (folder / "worker.log").read_text().splitlines()]
+        told = [json.loads(line) for line in worker.lines]
         assert [line for line in told if line["logger"].startswith("aiokafka")] == []
-    finally:
-        worker.kill()
-        worker.wait()
     assert "costs" in asyncio.run(_topics(abroad.servers))
     assert "costs" not in asyncio.run(_topics(here.servers))
 
 
-def _run(folder: Path, *command: str) -> int:
-    done = subprocess.run(
-        [sys.executable, "-m", "stream_app", *command, "--config", "app.yaml"],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    (folder / "said").write_bytes(done.stdout)
-    return done.returncode
+def _run(folder: Path, command: str) -> str:
+    """Run a command, which must succeed; return what it prints."""
+    with Service([command, "--config", "app.yaml"], folder) as done:
+        assert done.wait() == 0, done.output
+    return done.output
 
 
 def _last(servers: str, topic: str, stream: str) -> float:

@@ -6,7 +6,6 @@ The schedule is drawn: when the key changes, when the second worker gets the new
 from __future__ import annotations
 
 import asyncio
-import base64
 import random
 import shutil
 from bisect import bisect_right
@@ -31,7 +30,7 @@ from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring import rotating_users
 from stream_app.wiring.rotating_users import Held, UsersOfStreams
-from tests.faults.test_rotation import Stopping
+from tests.faults.test_rotation import Stopping, write_key
 from tests.models.memory import time_of
 from tests.models.memory_stream import MemoryStream
 from tests.models.memory_user_keys import MemoryUserKeys
@@ -86,6 +85,14 @@ class Service:
         self.files[1].with_suffix(".new").replace(self.files[1])
 
 
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a key file with one key. Workers do not wait for records that are not there."""
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+    write_key(tmp_path / "a.key", OLD)
+    return tmp_path / "a.key"
+
+
 def strategies() -> list[Strategy]:
     return [strategy_of(max_events=MOST), strategy_of(design_of((3,)), max_events=MOST, stream=SHORT)]
 
@@ -108,8 +115,7 @@ def counted(
     directory.mkdir()
     files = directory / "a.key", directory / "b.key"
     for file in files:
-        file.touch(0o600)
-        file.write_bytes(base64.b64encode(OLD) + b"\n")
+        write_key(file, OLD)
     with closing(OneSource(directory, *strategies())) as one:
         service = Service(one, files)
         return asyncio.run(_counted(service, events, rng)), service
@@ -222,11 +228,8 @@ async def noted_anyhow(
     return Reply.DONE
 
 
-def test_after_a_restore_from_before_the_rotation_the_line_names_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_restore_from_before_the_rotation_the_line_names_the_remedy(file: Path) -> None:
     """The copy lacks the notes. Until they are back, nobody counts; then caps hold as before."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
 
     async def run(service: Service, one: OneSource) -> dict[int, int]:
         await one.closer().reconcile()
@@ -253,26 +256,19 @@ def test_after_a_restore_from_before_the_rotation_the_line_names_the_remedy(
         assert len(KeyRing.read(service.files[0]).users) == 1
         return await one.released()
 
-    file = tmp_path / "a.key"
-    file.touch(0o600)
-    file.write_bytes(base64.b64encode(OLD) + b"\n")
-    with closing(OneSource(tmp_path, strategies()[0])) as one:
+    with closing(OneSource(file.parent, strategies()[0])) as one:
         service = Service(one, (file, file))
         counts = asyncio.run(run(service, one))
     assert +Counter(counts) == Counter({100: 2, 106: 1, 107: 1, 112: 1})
     assert len(service.said) == 1
 
 
-def test_under_a_lost_key_later_windows_go_on_when_the_operator_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
-
+def test_under_a_lost_key_later_windows_go_on_when_the_operator_says_so(file: Path) -> None:
     async def run(service: Service, one: OneSource) -> dict[int, int]:
         closer = one.closer()
         await closer.reconcile()
         await rotate(service)
-        file.write_bytes(base64.b64encode(bytes(32)) + b"\n")  # the file with all its keys is lost
+        write_key(file, bytes(32))  # the file with all its keys is lost
         await service.start(0)
         one.append_of((FIRST, "ann"))
         await service.step(0)
@@ -293,10 +289,7 @@ def test_under_a_lost_key_later_windows_go_on_when_the_operator_says_so(
             await closer.close_due()
         return await one.released()
 
-    file = tmp_path / "a.key"
-    file.touch(0o600)
-    file.write_bytes(base64.b64encode(OLD) + b"\n")
-    with closing(OneSource(tmp_path, strategies()[0])) as one:
+    with closing(OneSource(file.parent, strategies()[0])) as one:
         service = Service(one, (file, file))
         counts = asyncio.run(run(service, one))
     assert len(service.said) == 1
@@ -304,11 +297,8 @@ def test_under_a_lost_key_later_windows_go_on_when_the_operator_says_so(
 
 
 @pytest.mark.parametrize("anybody", [True, False])
-def test_a_key_that_left_its_file_too_early_is_given_up(
-    anybody: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_left_its_file_too_early_is_given_up(anybody: bool, file: Path) -> None:
     """The file holds the newest key, but not the one of the windows that have begun."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
 
     async def run(service: Service, one: OneSource) -> tuple[list[str], UserKeys]:
         await one.closer().reconcile()
@@ -317,8 +307,8 @@ def test_a_key_that_left_its_file_too_early_is_given_up(
         await service.step(0)
         await rotate(service)
         ring = KeyRing.read(file)
-        file.write_bytes(b"".join(KeyRing(ring.keys, ring.users[-1:]).lines()))
-        ring = KeyRing.read(file)
+        ring = KeyRing(ring.keys, ring.users[-1:])
+        key_ring.keep(file, ring)
         users = UsersOfStreams(
             one.store, MemoryUserKeys(one.store), ring, [STREAM], partial(time_of, one.store)
         )
@@ -328,10 +318,7 @@ def test_a_key_that_left_its_file_too_early_is_given_up(
         await service.step(0)
         return said, one.store._streams[STREAM].noted_keys
 
-    file = tmp_path / "a.key"
-    file.touch(0o600)
-    file.write_bytes(base64.b64encode(OLD) + b"\n")
-    with closing(OneSource(tmp_path, strategies()[0])) as one:
+    with closing(OneSource(file.parent, strategies()[0])) as one:
         service = Service(one, (file, file))
         [said], keys = asyncio.run(run(service, one))
     if anybody:
@@ -346,7 +333,7 @@ def test_a_key_that_left_its_file_too_early_is_given_up(
 
 @pytest.mark.parametrize("mine", [True, False])
 def test_a_stream_of_another_configuration_is_noted_if_its_noise_has_a_key_of_the_file(
-    mine: bool, tmp_path: Path
+    mine: bool, file: Path
 ) -> None:
     """Nobody has counted in it yet: its window must not begin under the key that leaves the file."""
 
@@ -363,10 +350,7 @@ def test_a_stream_of_another_configuration_is_noted_if_its_noise_has_a_key_of_th
         await users.finish(file, streams)
         return one.store._streams[STREAM].noted_keys
 
-    file = tmp_path / "a.key"
-    file.touch(0o600)
-    file.write_bytes(base64.b64encode(OLD) + b"\n")
-    with closing(OneSource(tmp_path, strategies()[0])) as one:
+    with closing(OneSource(file.parent, strategies()[0])) as one:
         one.keys = SharedKey.read(file)
         keys = asyncio.run(run(one))
     assert bool(keys.marks) == mine
@@ -375,10 +359,8 @@ def test_a_stream_of_another_configuration_is_noted_if_its_noise_has_a_key_of_th
 
 
 def test_a_file_that_cannot_be_replaced_is_refused_with_the_windows_that_need_its_old_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
-
     async def run(service: Service, one: OneSource) -> None:
         await one.closer().reconcile()
         await service.start(0)
@@ -392,8 +374,5 @@ def test_a_file_that_cannot_be_replaced_is_refused_with_the_windows_that_need_it
         ):
             await service.finish()
 
-    file = tmp_path / "a.key"
-    file.touch(0o600)
-    file.write_bytes(base64.b64encode(OLD) + b"\n")
-    with closing(OneSource(tmp_path, strategies()[0])) as one:
+    with closing(OneSource(file.parent, strategies()[0])) as one:
         asyncio.run(run(Service(one, (file, file)), one))
