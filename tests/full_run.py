@@ -62,6 +62,14 @@ def last_result(part: str) -> Result | None:
     return Result(**json.loads(file.read_text())) if file.exists() else None
 
 
+def passed_at(commit: str) -> dict[str, Result]:
+    """Return the results of the parts that passed last at a commit."""
+    last = {part: last_result(part) for part in PARTS}
+    return {
+        part: one for part, one in last.items() if one is not None and one.passed and one.commit == commit
+    }
+
+
 def run(part: str, commit: str) -> Result:
     """Run a part, and keep its result."""
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -91,18 +99,16 @@ def sentence(ended: Sequence[Result]) -> str:
 
 def record(commit: str, page: Path = LAST_RUN) -> str:
     """Write the result into the page; return the sentence. Raises: ClickException if a part is missing."""
-    last = {part: last_result(part) for part in PARTS}
-    ended = [one for one in last.values() if one is not None and one.passed and one.commit == commit]
-    if len(ended) < len(PARTS):
-        missing = ", ".join(part for part, one in last.items() if one not in ended)
+    ended = passed_at(commit)
+    if missing := ", ".join(part for part in PARTS if part not in ended):
         raise click.ClickException(f"not passed at {commit}: {missing}; run python -m tests.full_run")
     text, changed = re.subn(
-        r"`make test-all` last passed on .*", lambda _: sentence(ended), page.read_text(), count=1
+        r"`make test-all` last passed on .*", lambda _: sentence([*ended.values()]), page.read_text(), count=1
     )
     if not changed:
         raise click.ClickException(f"{page}: no line begins with `make test-all` last passed on")
     page.write_text(text)
-    return sentence(ended)
+    return sentence([*ended.values()])
 
 
 def committed() -> str:
@@ -129,12 +135,10 @@ def main(parts: str, minutes: float, write: bool) -> None:
         return
     if unknown := [part for part in parts.split(",") if part and part not in PARTS]:
         raise click.BadParameter(f"--parts {','.join(unknown)}: use some of {', '.join(PARTS)}")
-    last = {part: last_result(part) for part in PARTS}
-    done = [part for part, one in last.items() if one is not None and one.passed and one.commit == commit]
-    asked = parts.split(",") if parts else [part for part in PARTS if part not in done]
+    asked = parts.split(",") if parts else [part for part in PARTS if part not in passed_at(commit)]
     began_s, failed = time.monotonic(), []
     for part in asked:
-        before = last[part]
+        before = last_result(part)
         takes_s = before.seconds if before is not None else 60 * PARTS[part][1]
         if time.monotonic() - began_s + takes_s > 60 * minutes:
             click.echo(f"{part}: left for another night, it takes {takes_s / 60:.0f} minutes")
@@ -145,6 +149,8 @@ def main(parts: str, minutes: float, write: bool) -> None:
         failed += [] if ended.passed else [part]
     if failed:
         raise click.ClickException(f"failed at {commit}: {', '.join(failed)}")
+    if len(passed_at(commit)) == len(PARTS):
+        click.echo(f"all parts have passed at {commit}; python -m tests.full_run --record writes it down")
 
 
 if __name__ == "__main__":

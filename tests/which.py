@@ -27,7 +27,10 @@ BUDGET_S = 60.0
 
 @dataclass(frozen=True)
 class Long:
-    """A file of tests, or one test function of it. Attributes: protects, folders and files of the tree."""
+    """A file of tests, one function of it, or one of its cases, as pytest names them.
+
+    Attributes: protects, folders and files of the tree.
+    """
 
     tests: str
     seconds: float
