@@ -82,7 +82,7 @@ def test_the_parts_run_what_make_has() -> None:
 @pytest.mark.parametrize(
     ("node_id", "marks", "kind"),
     [
-        ("tests/e2e/test_live.py::test_it", ["redis"], "processes"),
+        ("tests/e2e/test_files.py::test_it", ["redis"], "processes"),
         ("tests/stream_app/api/test_it.py::test_it[a]", ["redis", "browser"], "browser"),
         ("tests/stream_app/sources/test_it.py::test_it", ["kafka", "redis"], "Kafka"),
         ("tests/contracts/test_store.py::test_it", ["redis", "slow"], "Redis"),
