@@ -115,25 +115,35 @@ class ValueAxis:
 class KeyAxis:
     """A public list of keys, one per event, and optionally their total with its own share of epsilon.
 
-    Args: keys, their number; key_share; total_share, 0 if the total is not measured but the sum of the keys.
+    Args: keys, their number; key_share; total_share, 0 if the total is not measured but the sum of the keys;
+        rest, whether some events have none of these keys. There may be no key then, and the total, which is
+        measured, says nothing about the keys. The rest is the total less all keys.
     Raises: ValueError naming the field that is wrong.
     """
 
     keys: int
     key_share: Fraction = Fraction(1)
     total_share: Fraction = Fraction(0)
+    rest: bool = False
 
     def __post_init__(self) -> None:
-        if type(self.keys) is not int or not 1 <= self.keys <= LARGEST_KEYS:
+        if type(self.keys) is not int or not (0 if self.rest else 1) <= self.keys <= LARGEST_KEYS:
             raise ValueError(f"keys: {self.keys!r} is not a number of keys in [1, 2^20]")
-        if self.total_share and self.keys == 1:
+        if self.rest and not self.total_share:
+            raise ValueError("total: the rest is the total less all keys; measure the total")
+        if self.total_share and self.keys == 1 and not self.rest:
             raise ValueError("total: one key is its own total; leave the total out")
         check_shares([self.key_share, *([self.total_share] if self.total_share else [])])
+
+    @property
+    def cells(self) -> int:
+        """The number of different counts that an event can be in: the keys, and the rest if there is one."""
+        return self.keys + self.rest
 
     @cached_property
     def gain(self) -> float:
         """The weight of the measured total in the best estimate of the total; the keys' sum has the rest."""
-        if not self.total_share:
+        if not self.total_share or self.rest:
             return 0.0
         children = self.keys * float(self.total_share / self.key_share) ** 2
         return children / (1.0 + children)

@@ -183,19 +183,25 @@ def weight_groups(weights: FloatArray) -> list[tuple[float, int]]:
 def key_weights(keys: KeyAxis, key: int | Sequence[int] | None) -> tuple[float, FloatArray]:
     """Return the weights, of the measured total and of each key, in the best estimate of some keys' sum.
 
-    Args: keys, the axis; key, one index, several, or None for all.
+    Args: keys, the axis; key, one index, several, or None for all. The rest has the index after the keys'.
     Raises: ValueError for a key that is not on the list, or a key named twice.
 
     >>> key_weights(KeyAxis(4), (0, 2))
     (0.0, array([1., 0., 1., 0.]))
+    >>> from fractions import Fraction
+    >>> key_weights(KeyAxis(3, Fraction(4, 5), Fraction(1, 5), rest=True), (0, 3))
+    (1.0, array([ 0., -1., -1.]))
     """
-    places = range(keys.keys) if key is None else [key] if isinstance(key, int) else list(key)
+    places = range(keys.cells) if key is None else [key] if isinstance(key, int) else list(key)
     if len(set(places)) < len(places):
         raise ValueError(f"keys {list(places)}: one is named twice; an event is counted once")
-    if any(not 0 <= place < keys.keys for place in places):
-        raise ValueError(f"key {key}: there are {keys.keys} keys, from 0")
+    if any(not 0 <= place < keys.cells for place in places):
+        raise ValueError(f"key {key}: there are {keys.cells} keys, from 0")
+    if keys.rest and keys.keys in places:
+        left_out = np.isin(np.arange(keys.keys), places, invert=True)
+        return 1.0, -left_out.astype(np.float64) + 0.0
     # The difference between the total's estimate and the keys' sum is divided evenly among the keys.
-    of_total = keys.gain * len(places) / keys.keys
+    of_total = keys.gain * len(places) / max(keys.keys, 1)
     of_keys = np.full(keys.keys, -of_total)
     of_keys[list(places)] += 1.0
     return of_total, of_keys + 0.0
@@ -219,7 +225,7 @@ def of_every_key(one: ColumnSum, total: RangeSum) -> Estimate:
             whole += float(sums[0])
         else:
             keys += sums
-    share = design.keys.gain / design.keys.keys
+    share = design.keys.gain / max(design.keys.keys, 1)
     law = one.law([group.law for group in total.groups])
     rounding = one.rounding([group.rounding for group in total.groups])
     return Estimate(keys + share * (whole - keys.sum()), law.variance, law, rounding)

@@ -92,8 +92,8 @@ class ColumnDesign(ABC):
 
     @property
     def cells(self) -> int:
-        """The number of cells; bucket ``b`` of key ``k`` is cell k * buckets + b."""
-        return self.keys.keys * self.values.buckets
+        """The number of cells; bucket ``b`` of key ``k`` is cell k * buckets + b; the rest comes last."""
+        return self.keys.cells * self.values.buckets
 
     @property
     def columns(self) -> int:
@@ -142,7 +142,7 @@ class ProductDesign(ColumnDesign):
 
     @cached_property
     def groups(self) -> tuple[TreeGroup, ...]:
-        key_levels = [(False, self.keys.keys, self.keys.key_share)]
+        key_levels = [(False, self.keys.keys, self.keys.key_share)] if self.keys.keys else []
         if self.keys.total_share:
             key_levels.insert(0, (True, 1, self.keys.total_share))
         groups: list[TreeGroup] = []
@@ -156,8 +156,8 @@ class ProductDesign(ColumnDesign):
 
     def columns_of(self, cells: Int64Array) -> Int64Array:
         """Sum exact counts of cells, shape (bins, cells), into columns, (bins, columns). Both are SECRET."""
-        counts = cells.reshape(len(cells), self.keys.keys, self.values.buckets)
-        parts = [self.values.level_sums(counts)]
+        counts = cells.reshape(len(cells), self.keys.cells, self.values.buckets)
+        parts = [self.values.level_sums(counts[:, : self.keys.keys])]
         if self.keys.total_share:
             parts.insert(0, self.values.level_sums(counts.sum(axis=1, keepdims=True)))
         flat = [level.reshape(len(cells), math.prod(level.shape[1:])) for levels in parts for level in levels]
@@ -178,6 +178,8 @@ class ProductDesign(ColumnDesign):
                 "shares": [str(share) for share in self.values.shares],
             },
         }
+        if self.keys.rest:
+            fields["rest"] = True
         if self.weight > 1:
             fields["weight"] = self.weight
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
@@ -186,13 +188,15 @@ class ProductDesign(ColumnDesign):
     def from_json(cls, text: str | bytes) -> ProductDesign:
         """Read what ``to_json`` wrote and check it. Raises: ValueError for other fields or bad values."""
         fields = json.loads(text)
-        if not isinstance(fields, Mapping) or set(fields) - {"weight"} != {"time", "keys", "values"}:
-            raise ValueError("product design: expected the keys time, keys and values, and perhaps weight")
+        if not isinstance(fields, Mapping) or set(fields) - {"weight", "rest"} != {
+            *("time", "keys", "values")
+        }:
+            raise ValueError("product design: expected time, keys and values, and perhaps rest and weight")
         keys, values = fields["keys"], fields["values"]
         total = Fraction(0) if keys["total_share"] == "0" else exact(keys["total_share"], "total_share")
         return cls(
             TreeDesign.from_json(json.dumps(fields["time"])),
-            KeyAxis(keys["count"], exact(keys["key_share"], "key_share"), total),
+            KeyAxis(keys["count"], exact(keys["key_share"], "key_share"), total, fields.get("rest") is True),
             ValueAxis(
                 values["buckets"],
                 TreeShape(tuple(values["branching"])),

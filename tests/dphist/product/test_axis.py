@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.product.axis import KeyAxis, ValueAxis
+from dphist.product.columns import key_weights
 from dphist.tree.shape import TreeShape
 from tests.dphist.product.strategies import span, value_axes
 from tests.oracles import inverse
@@ -65,3 +66,24 @@ def test_a_wrong_key_axis_is_refused() -> None:
         KeyAxis(1, HALF, HALF)
     with pytest.raises(ValueError, match="add up"):
         KeyAxis(2, HALF, Fraction(2, 3))
+
+
+@pytest.mark.parametrize("keys", [0, 1, 5])
+def test_rest_is_the_total_less_all_keys(keys: int) -> None:
+    axis = KeyAxis(keys, Fraction(4, 5), Fraction(1, 5), rest=True)
+    released = np.arange(2, 2 + keys)
+    for places in ((keys,), (keys, *range(0, keys, 2)), tuple(range(keys)), None):
+        if places == ():
+            continue
+        of_total, of_keys = key_weights(axis, places)
+        some = range(keys + 1) if places is None else places
+        rest = 100 - released.sum()
+        expected = sum(released[place] if place < keys else rest for place in some)
+        assert of_total * 100 + of_keys @ released == expected
+
+
+def test_rest_needs_a_measured_total() -> None:
+    with pytest.raises(ValueError, match="measure the total"):
+        KeyAxis(3, rest=True)
+    with pytest.raises(ValueError, match="keys"):
+        KeyAxis(0, Fraction(4, 5), Fraction(1, 5))
