@@ -66,7 +66,7 @@ async def quantile(request: Request, query: Annotated[QuantileRows, Query()]) ->
 
 def key_rows(view: StreamView, query: KeyRows) -> Rows:
     """Return every key's count. Raises: QueryError for a stream without keys."""
-    declared = declared_keys(view.strategy, "ask for its count")
+    declared, view = declared_keys(view.strategy, "ask for its count"), view.of_one_list()
     wanted = view.place_of(query.keys_asked)
     shown = range(len(declared.labels)) if wanted is None else np.atleast_1d(wanted).tolist()
     span = span_of(view, query)

@@ -79,6 +79,9 @@ def _rules(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> 
         return
     keys = streams[rule.condition.stream].declared.keys
     assert keys is not None  # checked with the condition
+    if keys.discover is not None:
+        text = f"{json.dumps(rule.text)}: [each] is not built yet for a stream with keys.discover; name keys"
+        raise rules.section(name).error("when", text)
     for place, key in enumerate(keys.labels):
         try:
             text = text_of_key(rule.text, rule.condition, key)

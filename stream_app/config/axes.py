@@ -15,6 +15,7 @@ from dphist.product.sums import LARGEST_WEIGHT
 from dphist.windows.design import window_mechanisms
 from dphist.windows.options import checked_options, known_options
 from stream_app.config import values
+from stream_app.config.discovering import read_discover
 from stream_app.config.document import Section
 from stream_app.config.key_lists import in_file, listed, read_names
 from stream_app.config.plain_yaml import as_written
@@ -47,11 +48,14 @@ def read_keys(section: Section, directory: Path) -> KeyList | None:
 
 
 def _one_field(section: Section, directory: Path) -> KeyList:
+    discover = read_discover(section)
+    listed = discover is None or {"list", "list_file"} & set(section.names())
     settings = KeyList(
         field=section.take("field", values.text),
-        names=read_names(section, directory),
+        names=read_names(section, directory) if listed else (),
         other=section.take("other", values.flag, True),
         total=section.take("total", values.flag, False),
+        discover=discover,
     )
     _check_other(section, "list", settings.parts[0])
     return settings
@@ -59,6 +63,7 @@ def _one_field(section: Section, directory: Path) -> KeyList:
 
 def _several_fields(section: Section, directory: Path) -> KeyList:
     section.refuse("field", "does not stand beside keys.fields; take one of them out")
+    section.refuse("discover", "is not built yet for several key fields; write keys.field with one of them")
     fields = section.take("fields", _fields)
     lists, files, others = section.section("list"), section.section("list_file"), None
     if section.holds_keys("other"):

@@ -15,15 +15,18 @@ from dphist.epochs.levels import EpochLevels
 from dphist.planning.epochs import plan_epoch_levels
 from dphist.planning.product import TOTAL_SHARE, check_load, plan_sums
 from dphist.planning.window_load import WindowLoad
+from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.toeplitz import plan_toeplitz
 from dphist.tree.decoder import LARGEST_DECODED_SCALE
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
 from stream_app.config.settings import StreamSettings
-from stream_app.core.counting.cells import Axis
-from stream_app.core.kinds import Kind, kind_of
+from stream_app.core.counting.cells import Axis, KeyList
+from stream_app.core.counting.unlisted import Discover
+from stream_app.core.kinds import Discovering, Kind, kind_of
 from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.kinds.toeplitz import Toeplitz
@@ -97,6 +100,8 @@ def _planned(stream: StreamSettings, release: Release) -> Kind:
         return kind_of(_planned_over_epochs(stream, declared.tree.epochs, release))
     if declared.windows_of is not None:
         return kind_of(_planned_with_windows(stream, declared.windows_of, release))
+    if declared.keys is not None and declared.keys.discover is not None:
+        return _planned_discovering(stream, declared.keys, declared.keys.discover)
     if declared.cells.fields:
         return kind_of(_planned_over_axes(stream, release))
     return kind_of(_planned_tree(stream, release))
@@ -181,6 +186,17 @@ def _planned_over_axes(stream: StreamSettings, release: Release) -> ProductDesig
         _check_decodable(release, (scale for group in product.groups for scale in group.design.scales))
         check_load(product, declared.time.bin_us)
         return product
+
+
+def _planned_discovering(stream: StreamSettings, keys: KeyList, discover: Discover) -> Discovering:
+    """Return a tree for the total and for each key, found or listed; names have their own epsilon."""
+    time = _planned_tree(stream, "causal", 1 - discover.epsilon / stream.declared.privacy.epsilon)
+    one_value = ValueAxis(1, TreeShape((1,)), (Fraction(1),))
+    with _about(stream, ".keys"):
+        axis = KeyAxis(len(keys.labels), 1 - TOTAL_SHARE, TOTAL_SHARE, rest=True)
+        product = ProductDesign(time, axis, one_value)
+        check_load(product, stream.declared.time.bin_us)
+        return Discovering(product, rule=discover.rule(time.horizon))
 
 
 def _check_decodable(release: Release, scales: Iterable[Fraction]) -> None:

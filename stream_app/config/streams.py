@@ -14,6 +14,7 @@ from stream_app.config import values
 from stream_app.config.annotations import read_annotations
 from stream_app.config.approximate import check_approximate, read_delta
 from stream_app.config.axes import check_axes, read_keys, read_sum, read_value
+from stream_app.config.discovering import check_discover
 from stream_app.config.document import Section
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
 from stream_app.config.source import log_of, read_source
@@ -87,6 +88,7 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     check_axes(section, stream)
     _check_period(section, declared)
     check_approximate(section, declared)
+    check_discover(section, stream)
     _check_start(section, stream)
     _check_edges(section, stream)
     return stream

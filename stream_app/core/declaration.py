@@ -203,6 +203,16 @@ class Declaration(
         return found
 
     @property
+    def finds_keys(self) -> bool:
+        """Whether keys are shown that no list names."""
+        return self.keys is not None and self.keys.discover is not None
+
+    @property
+    def delta(self) -> Fraction | None:
+        """The delta of an epoch, of its counts or of the names of its keys; None for a pure promise."""
+        return self.keys.discover.delta if self.keys and self.keys.discover else self.privacy.delta
+
+    @property
     def cells(self) -> Cells:
         """The cells of a bin."""
         return Cells(self.keys, self.value, self.amounts)
@@ -309,7 +319,7 @@ class Declaration(
         """
         if self.period_bins:
             return horizon - first_bin % self.period_bins
-        if before is None or self.privacy.per_user is None:
+        if before is None or (self.privacy.per_user is None and not self.finds_keys):
             return horizon
         return self.cap_windows(before, horizon).left(first_bin)
 

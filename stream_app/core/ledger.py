@@ -70,7 +70,7 @@ def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerE
         until_us=declared.until_us,
         user=None if privacy.per_user is None else privacy.per_user.field,
         time=declared.time.reading,
-        delta=None if privacy.delta is None else str(privacy.delta),
+        delta=None if declared.delta is None else str(declared.delta),
         changed_from=record.changed_from,
         successor_of=declared.successor_of,
         **_periods(declared, record),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.arrival import ArrivalChange
+from stream_app.core.found_keys import FoundKeys
 from stream_app.core.user_keys import NONE_NOTED, UserKeys
 
 GENESIS = "0" * 64  # the head hash of a stream that has released nothing
@@ -138,10 +139,17 @@ class EpochRecord:
     counts_from_bin: int | None = None
     # The strategy of the stream's last released row, if this epoch begins under another one.
     changed_from: str | None = None
+    found: tuple[FoundKeys, ...] = ()  # by bin; the store keeps them apart from the record
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all found keys, in the order of their columns."""
+        return tuple(name for one in self.found for name in one.names)
 
     def plain(self) -> dict[str, Any]:
         """Return the facts that are stored; older builds know no ``changed_from``, and need none."""
         facts = asdict(self)
+        del facts["found"]
         if self.changed_from is None:
             del facts["changed_from"]
         return facts
@@ -295,6 +303,8 @@ class Release:
     head: str  # hash of the last row
     tiles: Sequence[TileAppend]
     counter: bytes  # secret
+    found: FoundKeys | None = None  # by the last bin
+    shown_cells: Sequence[int] | None = None  # whose counts no release needs any more; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,9 +388,7 @@ class PublicState:
     epochs: tuple[EpochRecord, ...]
     visible_seq: int
     history: History | None = None  # None: a worker may count the stream
-    earlier: tuple[
-        bytes, ...
-    ] = ()  # the other strategies of these epochs, before the stream's settings changed
+    earlier: tuple[bytes, ...] = ()  # other strategies of these epochs, before settings changed
     trimmed: Trimmed | None = None
     announced: ArrivalChange | None = field(default=None, compare=False)
     halted: bool = field(default=False, compare=False)

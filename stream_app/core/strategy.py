@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
@@ -19,8 +19,12 @@ import msgspec
 from dphist.tree.design import TreeDesign
 from stream_app.core.counting.cells import Cells
 from stream_app.core.declaration import Declaration
+from stream_app.core.found_keys import FoundKeys
 from stream_app.core.kinds import Kind, kind_from
 from stream_app.core.kinds.tables import TimeDesign
+from stream_app.core.records import EpochRecord
+
+MOST_SHOWN = 64
 
 
 def canonical_json(value: object) -> bytes:
@@ -36,11 +40,35 @@ class Strategy:
         stream: the stream's name.
         declared: what the stream promises to count, and how.
         kind: how bins are released; the horizon of its tree over time is the epoch in bins.
+        stored: the strategy without the keys that its epoch has found; None: this one.
     """
 
     stream: str
     declared: Declaration
     kind: Kind
+    stored: Strategy | None = field(default=None, repr=False)
+
+    def with_found(self, epoch: EpochRecord) -> Strategy:
+        """Return the strategy with the keys that an epoch has found, as if they were listed.
+
+        Its text and hash stay those of the stored strategy.
+        """
+        stored, asked = self.stored or self, (epoch.found, epoch.first_bin)
+        if not epoch.found or stored.declared.keys is None:
+            return stored
+        if (shown := stored._shown.get(asked)) is None:
+            keys = stored.declared.keys.with_found(epoch.names)
+            declared = msgspec.structs.replace(stored.declared, keys=keys)
+            shown = Strategy(stored.stream, declared, stored.kind.with_found(*asked), stored)
+            if len(stored._shown) >= MOST_SHOWN:
+                stored._shown.clear()
+            stored._shown[asked] = shown
+        return shown
+
+    @cached_property
+    def _shown(self) -> dict[tuple[tuple[FoundKeys, ...], int], Strategy]:
+        """The strategies with found keys that were asked for last; each keeps its plans of answers."""
+        return {}
 
     @property
     def source(self) -> str:
@@ -81,6 +109,8 @@ class Strategy:
 
     def to_json(self) -> bytes:
         """Return the canonical text, which is stored and hashed."""
+        if self.stored is not None:
+            return self.stored.to_json()
         return canonical_json(
             {
                 "v": 1,

@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from dphist.tree.anticipating_step import BinsNoise
+from stream_app.core.counting.bringing import Slots
 from stream_app.core.records import Ending, Reply, StreamState
 from stream_app.core.releases.release import make_release
 from stream_app.core.segments.names import key_of
@@ -22,6 +24,7 @@ from stream_app.loops.announcing import announce
 from stream_app.loops.configured import arrival_in_words, releases_in_words, running_strategy
 from stream_app.loops.deletions import Deletions
 from stream_app.loops.lease import Leadership
+from stream_app.loops.naming import Naming
 from stream_app.loops.next_epoch import is_finished
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
@@ -77,6 +80,7 @@ class Closer:
         self._leadership = Leadership(name, ports.witnesses[name], ports.wall, stream.lease)
         self.publisher = Publisher(ports, stream, self._leadership)
         self._ahead = NoiseAhead(ports.store, ports.keys, noise, name, ports.make_nonce)
+        self._naming = Naming(ports, name)
         self._recovery = Recovery(stream.on_end)
         self._own_witness = OwnWitness(ports, stream)
         self._pool: NoisePool | None = None
@@ -125,6 +129,8 @@ class Closer:
         if self._finished:
             self.publisher.look_again()
         await self._ahead.settle(self._strategy, state)
+        if self._strategy.kind.seeded and (self._finished or state.epoch.end_reason is not None):
+            await self._store.forget_kept(self.name, state.epoch.epoch, self._finished)
         self._deletions.note(state.epoch.epoch, self._finished)
         if not state.stopped:
             ends = self._strategy.declared.last_bin
@@ -348,8 +354,12 @@ class Closer:
         """Add noise to the counts of sealed bins, and store the release; the caller then loads the store."""
         first_bin, width = state.released_bin + 1, strategy.width
         ahead: BinsNoise | None = None
-        if strategy.kind.drawn_ahead:
+        if strategy.kind.stores_ahead:
             try:
+                if strategy.kind.seeded:
+                    self._naming.seed = await self._ahead.seed(state)
+                    await self._naming.release(strategy, state, last_bin, partial(self._tally, strategy))
+                    return
                 ahead = await self._ahead.of_bins(strategy, state, last_bin)
             except NoiseLost as loss:
                 log.error("%s; its epoch ends here, the next one begins", str(loss))
@@ -370,7 +380,7 @@ class Closer:
             release = make_release(*arguments)
         await self._store.release(self.name, release)
 
-    async def _tally(self, strategy: Strategy, last_bin: int) -> bool:
+    async def _tally(self, strategy: Strategy, last_bin: int, slots: Slots | None = None) -> bool:
         """For capped streams, choose the users' records that count in all bins up to this one.
 
         Returns: whether this is done, or is not needed.
@@ -379,7 +389,7 @@ class Closer:
         reply = Reply.ALREADY if bounds is None else Reply.DONE
         while bounds is not None and reply is Reply.DONE:
             await self._leadership.leads()  # tallying many users may outlast the lease
-            reply = await self._store.tally(self.name, strategy.hash, bounds, last_bin)
+            reply = await self._store.tally(self.name, strategy.hash, bounds, last_bin, slots)
         return reply is Reply.ALREADY
 
     async def _persistently(self, loop: _Loop) -> None:

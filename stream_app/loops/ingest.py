@@ -17,8 +17,9 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from stream_app.core.incoming import Reason, RecordBatch
-from stream_app.core.records import Apply, Reply
+from stream_app.core.records import Apply, PartitionState, Reply
 from stream_app.loops.cutting import Cutter
+from stream_app.loops.learning import learn
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
 from stream_app.loops.slices import Slice, Slices, begun, binned_for, calls_of
@@ -198,8 +199,11 @@ class Ingest:
     async def _apply_to_one(self, stream: LoadedStream, read: Sequence[Slices]) -> None:
         while left := begun(read, stream, MOST_BINNED):
             try:
-                parts = [slices.of(stream, state) for slices, state in left]
-                refused = await self._apply_slices(stream, parts)
+                refusal = await self._learn(stream, left)
+                refused = {} if refusal is None else {left[0][0].batch.partition: refusal}
+                if refusal is None:
+                    parts = [slices.of(stream, state) for slices, state in left]
+                    refused = await self._apply_slices(stream, parts)
                 if Reply.USER_KEY in refused.values():
                     raise OperatorError(_other_user_key(stream.name))
             except OperatorError:  # the key of users may have changed since the stream was loaded
@@ -211,10 +215,22 @@ class Ingest:
                 continue
             if not refused:
                 continue
-            known = {one.batch.partition: one.state.last_cut_bin for one in parts}
+            known = {slices.batch.partition: state.last_cut_bin for slices, state in left}
             awaited = {name: known[name] for name in refused}
             if {*refused.values()} != {Reply.CUTS_CHANGED} or not await self._sees_cuts(stream, awaited):
                 stream = await self._views.load(stream.name, self._store)
+
+    async def _learn(
+        self, stream: LoadedStream, left: Sequence[tuple[Slices, PartitionState]]
+    ) -> Reply | None:
+        """Give the keys that no list names their numbers. Returns: as ``learn``."""
+        refusal: Reply | None = None
+        # Any loop may forget the numbers at any await.
+        while refusal is None and stream.declared.finds_keys:
+            if not (names := {name for one, state in left for name in one.unlisted(stream, state)}):
+                break
+            refusal = await learn(stream, names, self._store, self._keys)
+        return refusal
 
     async def _sees_cuts(self, stream: LoadedStream, known_bins: Mapping[str, int]) -> bool:
         """Wait a little for due cuts; return whether the view has newer cuts than these, by partition."""

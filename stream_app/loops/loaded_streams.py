@@ -40,6 +40,8 @@ class LoadedStream:
     # Partitions in which the next cut may refuse records that were set aside, or where refused records have
     # no dead letters yet. Every loaded view of the stream shares this set.
     aside: set[str]
+    # Of keys that no list names, by window and name; every view shares it, until the store is in doubt.
+    numbers: dict[tuple[int, str], int]
 
     @property
     def declared(self) -> Declaration:
@@ -84,6 +86,7 @@ class LoadedStreams:
         self._agree = agree
         self._views: dict[str, LoadedStream] = {}
         self._aside: dict[str, set[str]] = {name: set() for name in names}
+        self._numbers: dict[str, dict[tuple[int, str], int]] = {name: {} for name in names}
         self._completing = asyncio.Lock()
         self._cut = asyncio.Event()
         self.owned: Sequence[str] | None = None  # the partitions that this worker reads, once known
@@ -160,6 +163,8 @@ class LoadedStreams:
     def forget(self) -> None:
         """Drop the view of all streams; ``complete`` loads it again. Any loop may call this at any await."""
         self._views.clear()
+        for numbers in self._numbers.values():
+            numbers.clear()
 
     def doubt(self, failure: OSError) -> None:
         """Drop the view after a failure, because the store may be a different one, or be set back.
@@ -206,6 +211,7 @@ class LoadedStreams:
             partitions=dict(state.partitions),
             stopped=state.stopped and not state.has_ended,
             aside=self._aside[name],
+            numbers=self._numbers[name],
         )
         view.aside.update(view.partitions)
         self._views[name] = view

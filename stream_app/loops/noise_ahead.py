@@ -57,6 +57,7 @@ class NoiseAhead:
         # An epoch's number, the hash of the strategy for which noise was drawn, and the noise.
         self._ready: tuple[int, str, StoredNoise] | None = None
         self._page: tuple[str, int, BinsNoise] | None = None
+        self._seed = ("", b"")  # the nonce of the running epoch, and its seed
         self._settled: tuple[str, int] | None = None
         self._wanted = asyncio.Event()
         self._next_number = 0  # the epoch whose noise is drawn next, once the running one is half over
@@ -88,8 +89,8 @@ class NoiseAhead:
             self._wanted.clear()
 
     async def stored(self, strategy: Strategy, epoch: int) -> StoredNoise | None:
-        """Return the stored noise of an epoch that is about to open; None for a causal strategy."""
-        if not strategy.kind.drawn_ahead:
+        """Return the stored noise of an epoch that is about to open; None if the strategy stores none."""
+        if not strategy.kind.stores_ahead:
             return None
         async with self._drawing:
             if self._ready is None or self._ready[:2] != (epoch, strategy.hash):
@@ -120,10 +121,16 @@ class NoiseAhead:
         stop = min(last_bin + 1 - state.epoch.first_bin, geometry.bins_of(number).stop)
         return part_of_page(geometry, self._page[2], range(first, stop))
 
+    async def seed(self, state: StreamState) -> bytes:
+        """Return the seed of the running epoch's decisions. SECRET. Raises: as ``of_bins``."""
+        if self._seed[0] != state.noise:
+            self._seed = state.noise, await self._content(state, 0)
+        return self._seed[1]
+
     async def shares_keys(self) -> bool:
         """Return whether this worker has the keys to continue the running epoch.
 
-        Also true for a causal stream, and if no epoch has bins left to release.
+        Also true for a stream that stores no noise, and if no epoch has bins left to release.
         """
         while True:
             state = await self._store.load(self._stream)
@@ -131,10 +138,13 @@ class NoiseAhead:
                 return True
             strategy = Strategy.from_json(state.strategy)
             first_bin = state.released_bin + 1
-            if not strategy.kind.drawn_ahead or first_bin >= state.epoch.first_bin + state.epoch.bins:
+            if not strategy.kind.stores_ahead or first_bin >= state.epoch.first_bin + state.epoch.bins:
                 return True
             try:
-                await self.of_bins(strategy, state, first_bin)
+                if strategy.kind.seeded:
+                    await self.seed(state)
+                else:
+                    await self.of_bins(strategy, state, first_bin)
             except NoiseLost:
                 now = await self._store.load(self._stream)
                 if now is None or (now.noise, now.released_bin) == (state.noise, state.released_bin):
@@ -144,7 +154,7 @@ class NoiseAhead:
 
     async def settle(self, strategy: Strategy, state: StreamState) -> None:
         """Destroy the keys and delete the pages that no release needs any more."""
-        if not strategy.kind.drawn_ahead:
+        if not strategy.kind.stores_ahead:
             return
         geometry, epoch = strategy.kind.page_geometry(), state.epoch
         released = state.released_bin + 1 - epoch.first_bin
@@ -159,6 +169,8 @@ class NoiseAhead:
         await self._store.discard_noise(self._stream, self._kept, state.noise, spent)
         if self._page is not None and self._page[:2] != (state.noise, spent):
             self._page = None
+        if ended:
+            self._seed = "", b""
         self._settled = state.noise, spent
 
     async def _draw(self, strategy: Strategy, epoch: int) -> StoredNoise:
@@ -181,6 +193,13 @@ class NoiseAhead:
         return StoredNoise(nonce, number)
 
     async def _read(self, geometry: PageGeometry, state: StreamState, page: int) -> BinsNoise:
+        content = await self._content(state, page)
+        try:
+            return read_page(geometry, page, content)
+        except ValueError as damage:
+            raise NoiseLost(f"stream {self._stream}: {damage}") from None
+
+    async def _content(self, state: StreamState, page: int) -> bytes:
         where = f"stream {self._stream}: noise page {page} of epoch {state.epoch.epoch}"
         before: bytes | None = None
         while True:
@@ -192,8 +211,7 @@ class NoiseAhead:
             for first, key in chains:
                 place = self._stream, state.epoch.epoch, state.noise, page
                 with suppress(ValueError):
-                    content = decrypt_page(later_chain_key(key, page - first), *place, data)
-                    return read_page(geometry, page, content)
+                    return decrypt_page(later_chain_key(key, page - first), *place, data)
             if data == before:
                 break
             before = data  # a rotation of keys may have replaced the page before the keys were read

@@ -29,6 +29,7 @@ from stream_app.core.counting.bounding import UserRecords
 from stream_app.core.counting.cells import Cells
 from stream_app.core.counting.outcomes import Outcomes, outcomes
 from stream_app.core.counting.read_values import users_in
+from stream_app.core.counting.unlisted import key_names
 from stream_app.core.declaration import Time
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.core.records import Ahead, Apply, Cut, PartitionState, Users
@@ -82,11 +83,18 @@ class Slices:
         """
 
         def made() -> Slice:
-            part = self._binned(stream, state)
+            part = self._once(("binned", _alike(stream, state)), lambda: self._binned(stream, state))
             refusals = self._refusals(part, stream.rules)
             return replace(part, changes=list(self._changes(stream, part)), refusals=refusals)
 
         return self._once(("slice", _alike(stream, state)), made)
+
+    def unlisted(self, stream: LoadedStream, state: PartitionState) -> set[tuple[int, str]]:
+        """Return the keys without a known number, each with its window; they are asked for before ``of``."""
+        part = self._once(("binned", _alike(stream, state)), lambda: self._binned(stream, state))
+        counted = part.assignment.kept | part.assignment.ahead
+        named = self._named(stream, part, counted, part.assignment.bins[counted], part.places[counted])
+        return set(named.values()) - stream.numbers.keys()
 
     def begins_for(self, stream: LoadedStream) -> PartitionState | None:
         """Return a stream's state in the batch's partition, if its next record is in the batch.
@@ -158,11 +166,44 @@ class Slices:
     def _user_key(self, stream: LoadedStream, window: int) -> bytes:
         return self._keys.user_key(stream.name, stream.user_keys.of(window))
 
+    def _named(
+        self,
+        stream: LoadedStream,
+        part: Slice,
+        counted: NDArray[np.bool_],
+        bins: Int64Array,
+        places: Int64Array,
+    ) -> dict[int, tuple[int, str]]:
+        """Return the window and the name of each counted record whose key no list names, by its row.
+
+        A record dated beyond the next window has no name: any number of windows would have keys otherwise.
+        """
+        keys = stream.declared.keys
+        if keys is None or keys.discover is None:
+            return {}
+        rows = np.flatnonzero(places == len(keys.labels))
+        column = part.batch.columns[keys.field][part.first :][counted][rows]
+        windows = stream.windows.of(bins[rows])
+        last = stream.windows.of(np.array([part.state.last_cut_bin + 1]))[0] + stream.windows.bins
+        found = zip(rows.tolist(), windows.tolist(), key_names(column.tolist()), strict=True)
+        return {row: (window, name) for row, window, name in found if name and window <= last}
+
+    def _rows(self, stream: LoadedStream, part: Slice, counted: NDArray[np.bool_]) -> _Rows:
+        """Return the counted records; keys that no list names have cells after all others."""
+        bins, places = part.assignment.bins[counted], part.places[counted]
+        cells = stream.declared.cells
+        if named := self._named(stream, part, counted, bins, places):
+            numbers = [stream.numbers[name] for name in named.values()]
+            places = places.copy()
+            places[list(named)] = cells.width + np.array(numbers)
+            cells = replace(cells, unlisted=max(numbers) + 1)
+        return _Rows(bins, places, cells)
+
     def _changes(self, stream: LoadedStream, part: Slice) -> Iterator[Apply]:
         """Yield the ``Apply`` calls of a slice: each counts some records and moves the position past them."""
         assignment = part.assignment
         counted = assignment.kept | assignment.ahead
-        rows = _Rows(assignment.bins[counted], part.places[counted], stream.declared.cells)
+        rows = self._rows(stream, part, counted)
         if part.users is not None:
             names = users_in(part.users[counted].tolist())
             users_of = UserRecords.of(names, stream.windows.of(rows.bins), partial(self._user_key, stream))
@@ -252,8 +293,10 @@ def calls_of(changes: Iterable[Apply]) -> Iterator[list[Apply]]:
 
 
 def _alike(stream: LoadedStream, state: PartitionState) -> Hashable:
-    """Return what decides a stream's slice of a batch."""
-    return stream.strategy.counting, state, stream.rules, stream.windows, stream.user_keys, stream.stopped
+    """Return what decides a stream's slice of a batch. Keys that no list names have each stream's numbers."""
+    own = stream.name if stream.declared.finds_keys else ""
+    alike = stream.strategy.counting, state, stream.rules, stream.windows, stream.user_keys, stream.stopped
+    return *alike, own
 
 
 def _runs(keys: Int64Array, positions: Int64Array, end: int, cut: Cut | None) -> Iterator[tuple[slice, int]]:

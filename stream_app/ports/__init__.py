@@ -12,9 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from dphist.arrays import Int64Array
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.counting.choosing import Bounds
 from stream_app.core.incoming import RecordBatch, Refusal
 from stream_app.core.records import (
     Apply,
@@ -33,13 +31,14 @@ from stream_app.core.strategy import Strategy
 from stream_app.ports.errors import ClockDoubt as ClockDoubt
 from stream_app.ports.errors import NothingCountedError as NothingCountedError
 from stream_app.ports.errors import OperatorError as OperatorError
+from stream_app.ports.exact_counts import ExactCounts
 
 # The words with which an operator accepts a store that may lose a release that people have seen.
 ACCEPT_LOSS = "may lose acknowledged writes"
 ACCEPT_MANAGED = "the witness is the durable record, and deleted counts stay on the provider's disks"
 
 
-class Store(Protocol):
+class Store(ExactCounts, Protocol):
     """The durable state of all streams, secrets included.
 
     Guarantee: every method is atomic, and safe to repeat. No error message contains a count, a position or a
@@ -209,16 +208,6 @@ class Store(Protocol):
 
         A partition allows bin b once its cut of b is taken and its position has reached that cut.
         """
-
-    async def tally(self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int) -> Reply:
-        """Choose the users' records that count in sealed bins up to ``up_to_bin``; add them to the cells.
-
-        The records of each user that count in a window obey the caps (``core.counting.choosing``).
-        Returns: DONE after a bounded part of the work (call again); ALREADY if nothing is left.
-        """
-
-    async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
-        """Return exact counts of sealed and tallied bins, shape (bins, width). SECRET."""
 
     async def release(self, stream: str, release: Release) -> Reply:
         """Append rows and tiles, set head, seq and counter, delete the released cells; all or nothing."""

@@ -12,8 +12,10 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import UserShard, shard_numbers, user_entries, user_fields
-from stream_app.core.records import Ahead, Apply, PartitionCuts, TileAppend, Users
+from stream_app.core.counting.bringing import Slots
+from stream_app.core.records import Ahead, Apply, PartitionCuts, Release, TileAppend, Users
 from stream_app.state import checks
+from stream_app.state.codec import encode_found
 from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument
 
@@ -147,6 +149,20 @@ def targets_ahead(keys: StreamKeys, names: Iterable[str]) -> dict[str, tuple[str
         else:
             targets[target] = (keys.cells(bin), keys.cells(bin))
     return targets
+
+
+def of_slots(slots: Slots | None) -> Iterator[Argument]:
+    """Yield what decides which keys users bring; nobody brings one without slots."""
+    if slots is None:
+        yield from (0, 0, "", "", _pack([]))
+    else:
+        yield from (slots.per_user, slots.first_unlisted, slots.epoch, slots.seq, _pack(list(slots.shown)))
+
+
+def of_found(release: Release) -> Iterator[Argument]:
+    """Yield the keys that a release finds, and the cells that are public; empty for other streams."""
+    yield encode_found([] if release.found is None else [release.found]).removesuffix(b"\n")
+    yield b"" if release.shown_cells is None else _pack(list(release.shown_cells))
 
 
 def tile_arguments(tiles: Sequence[TileAppend]) -> Iterator[Argument]:

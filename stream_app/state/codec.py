@@ -14,6 +14,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.arrival import ArrivalChange
 from stream_app.core.counting.bounding import UserShard
+from stream_app.core.found_keys import FoundKeys
 from stream_app.core.records import Cut, EpochRecord, PartitionState, Reply, StreamState, Trimmed
 from stream_app.core.segments.history import HISTORY_HASH
 from stream_app.core.segments.strategies import read_strategies
@@ -55,7 +56,8 @@ def fields_of_epochs(numbers: Iterable[int]) -> list[bytes]:
 
     The hash grows with every epoch, so whoever asks often asks for a few.
     """
-    own = [(b"%d" % number, b"%d:last_bin" % number, b"%d:end_reason" % number) for number in numbers]
+    names = (b"%d", b"%d:last_bin", b"%d:end_reason", b"%d:found")
+    own = [[name % number for name in names] for number in numbers]
     return [b"format", b"trimmed", b"announced", b"halted", *chain.from_iterable(own)]
 
 
@@ -71,11 +73,22 @@ def decode_epochs(fields: Mapping[bytes, bytes]) -> tuple[EpochRecord, ...]:
 
 def decode_epoch(fields: Mapping[bytes, bytes], number: int) -> EpochRecord:
     """Return one epoch from the hash of epochs, with its end if it has ended."""
-    record = EpochRecord(**json.loads(fields[b"%d" % number]))
+    found = decode_found(fields.get(b"%d:found" % number, b""))
+    record = EpochRecord(**json.loads(fields[b"%d" % number]), found=found)
     last_bin = fields.get(b"%d:last_bin" % number)
     if last_bin is None:
         return record
     return replace(record, last_bin=int(last_bin), end_reason=fields[b"%d:end_reason" % number].decode())
+
+
+def encode_found(found: Sequence[FoundKeys]) -> bytes:
+    """Return the keys that an epoch has found: a line for each bin that named some."""
+    return b"".join(canonical_json([one.bin, one.names]) + b"\n" for one in found)
+
+
+def decode_found(lines: bytes) -> tuple[FoundKeys, ...]:
+    """Return the keys that ``encode_found`` wrote, line by line."""
+    return tuple(FoundKeys(bin, tuple(names)) for bin, names in map(json.loads, lines.splitlines()))
 
 
 def encode_trimmed(trimmed: Trimmed) -> bytes:

@@ -34,7 +34,8 @@ class KeyKind(NamedTuple):
 TABLE = (
     KeyKind("pub:strategy", "string", "open_epoch", "the stream's", "canonical text of the strategy"),
     KeyKind("pub:epochs", "hash", "open_epoch", "the stream's",
-            "n: record; n:last_bin, n:end_reason; trimmed: the last row that retention removed; "
+            "n: record; n:last_bin, n:end_reason; n:found: keys that no list names, by the bin of "
+            "their row; trimmed: the last row that retention removed; "
             "announced: a change of settings; halted: there while a fault stops the stream"),
     KeyKind("pub:visible", "string", "publish", "the stream's", "the last seq that readers may see"),
     KeyKind("pub:chain", "stream", "release", "until trimmed", "released rows under the ids seq-0"),
@@ -52,13 +53,15 @@ TABLE = (
     KeyKind("sec:refused_ahead:<partition>", "list", "take_cuts", "until their dead letters are written",
             "positions of records from the future"),
     KeyKind("sec:cut_calls", "hash", "take_cuts", "the stream's", "partition: digest of the last call"),
-    KeyKind("sec:cells:<bin>", "hash", "apply", "until released", "cell: exact count"),
+    KeyKind("sec:cells:<bin>", "hash", "apply", "until released, or if keys are found until the epoch ends",
+            "cell: exact count; 2^40 + cell: how many users bring the key"),
     KeyKind("sec:entries:<bin>:<window>:<shard>", "string", "apply", "until tallied",
             "how many entries were merged last, then of each entry: keyed hash of a user, cell, records"),
     KeyKind("sec:untallied:<bin>:<window>:<shard>", "hash", "builds of format 2 and before", "until tallied",
             "keyed hash of a user of the shard, and a cell: records"),
     KeyKind("sec:users:<window>", "hash", "tally", "until the window's last bin is released",
-            "keyed hash of a user: records that count"),
+            "keyed hash of a user: records that count; if keys are found, number:HASH, key:NUMBER: the "
+            "hash and the encrypted name of a key; slots:EPOCH:USER: the keys that a user brings"),
     KeyKind("sec:open_bins", "zset", "apply", "the stream's", "bins that have cells"),
     KeyKind("sec:open_windows", "zset", "apply", "the stream's", "windows that have users"),
     KeyKind("sec:untallied", "zset", "apply", "the stream's", "shards of users that are not tallied, by bin"),

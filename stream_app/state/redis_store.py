@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 
 import msgspec
-import numpy as np
 
-from dphist.arrays import Int64Array
 from stream_app.core.arrival import ArrivalChange
-from stream_app.core.counting.choosing import Bounds
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
     Apply,
@@ -38,6 +34,7 @@ from stream_app.state import arguments, checks, codec, epochs, retention, taking
 from stream_app.state.append_only import AppendOnlyFiles
 from stream_app.state.cluster_clocks import check_clocks
 from stream_app.state.connection import batch, connect, script, transaction
+from stream_app.state.exact_counts import ExactCountsInRedis
 from stream_app.state.greeting import Expected
 from stream_app.state.keys import CLOCK_MARK, NOISE_KEY, STORED_FORMAT, StreamKeys, ledger_key, workers_key
 from stream_app.state.round_trips import Argument, RoundTrips
@@ -45,10 +42,8 @@ from stream_app.state.row_values import rows_with_values
 from stream_app.state.seen_ledgers import SeenLedgers, sources
 from stream_app.stored_format import ANNOUNCES, CHANGES, ENDS, NEWEST, check_format
 
-_BINS_PER_READ = 1_000
 
-
-class RedisStore(Store):
+class RedisStore(ExactCountsInRedis, Store):
     """``Store`` over one Redis, secrets included; the protocol says what each method does.
 
     Args:
@@ -273,42 +268,6 @@ class RedisStore(Store):
         sealed_bin = await script("seal")(self._redis, [keys.state, keys.base_bins], given)
         return codec.decode_sealed_bin(stream, sealed_bin)
 
-    async def tally(self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int) -> Reply:
-        checks.check_tally(bounds, up_to_bin)
-        keys = StreamKeys(stream)
-        limits = ("LIMIT", 0, checks.LARGEST_TALLY_SHARDS)
-        [names] = await batch(self._redis, [("ZRANGEBYSCORE", keys.untallied, "-inf", up_to_bin, *limits)])
-        shards = list(dict.fromkeys(map(codec.decode_shard, names)))
-        targets = [
-            (keys.entries(one), keys.untallied_shard(one.name), keys.users(one.window), keys.cells(one.bin))
-            for one in shards
-        ]
-        return await self._reply(
-            "tally",
-            [*(keys.state, keys.untallied, keys.operator_counts), *chain.from_iterable(targets)],
-            [
-                *(strategy_hash, up_to_bin, bounds.caps.l1, checks.LARGEST_TALLY_FIELDS),
-                *(bounds.weight or 0, bounds.caps.max_keys or 0, bounds.caps.max_per_key or 0),
-                bounds.key_places,
-                *(shard.name for shard in shards),
-            ],
-        )
-
-    async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
-        keys = StreamKeys(stream)
-        sealed_bin, untallied = await batch(
-            self._redis,
-            [("HGET", keys.state, "sealed_bin"), ("ZCOUNT", keys.untallied, "-inf", last_bin)],
-        )
-        checks.check_read(last_bin, codec.decode_sealed_bin(stream, sealed_bin), untallied)
-        counts = np.zeros((max(last_bin - first_bin + 1, 0), width), dtype=np.int64)
-        for start in range(0, len(counts), _BINS_PER_READ):
-            rows = range(start, min(start + _BINS_PER_READ, len(counts)))
-            bins = await batch(self._redis, [("HGETALL", keys.cells(first_bin + row)) for row in rows])
-            for row, cells in zip(rows, bins, strict=True):
-                codec.add_cells(counts[row], cells)
-        return counts
-
     async def release(self, stream: str, release: Release) -> Reply:
         checks.check_release(release)
         keys = StreamKeys(stream)
@@ -324,6 +283,7 @@ class RedisStore(Store):
             [
                 *(release.strategy_hash, release.epoch, release.expected_seq, release.expected_head),
                 *(release.first_bin, release.last_bin, release.head, release.counter),
+                *arguments.of_found(release),
                 *release.rows,
                 *arguments.tile_arguments(release.tiles),
             ],
@@ -337,7 +297,8 @@ class RedisStore(Store):
             [keys.state, keys.epochs, keys.chain, *(keys.tile(append.key) for append in lost.tiles)],
             [
                 *(lost.strategy_hash, lost.after_seq, epoch.epoch, record),
-                *(str(epoch.last_bin), str(epoch.end_reason), len(lost.rows)),
+                *(str(epoch.last_bin), str(epoch.end_reason), codec.encode_found(epoch.found)),
+                len(lost.rows),
                 *(part for numbered in lost.rows for part in numbered),
                 *arguments.tile_arguments(lost.tiles),
             ],

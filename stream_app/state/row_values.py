@@ -29,8 +29,8 @@ async def rows_with_values(
         commands = [
             keys.reading(piece)
             for epoch, bin in [place_of(epochs, row) for _, row in rows]
-            for table_rows in rows_of_bin(strategy.kind, bin)
-            for piece in table_rows.slices(epoch)
+            for table_rows in rows_of_bin(strategy.with_found(epoch).kind, bin)
+            for piece in table_rows.slices(epoch.epoch)
         ]
         read = iter(await batch(redis, commands))
 

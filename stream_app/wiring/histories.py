@@ -93,11 +93,11 @@ async def _tables(
             record.epoch,
             table,
             0,
-            visible_rows(strategy, record, state.visible_seq, table),
+            visible_rows(strategy.with_found(record), record, state.visible_seq, table),
             width,
         )
         for record in state.epochs
-        for table, width in strategy.kind.tables.items()
+        for table, width in strategy.with_found(record).kind.tables.items()
     }
 
 
@@ -108,8 +108,8 @@ def _values(
     tables: dict[tuple[int, str], Int64Array],
 ) -> bytes:
     epoch, bin = place_of(epochs, row)
-    released = rows_of_bin(strategy.kind, bin)
-    return packed([tables[epoch, one.table][one.first : one.stop] for one in released], _LARGEST_VALUES)
+    released = rows_of_bin(strategy.with_found(epoch).kind, bin)
+    return packed([tables[epoch.epoch, one.table][one.first : one.stop] for one in released], _LARGEST_VALUES)
 
 
 async def _ledger(reader: PublicReader, sources: Sequence[str]) -> tuple[LedgerEntry, ...]:
@@ -185,7 +185,8 @@ def _steps(stream: ExportedStream) -> list[Restored]:
 def _as_told(step: Restored, epoch: EpochRecord) -> Restored:
     """Return a step whose epoch has the facts of the export, and ends with the step's last row."""
     reason = epoch.end_reason or "it went on in the store that it was exported from"
-    return replace(step, epoch=replace(epoch, last_bin=step.epoch.last_bin, end_reason=reason))
+    own = replace(epoch, last_bin=step.epoch.last_bin, end_reason=reason, found=step.epoch.found)
+    return replace(step, epoch=own)
 
 
 async def _check_free(store: RedisStore, export: Export) -> None:

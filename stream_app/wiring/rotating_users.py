@@ -149,11 +149,12 @@ class UsersOfStreams:
         return said
 
     async def _found(self, name: str) -> tuple[StreamState, UserKeys, Mapping[int, bytes]] | None:
-        """Return a stream's state, its keys, the marks of its open windows; None if it counts no users."""
+        """Return state, keys and marks of open windows; None if a stream hashes neither users nor keys."""
         state = await self.store.load(name)
         if state is None or state.has_ended or read_strategy(state.strategy)[1] is not None:
             return None
-        if Strategy.from_json(state.strategy).declared.privacy.per_user is None:
+        declared = Strategy.from_json(state.strategy).declared
+        if declared.privacy.per_user is None and not declared.finds_keys:
             return None
         if (counted := await self.noted.counted(name)) is None:
             return None

@@ -10,7 +10,7 @@ import pytest
 
 from dphist.caps import Caps
 from stream_app.core.records import Reply
-from stream_app.state import epochs, redis_store, taking_cuts
+from stream_app.state import epochs, exact_counts, redis_store, taking_cuts
 from stream_app.state import retention as in_redis
 from stream_app.state import user_keys as stored_user_keys
 from stream_app.state.connection import Script, script, script_text
@@ -23,6 +23,7 @@ from tests.contracts import test_caps_of_keys as caps_of_keys
 from tests.contracts import test_cuts_together as together
 from tests.contracts import test_end as end
 from tests.contracts import test_far_ahead as far_ahead
+from tests.contracts import test_found_keys as found_keys
 from tests.contracts import test_retention as retention
 from tests.contracts import test_stop as stop
 from tests.contracts import test_store as contract
@@ -76,6 +77,14 @@ async def cells_are_in_order_of_rank(stores: Stores) -> None:
 async def busy_users_count_as_others(stores: Stores) -> None:
     with pytest.MonkeyPatch.context() as patched:
         await busy.test_what_counts_of_a_busy_user_is_what_one_script_would_choose(stores, patched, 1)
+
+
+async def users_bring_one_key(stores: Stores) -> None:
+    await found_keys.test_a_user_brings_so_many_keys_whatever_their_numbers(stores, 1, 10**4)
+
+
+async def users_with_a_small_cap_bring_keys(stores: Stores) -> None:
+    await found_keys.test_a_user_brings_so_many_keys_whatever_their_numbers(stores, 2, 2)
 
 
 async def a_change_can_come_too_late(stores: Stores) -> None:
@@ -269,8 +278,8 @@ MUTANTS = {
     ),
     "what was seen of users outlives its window": Mutant(
         "release",
-        "redis.call('UNLINK', KEYS[GIVEN_KEYS + i], KEYS[GIVEN_KEYS + bins + i])",
-        "redis.call('UNLINK', KEYS[GIVEN_KEYS + i])",
+        "redis.call('UNLINK', KEYS[GIVEN_KEYS + bins + i])",
+        "",
         cap.test_users_are_forgotten_with_the_last_bin_of_their_window,
     ),
     "what was seen of users outlives a jump over its window": Mutant(
@@ -302,6 +311,66 @@ MUTANTS = {
         "redis.call('UNLINK', one.ahead, one.ahead_places)",
         "",
         ahead.test_a_record_set_aside_is_decided_once,
+    ),
+    "a user brings a key that is public": Mutant(
+        "tally",
+        "if place >= first_unlisted and not shown[place]",
+        "if place >= first_unlisted",
+        users_bring_one_key,
+    ),
+    "a user brings one key too many": Mutant(
+        "tally", "math.min(free, #records)", "math.min(free + 1, #records)", users_bring_one_key
+    ),
+    "the first of all users' keys comes first": Mutant(
+        "tally",
+        "redis.sha1hex(user .. string.sub(key, 1, ID_BYTES))",
+        "redis.sha1hex(user .. packed_place(place))",
+        users_with_a_small_cap_bring_keys,
+    ),
+    "a user brings a key in each bin": Mutant(
+        "tally",
+        "brought[struct.unpack('>I4', packed, at)] = true",
+        "",
+        found_keys.test_a_user_brings_a_key_once_over_all_bins,
+    ),
+    "a user brings what another worker has named": Mutant(
+        "tally",
+        "held[3] ~= epoch or held[4] ~= seq",
+        "held[3] ~= epoch",
+        found_keys.test_other_workers_decisions_are_known_before_users_bring_keys,
+    ),
+    "a found key has no past": Mutant(
+        "release",
+        "else delete_shown(KEYS[GIVEN_KEYS + i])",
+        "else redis.call('UNLINK', KEYS[GIVEN_KEYS + i])",
+        found_keys.test_counts_of_keys_stay_until_the_epoch_ends,
+    ),
+    "exact counts of found keys stay": Mutant(
+        "release",
+        "else delete_shown(KEYS[GIVEN_KEYS + i])",
+        "",
+        found_keys.test_counts_of_keys_stay_until_the_epoch_ends,
+    ),
+    "counts of a running epoch are forgotten": Mutant(
+        "forget_cells",
+        "or redis.call('HEXISTS', epochs, ARGV[1] .. ':end_reason') == 0",
+        "",
+        found_keys.test_counts_of_keys_stay_until_the_epoch_ends,
+    ),
+    "names of rows that nobody saw stay": Mutant(
+        "open_epoch",
+        "      keep_found(number, last_visible)\n",
+        "",
+        found_keys.test_keys_of_rows_that_nobody_saw_are_forgotten,
+    ),
+    "keys have numbers under two keys of hashes": Mutant(
+        "name_keys",
+        "if noted and noted ~= mark then return 'user_key' end",
+        "",
+        found_keys.test_keys_of_another_strategy_or_key_or_of_a_sealed_window_have_none,
+    ),
+    "a key gets a new number": Mutant(
+        "name_keys", "if not number then", "if true then", found_keys.test_a_key_has_one_number_in_a_window
     ),
     "partitions share the cuts of the first one": Mutant(
         "take_cuts",
@@ -380,8 +449,8 @@ MUTANTS = {
     ),
     "exact counts outlive their release": Mutant(
         "release",
-        "redis.call('UNLINK', KEYS[GIVEN_KEYS + i], ",
-        "redis.call('UNLINK', ",
+        "redis.call('UNLINK', KEYS[GIVEN_KEYS + i])",
+        "redis.call('EXISTS', KEYS[GIVEN_KEYS + i])",
         contract.TestRelease().test_moves_on_once_and_deletes_the_counts,
     ),
     "an epoch is opened over released bins": Mutant(
@@ -576,7 +645,7 @@ async def test_mutant_is_caught(name: str, redis_stores: Stores, monkeypatch: py
     text = script_text(mutant.script)
     assert text.count(mutant.right.encode()) == 1, "the script has changed: change the mutant with it"
     broken = Script(text.replace(mutant.right.encode(), mutant.wrong.encode()))
-    for module in (redis_store, epochs, taking_cuts, in_redis, stored_user_keys):
+    for module in (redis_store, exact_counts, epochs, taking_cuts, in_redis, stored_user_keys):
         monkeypatch.setattr(
             module, "script", lambda asked: broken if asked == mutant.script else script(asked)
         )

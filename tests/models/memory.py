@@ -17,7 +17,9 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.arrival import ArrivalChange
+from stream_app.core.counting.bringing import Slots
 from stream_app.core.counting.choosing import Bounds
+from stream_app.core.found_keys import SealedKey
 from stream_app.core.records import (
     Apply,
     Cut,
@@ -174,7 +176,7 @@ class MemoryStore(Store):
         if not changes and (state.strategy, state.strategy_hash) != (strategy, record.strategy_hash):
             return Reply.STRATEGY
         if record.epoch == state.epoch.epoch:
-            opened = replace(state.epoch, last_bin=None, end_reason=None)
+            opened = replace(state.epoch, last_bin=None, end_reason=None, found=())
             same = (opened, state.opening_head, state.noise) == (record, head, nonce)
             return Reply.ALREADY if same else Reply.CONFLICT
         if (
@@ -416,7 +418,9 @@ class MemoryStore(Store):
             state.sealed_bin = max(state.sealed_bin, min(allowed, up_to_bin))
         return state.sealed_bin
 
-    async def tally(self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int) -> Reply:
+    async def tally(
+        self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int, slots: Slots | None = None
+    ) -> Reply:
         check_tally(bounds, up_to_bin)
         state = self._streams.get(stream)
         if state is None:
@@ -425,7 +429,45 @@ class MemoryStore(Store):
             return Reply.STRATEGY
         if up_to_bin > state.sealed_bin:
             return Reply.NOT_SEALED
-        return Reply.DONE if state.tally(bounds, up_to_bin) else Reply.ALREADY
+        if slots is not None and (state.epoch.epoch, state.seq) != (slots.epoch, slots.seq):
+            return Reply.CONFLICT
+        return Reply.DONE if state.tally(bounds, up_to_bin, slots) else Reply.ALREADY
+
+    async def name_keys(
+        self, stream: str, strategy_hash: str, window: int, mark: bytes, names: Sequence[SealedKey]
+    ) -> list[int] | Reply:
+        state = self._streams.get(stream)
+        if state is None:
+            return Reply.CONFLICT
+        if state.strategy_hash != strategy_hash:
+            return Reply.STRATEGY
+        if state.stopped or window <= state.sealed_bin:
+            return Reply.SEALED
+        if state.user_key_of(window) not in (mark, b""):
+            return Reply.USER_KEY
+        return state.name_keys(window, mark, names)
+
+    async def named_keys(self, stream: str, window: int, numbers: Sequence[int]) -> list[SealedKey]:
+        held = dict(enumerate(self._opened(stream).unlisted.get(window, [])))
+        return [held[number] for number in numbers]
+
+    async def read_kept(self, stream: str, bins: Sequence[int], cells: Sequence[int]) -> list[dict[int, int]]:
+        held = (self._opened(stream).cells.get(bin, {}) for bin in bins)
+        return [{c: n for c, n in counts.items() if not cells or c in cells} for counts in held]
+
+    async def forget_kept(self, stream: str, epoch: int, finished: bool = False) -> Reply:
+        state = self._opened(stream)
+        gone = [bin for bin in state.cells if finished or bin <= state.released_bin]
+        windows = [window for window in state.users if finished or window <= state.released_bin]
+        if not gone and not windows:
+            return Reply.ALREADY
+        if state.epoch.epoch != epoch or (state.epoch.end_reason is None and not finished):
+            return Reply.CONFLICT
+        for bin in gone:
+            del state.cells[bin]
+        for window in windows:
+            state.forget_users(window, window)
+        return Reply.DONE
 
     async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
         state = self._opened(stream)
@@ -465,8 +507,7 @@ class MemoryStore(Store):
             state.chain[release.expected_seq + offset] = bytes(row)
         for append in release.tiles:
             state.tiles.setdefault(append.key, bytearray()).extend(append.data)
-        for bin in range(release.first_bin, release.last_bin + 1):
-            state.cells.pop(bin, None)
+        state.forget_released(release)
         state.seq, state.head, state.released_bin = seq, release.head, release.last_bin
         state.counter = release.counter
         state.forget_users(release.first_bin, release.last_bin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,9 +17,21 @@ from stream_app.core.counting.bounding import (
     shard_numbers,
     user_fields,
 )
+from stream_app.core.counting.bringing import BROUGHT, Slots, brought, rank
 from stream_app.core.counting.choosing import Bounds, by_key, chosen
+from stream_app.core.found_keys import SealedKey
 from stream_app.core.incoming import Reason
-from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, History, TileKey, Trimmed, Users
+from stream_app.core.records import (
+    Ahead,
+    Apply,
+    Cut,
+    EpochRecord,
+    History,
+    Release,
+    TileKey,
+    Trimmed,
+    Users,
+)
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import TileSlice
 from stream_app.core.segments.retention import anchor, last_seq_of
@@ -83,6 +96,8 @@ class MemoryStream:
     # Of each user of a window of the cap, the counted records by key.
     users: dict[int, dict[bytes, dict[int, int]]] = field(default_factory=dict)
     user_keys: dict[int, bytes] = field(default_factory=dict)
+    unlisted: dict[int, list[SealedKey]] = field(default_factory=dict)  # by window: keys in order of numbers
+    slots: dict[int, dict[tuple[int, bytes], list[int]]] = field(default_factory=dict)  # by epoch and user
     trimmed: Trimmed | None = None  # what retention removed
     noted_keys: UserKeys = field(default_factory=UserKeys)  # as a rotation has noted them
     history: History | None = None  # set by tests: nobody counts the stream any more
@@ -161,7 +176,18 @@ class MemoryStream:
         """Return the mark of a window's key: as its users have counted, else as noted; empty: any key may."""
         return self.user_keys.get(window) or self.noted_keys.of(window)
 
-    def tally(self, bounds: Bounds, up_to_bin: int) -> bool:
+    def name_keys(self, window: int, mark: bytes, names: Sequence[SealedKey]) -> list[int]:
+        """Return the number of each key in a window; a new key gets the next one."""
+        self.users.setdefault(window, {})
+        self.user_keys.setdefault(window, mark)
+        held = self.unlisted.setdefault(window, [])
+        for name in names:
+            if name.hash not in [one.hash for one in held]:
+                held.append(name)
+        hashes = [one.hash for one in held]
+        return [hashes.index(name.hash) for name in names]
+
+    def tally(self, bounds: Bounds, up_to_bin: int, slots: Slots | None = None) -> bool:
         """Choose which users' records count, in a bounded number of shards; return whether there were any.
 
         Shards come in the order of bins.
@@ -172,22 +198,31 @@ class MemoryStream:
             fields += len(self.untallied[shard])
             if number and fields > LARGEST_TALLY_FIELDS:
                 break
-            self._tally_shard(shard, bounds)
+            self._tally_shard(shard, bounds, slots)
         return bool(shards)
 
     def untallied_shards(self, up_to_bin: int) -> list[UserShard]:
         """Return the shards that are not tallied yet, of bins up to this bin."""
         return [shard for shard in self.untallied if shard.bin <= up_to_bin]
 
-    def _tally_shard(self, shard: UserShard, bounds: Bounds) -> None:
+    def _tally_shard(self, shard: UserShard, bounds: Bounds, slots: Slots | None = None) -> None:
         by_user: dict[bytes, dict[bytes, int]] = {}
         for name, records in self.untallied.pop(shard).items():
             by_user.setdefault(name[:ID_BYTES], {})[name] = records
         cells, users = self.cells.setdefault(shard.bin, {}), self.users.setdefault(shard.window, {})
+        hashes = {number: one.hash for number, one in enumerate(self.unlisted.get(shard.window, []))}
         over = 0
         for user, own in by_user.items():
             before = users.get(user, {})
-            taken = chosen(own, bounds, before)
+            ranks = {name: rank(name, int.from_bytes(name[ID_BYTES:], "big"), slots, hashes) for name in own}
+            taken = chosen(own, bounds, before, ranks.__getitem__)
+            if slots is not None:
+                places = {int.from_bytes(name[ID_BYTES:], "big"): order for name, order in ranks.items()}
+                used = self.slots.setdefault(shard.window, {}).setdefault((slots.epoch, user), [])
+                new = brought(taken, slots, used, places)
+                used += new
+                for cell in new:
+                    cells[BROUGHT + cell] = cells.get(BROUGHT + cell, 0) + 1
             for cell, number in cells_added(taken, bounds.weight).items():
                 cells[cell] = cells.get(cell, 0) + number
             if taken:
@@ -195,11 +230,23 @@ class MemoryStream:
             over += sum(own.values()) - sum(taken.values())
         self.count_for_operator(Reason.OVER_CAP, over)
 
+    def forget_released(self, release: Release) -> None:
+        """Delete the counts of released bins, or those of public keys; note found keys."""
+        for bin in range(release.first_bin, release.last_bin + 1):
+            if release.shown_cells is None:
+                self.cells.pop(bin, None)
+            for cell in release.shown_cells or ():
+                self.cells.get(bin, {}).pop(cell, None)
+        if release.found is not None:
+            self.epochs[-1] = replace(self.epoch, found=(*self.epoch.found, release.found))
+
     def forget_users(self, first_bin: int, last_bin: int) -> None:
         """Delete the users of the windows of the cap that end with one of these bins."""
         for window in range(first_bin, last_bin + 1):
             self.users.pop(window, None)
             self.user_keys.pop(window, None)
+            self.unlisted.pop(window, None)
+            self.slots.pop(window, None)
 
     def part_of_tile(self, piece: TileSlice) -> bytes:
         """Return the bytes of a part of a tile."""
@@ -216,7 +263,7 @@ class MemoryStream:
     def stop(self) -> None:
         """Count no more records, and delete what was counted for bins that no epoch releases."""
         self.stopped, self.change, self.counter = True, None, b""
-        for counts in (self.cells, self.users, self.user_keys, self.untallied):
+        for counts in (self.cells, self.users, self.user_keys, self.untallied, self.unlisted, self.slots):
             counts.clear()
         for partition in self.partitions.values():
             partition.ahead = []
@@ -228,6 +275,7 @@ class MemoryStream:
             self.tiles.setdefault(append.key, bytearray()).extend(append.data)
         known = next((e for e in self.epochs if e.epoch == lost.epoch.epoch), lost.epoch)
         ended = replace(known, last_bin=lost.epoch.last_bin, end_reason=lost.epoch.end_reason)
+        ended = replace(ended, found=lost.epoch.found or known.found)
         others = [epoch for epoch in self.epochs if epoch.epoch != ended.epoch]
         self.epochs[:] = sorted([*others, ended], key=lambda epoch: epoch.epoch)
 
@@ -254,8 +302,10 @@ class MemoryStream:
             del self.chain[seq]
         for i, epoch in enumerate(self.epochs):
             last_visible_bin = epoch.first_bin + max(self.visible_seq - epoch.first_seq, -1)
+            found = tuple(one for one in epoch.found if one.bin <= last_visible_bin)
             if last_visible_bin < last_bin_of(epoch):
-                self.epochs[i] = replace(epoch, last_bin=last_visible_bin, end_reason=reason)
+                ended = replace(epoch, last_bin=last_visible_bin, end_reason=reason)
+                self.epochs[i] = replace(ended, found=found)
 
 
 def _rows(ahead: Ahead, chosen: NDArray[np.bool_]) -> Ahead:

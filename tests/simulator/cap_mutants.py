@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from stream_app.core.counting.bringing import Slots
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Apply, Reply
 from stream_app.core.strategy import Strategy
@@ -37,11 +38,13 @@ class FirstApplied(Pipeline):
 class CountsAgainStore(MemoryStore):
     """A store that forgets, before each bin, which users have counted."""
 
-    async def tally(self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int) -> Reply:
+    async def tally(
+        self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int, slots: Slots | None = None
+    ) -> Reply:
         """Let a user of an earlier bin count again."""
         if stream in self._streams:
             self._streams[stream].users.clear()
-        return await super().tally(stream, strategy_hash, bounds, up_to_bin)
+        return await super().tally(stream, strategy_hash, bounds, up_to_bin, slots)
 
 
 @dataclass
@@ -55,10 +58,18 @@ class OneTooMany(Pipeline):
         cap = self.cap
 
         class Store(MemoryStore):
-            async def tally(self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int) -> Reply:
+            async def tally(
+                self,
+                stream: str,
+                strategy_hash: str,
+                bounds: Bounds,
+                up_to_bin: int,
+                slots: Slots | None = None,
+            ) -> Reply:
                 """Raise one of the caps."""
                 caps = replace(bounds.caps, **{cap: getattr(bounds.caps, cap) + 1})
-                return await super().tally(stream, strategy_hash, replace(bounds, caps=caps), up_to_bin)
+                more = replace(bounds, caps=caps)
+                return await super().tally(stream, strategy_hash, more, up_to_bin, slots)
 
         return Store(clock_us)
 

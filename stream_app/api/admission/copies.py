@@ -40,12 +40,15 @@ def growth(view: StreamView, known: PublicState | None) -> Growth:
 
     Cost: O(epochs), and nothing is copied.
     """
-    held = {} if known is None else {one.epoch: visible_bins(one, known.visible_seq) for one in known.epochs}
+    held = {} if known is None else {one.epoch: one for one in known.epochs}
     blocks = list[tuple[Missing, Int64Array]]()
     for epoch in view.epochs:
         number, kind = epoch.record.epoch, view.kind_of(epoch.record)
-        bins = held.get(number, 0)
-        if epoch.bins == bins:
+        was = held.get(number)
+        # An epoch that has found keys begins anew, with columns for them.
+        same = known is not None and was is not None and was.found == epoch.record.found
+        bins = visible_bins(was, known.visible_seq) if same and known and was else 0
+        if epoch.bins == bins and same:
             continue
         for table in kind.tables:
             first = kind.rows_after(table, bins)

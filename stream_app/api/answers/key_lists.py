@@ -13,6 +13,7 @@ from stream_app.api import schemas
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.cells import KeyList
+from stream_app.core.instants import format_instant
 
 LIST_US = 2_000.0  # a part of a list of 100,000 keys
 _BETWEEN = "\n"  # names, where they are searched as one text
@@ -31,11 +32,22 @@ def key_list(view: StreamView, query: schemas.KeyListQuery) -> schemas.KeyListAn
     return schemas.KeyListAnswer(
         stream=view.name,
         field=query.field,
+        found=_found_at(view, shown),
         listed=len(names),
         keys=[names[place] for place in shown],
         next=shown[-1] + 1 if len(found) > len(shown) else None,
         unknown=[],
     )
+
+
+def _found_at(view: StreamView, places: Sequence[int]) -> list[str | None] | None:
+    """Return when the keys at these places were first shown in this epoch; None if no keys are found."""
+    if not view.declared.finds_keys:
+        return None
+    found = view.epochs[-1].record.found if view.epochs else ()
+    ends = [format_instant(view.binning.end_us(one.bin)) for one in found for _ in one.names]
+    listed = len(view.declared.keys.labels) - len(ends) if view.declared.keys else 0
+    return [ends[place - listed] if place >= listed else None for place in places]
 
 
 def _looked_up(view: StreamView, declared: KeyList, query: schemas.KeyListQuery) -> schemas.KeyListAnswer:
@@ -48,6 +60,7 @@ def _looked_up(view: StreamView, declared: KeyList, query: schemas.KeyListQuery)
     return schemas.KeyListAnswer(
         stream=view.name,
         field=None,
+        found=None,
         listed=len(declared.labels),
         keys=known,
         next=None,

@@ -160,7 +160,7 @@ def check_numbers(keys: int, slices: int) -> None:
 
 def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     """Return the keys with the largest estimates, with counts over the whole range and in every slice."""
-    declared = declared_keys(view.strategy, "configure keys")
+    declared, view = declared_keys(view.strategy, "configure keys"), view.of_one_list()
     rows, slices, span = key_rows_of(view, query, declared), slices_of(view, query), span_of(view, query)
     totals, listed = rows.over(span), rows.listed
     largest_first = listed[np.argsort(-np.asarray(totals.value)[listed], kind="stable")]

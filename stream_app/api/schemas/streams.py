@@ -117,10 +117,15 @@ class KeyListQuery(NoQuery):
 
 
 class KeyListAnswer(BaseModel):
-    """A part of a stream's public list of keys, which comes from the configuration and never from events."""
+    """A part of a stream's public list of keys: from the configuration, or found with noise."""
 
     stream: str
     field: str | None = Field(description="whose values these are; null: they are keys")
+    found: list[str | None] | None = Field(
+        None,
+        description="for each of keys, the end of the bin that first showed it; null: it is listed",
+        exclude_if=lambda found: found is None,
+    )
     listed: int = Field(description="how many the whole list has")
     keys: list[str] = Field(description="in the order of the list, which is also that of columns in /nodes")
     next: int | None = Field(description="for the next part, as after; null: this is the last one")

@@ -66,14 +66,14 @@ class AskedKeys:
                 return one
             every.append((one,) if isinstance(one, int) else one)
             held += len(every[-1])
-            if held > len(keys.labels):
+            if held > keys.count:
                 break  # a key is named twice
         together = sorted(chain.from_iterable(every))
         if len(set(together)) < len(together):
             self._refuse_doubled(every)
         if self.without:
             left_out = set(together)
-            together = [place for place in range(len(keys.labels)) if place not in left_out]
+            together = [place for place in range(keys.count) if place not in left_out]
         if not together:
             raise KeyNameError("every key is left out; name fewer of them", self.names[0])
         return tuple(together)

@@ -6,21 +6,25 @@ go on only if the columns agree (docs/decisions/0047-successors.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from dphist.product.columns import KeyPlaces, column_sum
+from dphist.arrays import Int64Array
+from dphist.product.columns import ColumnSum, KeyPlaces, column_sum
 from stream_app.core.answers.answered import QueryError, places_of
 from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.steps import JoinedBinning
 from stream_app.core.answers.visible_epochs import VisibleEpochs
 from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.cells import KeyList
-from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.instants import format_instant
+from stream_app.core.kinds.epoch import AxesEpoch, EpochView
+from stream_app.core.kinds.tables import Span
 from stream_app.core.records import Trimmed
 from stream_app.core.segments.names import address_of, base_of
+from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
 
 
@@ -86,6 +90,8 @@ def place_in(then: KeyList, now: KeyList, place: int) -> int | None:
     1
     >>> place_in(KeyList("c", ("FR", "DE"), True), KeyList("c", ("DE", "IT"), True), 2)
     """
+    if now.discover is not None and place == len(now.labels):  # the total less all keys
+        return len(then.labels) if then.discover is not None and then.labels == now.labels else None
     found = then.place_of_label.get(now.labels[place])
     if found is None:
         return None
@@ -160,3 +166,55 @@ def keys_in_words(then: KeyList | None, now: KeyList | None) -> str:
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
+
+
+def showing(
+    epochs: Iterable[EpochView],
+    texts: tuple[bytes, ...],
+    now: Strategy,
+    columns: ColumnSum,
+    places: KeyPlaces | None,
+) -> Iterator[EpochView]:
+    """Yield epochs with a sum of columns as their count; none that did not find the keys that it is of.
+
+    Args: texts, of all strategies of the stream; now, with the keys of the last epoch; places, as of
+        ``StreamView.showing``.
+    """
+    for epoch in epochs:
+        then = strategy_of(texts, epoch.record)
+        if then.stored is now.stored is None or then.axes.keys == now.axes.keys:
+            if (axes := epoch.over_axes) is not None:
+                yield axes.showing(columns)
+        elif places is not None:
+            yield from Part(then, [epoch], None).showing(now, places)
+
+
+def with_one_list(
+    view: VisibleEpochs, parts: Iterable[tuple[EpochView, Span]]
+) -> Iterator[tuple[AxesEpoch, Span]]:
+    """Yield the parts of a range in which one list of keys was shown.
+
+    Raises: QueryError if an epoch in the range found other keys than the last one.
+    """
+    for epoch, part in parts:
+        if epoch.record.names != view.epochs[-1].record.names:
+            begins = format_instant(view.binning.start_us(view.epochs[-1].record.first_bin))
+            line = f"start: other keys were shown before {begins}; ask from there on, or for a single key"
+            raise QueryError(line, "start")
+        if (axes := epoch.over_axes) is not None:
+            yield axes, part
+
+
+def columns_of(epochs: Sequence[EpochView]) -> ColumnSum | None:
+    """Return what epochs of one kind of release show as their count; None: all events."""
+    axes = epochs[0].over_axes if epochs else None
+    return None if axes is None else axes.shown
+
+
+def bins_in(epochs: Sequence[EpochView], starts: Int64Array, stops: Int64Array) -> Int64Array:
+    """Return how many bins of these epochs each range has."""
+    counts = np.zeros(len(starts), np.int64)
+    for epoch in epochs:
+        first, last = epoch.span
+        counts += np.clip(stops, first, last) - np.clip(starts, first, last)
+    return counts

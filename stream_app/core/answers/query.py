@@ -19,17 +19,21 @@ from dphist.product.columns import ColumnSum, KeyPlaces, column_sum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.forest_laws import RangeErrors
-from stream_app.core.answers.answered import (
-    Missing,
-    QueryError,
-    SeriesPoints,
-    downsampled,
-)
+from stream_app.core.answers.answered import Missing, QueryError, SeriesPoints, downsampled
 from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.consistent import Method, consistent_running
 from stream_app.core.answers.edges import bin_at_edge
 from stream_app.core.answers.labels import UNLABELLED
-from stream_app.core.answers.parts import Part, joined_bins, places_after, same_columns
+from stream_app.core.answers.parts import (
+    Part,
+    bins_in,
+    columns_of,
+    joined_bins,
+    places_after,
+    same_columns,
+    showing,
+    with_one_list,
+)
 from stream_app.core.answers.steps import point_ranges
 from stream_app.core.answers.unmeasured import gaps_in, nothing_measured, other_keys_then
 from stream_app.core.answers.visible_epochs import VisibleEpochs
@@ -142,7 +146,7 @@ class StreamView(VisibleEpochs):
         own = self._showing.get(columns)
         if own is None:
             own = copy(self)
-            own.epochs = [axes.showing(columns) for epoch in self.epochs if (axes := epoch.over_axes)]
+            own.epochs = list(showing(self.epochs, self._texts, self.strategy, columns, place))
             if self._others and place is not None:
                 own.epochs += chain(*(part.showing(self.strategy, place) for part in self._others))
                 own.epochs.sort(key=lambda epoch: epoch.record.first_bin)
@@ -151,6 +155,16 @@ class StreamView(VisibleEpochs):
                 self._showing.clear()
             self._showing[columns] = own
         own.statement = self.statement
+        return own
+
+    def of_one_list(self) -> StreamView:
+        """Return this view with the epochs that show the keys of the last one; earlier ones found others."""
+        last = self.epochs[-1].record.names if self.epochs else ()
+        if all(epoch.record.names == last for epoch in self.epochs):
+            return self
+        own = copy(self)
+        own.epochs = [epoch for epoch in self.epochs if epoch.record.names == last]
+        own._running, own._consistent, own._showing, own._covers = {}, {}, {}, {}
         return own
 
     def place_of(self, key: str | AskedKeys | None) -> KeyPlaces | None:
@@ -169,8 +183,8 @@ class StreamView(VisibleEpochs):
             raise QueryError("this stream has no values; configure value", "stream")
         if span is not None:
             self._check_some_measured(span)
-        parts = self.parts(self.span if span is None else span)
-        return RangeSum.joined(axes.range(part) for epoch, part in parts if (axes := epoch.over_axes))
+        parts = (self if span else self.of_one_list()).parts(span or self.span)
+        return RangeSum.joined(axes.range(part) for axes, part in with_one_list(self, parts))
 
     def counts_of_keys(self, span: Span) -> Estimate:
         """Return the events of every key in the measured part of a range: values (keys,), one law for each.
@@ -178,7 +192,7 @@ class StreamView(VisibleEpochs):
         Errors add up epoch by epoch, as for one key, so no error depends on how many keys are asked for.
         Cost: O(columns) for each epoch that the range only partly covers, O(keys) for each whole epoch.
         """
-        parts = [axes.of_keys(part) for epoch, part in self.parts(span) if (axes := epoch.over_axes)]
+        parts = [axes.of_keys(part) for axes, part in with_one_list(self, self.parts(span))]
         return whole_estimate(
             parts[0] if len(parts) == 1 else _added(sum(part.value for part in parts), parts)
         )
@@ -282,7 +296,7 @@ class StreamView(VisibleEpochs):
         values = running[self._measured_before(stops)] - running[self._measured_before(starts)]
         runs = list[tuple[Errors, Sequence[EpochView], EpochCovers | None]]()
         for kind_of, epochs in self.runs:
-            errors = kind_of.errors(view, _columns_of(epochs))
+            errors = kind_of.errors(view, columns_of(epochs))
             of_nodes = kind != "running" and errors.leaf is not None
             over = None if of_nodes else self._over(epochs)
             runs.append((errors, epochs, over))
@@ -295,7 +309,7 @@ class StreamView(VisibleEpochs):
         spans = [Span(*edges) for edges in zip(starts.tolist(), ends.tolist(), strict=True)]
         laws, roundings = RangeErrors.added(
             [
-                sums_of_nodes(errors.leaf, _bins_in(epochs, starts, ends))
+                sums_of_nodes(errors.leaf, bins_in(epochs, starts, ends))
                 if kind != "running" and errors.leaf is not None
                 else errors.points(epochs, starts, ends, over)
                 for errors, epochs, over in runs
@@ -373,21 +387,6 @@ class StreamView(VisibleEpochs):
             self._consistent[method] = consistent_running(self.kind_of, self.epochs, values, method)
         running = self._consistent[method]
         return np.asarray(running[self._measured_before(stops)] - running[self._measured_before(starts)])
-
-
-def _columns_of(epochs: Sequence[EpochView]) -> ColumnSum | None:
-    """Return what epochs of one kind of release show as their count; None: all events."""
-    axes = epochs[0].over_axes if epochs else None
-    return None if axes is None else axes.shown
-
-
-def _bins_in(epochs: Sequence[EpochView], starts: Int64Array, stops: Int64Array) -> Int64Array:
-    """Return how many bins of these epochs each range has."""
-    counts = np.zeros(len(starts), np.int64)
-    for epoch in epochs:
-        first, last = epoch.span
-        counts += np.clip(stops, first, last) - np.clip(starts, first, last)
-    return counts
 
 
 def _added(value: float | FloatArray, parts: Sequence[Estimate], cells: int = 1) -> Estimate:

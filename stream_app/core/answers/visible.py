@@ -80,6 +80,9 @@ def _is_settled(epoch: EpochRecord, visible_seq: int) -> bool:
 
 
 def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:
+    last_visible = epoch.first_bin + visible_seq - epoch.first_seq
+    if epoch.found and epoch.found[-1].bin > last_visible:
+        epoch = replace(epoch, found=tuple(one for one in epoch.found if one.bin <= last_visible))
     if epoch.last_bin is None or is_whole(epoch, visible_seq):
         return epoch
     return replace(epoch, last_bin=None, end_reason=None)

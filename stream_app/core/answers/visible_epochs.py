@@ -132,12 +132,20 @@ class VisibleEpochs:
             by_number[want.epoch].append(want.table, values)
         self.epochs, self.visible_seq, self.history = epochs, state.visible_seq, state.history
         self.trimmed = state.trimmed
+        if epochs and epochs[-1].record.found:
+            self.strategy = strategy_of(self._texts, epochs[-1].record)
+            self.declared = self.strategy.declared
 
     def _epochs_at(self, state: PublicState) -> list[EpochView]:
-        """Return this view's epochs, and empty views of the epochs that the state adds."""
+        """Return this view's epochs, and empty views of the epochs that the state adds.
+
+        An epoch that has found keys begins anew, with columns for them; their past is among the rows to read.
+        """
         kept = self._kept_at(state)
         added = state.epochs[len(kept) :]
-        return [*kept, *(self.kind_of(record).epoch(record) for record in added)]
+        pairs = zip(kept, state.epochs, strict=False)
+        same = [one if one.record.found == now.found else self.kind_of(now).epoch(now) for one, now in pairs]
+        return [*same, *(self.kind_of(record).epoch(record) for record in added)]
 
     def _kept_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs without those that retention has removed since."""

@@ -232,7 +232,14 @@ def cells_added(chosen: Mapping[int, int], weight: int | None) -> dict[int, int]
     return added
 
 
-def counted(records: Mapping[bytes, int], room: int) -> dict[int, int]:
+def rank_of(field: bytes) -> bytes:
+    """Return the place of a user's cell in the order of choosing. Args: field, as of ``user_fields``."""
+    return hashlib.sha1(field, usedforsecurity=False).digest()
+
+
+def counted(
+    records: Mapping[bytes, int], room: int, rank: Callable[[bytes], bytes] = rank_of
+) -> dict[int, int]:
     """Return how many records of one user in one bin count, by cell.
 
     Cells are taken in the order of a hash of the user's id and the cell, so no cell is favoured.
@@ -242,7 +249,7 @@ def counted(records: Mapping[bytes, int], room: int) -> dict[int, int]:
     {0: 2, 2: 1}
     """
     taken = {}
-    for field in sorted(records, key=lambda field: hashlib.sha1(field, usedforsecurity=False).digest()):
+    for field in sorted(records, key=rank):
         number = min(records[field], room)
         if number == 0:
             break

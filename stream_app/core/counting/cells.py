@@ -23,9 +23,10 @@ from dphist.arrays import Int64Array
 from dphist.product.sums import AmountRange
 from stream_app.core.counting.bins import aggregate
 from stream_app.core.counting.read_values import comparable, listed_as, numbers
+from stream_app.core.counting.unlisted import OTHER as OTHER
+from stream_app.core.counting.unlisted import Discover
 from stream_app.core.incoming import Reason
 
-OTHER = "other"  # the key for all events whose key is not on the list
 ANY = "*"  # in a pattern of keys: any value of a field
 _PARTS = re.compile(r"((?:[^/\\]|\\.)*)/", re.DOTALL)  # the parts of a label, which each end with a slash
 _NONE = -1
@@ -92,6 +93,8 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         other: whether all other keys count as ``other``; else their events are refused.
         total: whether the total over keys is measured too, with its own share of epsilon.
         fields: of a stream with several key fields, which has no ``field``, ``names`` and ``other`` then.
+        discover: how keys beside the list are found; None: they are not. With it ``other`` is no key of the
+            list, but the total less all keys, at the place after them.
     """
 
     field: str = ""
@@ -99,11 +102,21 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
     other: bool | None = None
     total: bool | None = None
     fields: tuple[KeyField, ...] = ()
+    discover: Discover | None = None
 
     @cached_property
     def parts(self) -> tuple[KeyField, ...]:
         """Return every field with its values; the first one varies slowest in the list of keys."""
         return self.fields or (KeyField(self.field, self.names, bool(self.other)),)
+
+    @cached_property
+    def count(self) -> int:
+        """Return the number of places of keys, that of ``other`` included."""
+        return math.prod(self.sizes)
+
+    def with_found(self, names: tuple[str, ...]) -> KeyList:
+        """Return the list with keys that were found."""
+        return msgspec.structs.replace(self, names=self.names + names)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -124,7 +137,7 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         ('FR/tv', 'FR/other', 'a\\\\/b/tv', 'a\\\\/b/other')
         """
         if not self.fields:
-            return self.parts[0].values
+            return self.names if self.discover is not None else self.parts[0].values
         return tuple(map("/".join, product(*self._written)))
 
     @cached_property
@@ -135,7 +148,8 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
     @cached_property
     def place_of_label(self) -> dict[str, int]:
         """Return the place of each key by its label, ``other`` included."""
-        return {label: place for place, label in enumerate(self.labels)}
+        labels = self.labels if self.discover is None else (*self.labels, OTHER)
+        return {label: place for place, label in enumerate(labels)}
 
     def matching(self, pattern: str) -> tuple[int, ...]:
         """Return the places of the keys that match a pattern of several fields; none if it is no pattern.
@@ -293,18 +307,20 @@ class Cells:
     every key and amount, and ``added`` what events at these places add to the cells. Otherwise a place is a
     cell.
 
-    Args: keys, buckets, amounts: None if the stream has no such axis; never buckets beside amounts.
+    Args: keys, buckets, amounts: None if the stream has no such axis; never buckets beside amounts; unlisted,
+        how many keys are counted that no list names, each in a cell after all others.
     """
 
     keys: KeyList | None = None
     buckets: Buckets | None = None
     amounts: Amounts | None = None
+    unlisted: int = 0
 
     @property
     def width(self) -> int:
         """Return the number of cells."""
         of_key = 2 if self.amounts else self.buckets.count if self.buckets else 1
-        return (len(self.keys.labels) if self.keys else 1) * of_key
+        return (self.keys.count if self.keys else 1) * of_key + self.unlisted
 
     @property
     def weight(self) -> int:
@@ -325,7 +341,7 @@ class Cells:
     @property
     def key_places(self) -> int:
         """Return how many consecutive places belong to one key: its buckets, or its amounts."""
-        return self.places // (len(self.keys.labels) if self.keys else 1)
+        return self.places // (self.keys.count + self.unlisted if self.keys else 1)
 
     def keys_of(self, places: Int64Array) -> Int64Array:
         """Return a number for each place; places with equal numbers add to the same cells."""

@@ -21,12 +21,11 @@ the key's number, and at most ``max_events`` less the sum of all numbers.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES, MOST_AMOUNTS, counted
+from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES, MOST_AMOUNTS, counted, rank_of
 
 LARGEST_TRIMMED_CAP = 8_192
 
@@ -58,13 +57,19 @@ class Bounds:
         return 0 if few or self.caps.l1 > LARGEST_TRIMMED_CAP else self.caps.l1
 
 
-def chosen(records: Mapping[bytes, int], bounds: Bounds, before: Mapping[int, int]) -> dict[int, int]:
+def chosen(
+    records: Mapping[bytes, int],
+    bounds: Bounds,
+    before: Mapping[int, int],
+    rank: Callable[[bytes], bytes] = rank_of,
+) -> dict[int, int]:
     """Return how many records of one user in one bin count, by place.
 
     Guarantee: with ``before`` they obey the caps. The result is a function of the arguments alone: the order
         of the mappings plays no part (see the module's first lines).
     Args: records, the number of records by field (``bounding.user_fields``); before, the number of records
-        of the user that counted in earlier bins of the window, by key (``by_key``).
+        of the user that counted in earlier bins of the window, by key (``by_key``); rank, the order of places
+        where the keys have no cap.
 
     >>> two_in_each_of_two_keys = Bounds(Caps(max_events=3, max_keys=2, max_per_key=2))
     >>> records = {bytes(16) + bytes([0, 0, 0, cell]): 5 for cell in range(3)}
@@ -74,7 +79,7 @@ def chosen(records: Mapping[bytes, int], bounds: Bounds, before: Mapping[int, in
     caps = bounds.caps
     room = caps.l1 - sum(before.values())
     if caps.max_keys is None or caps.max_per_key is None:
-        return counted(records, max(room, 0))
+        return counted(records, max(room, 0), rank)
     in_keys, taken = dict(before), dict[int, int]()
     for field in sorted(records, key=lambda field: _rank(field, bounds.key_places, before)):
         place = _place(field)
@@ -108,8 +113,4 @@ def _rank(field: bytes, key_places: int, before: Mapping[int, int]) -> tuple[boo
     """Return the place of a field in the order of choosing: known keys first, then by hashes."""
     key = _place(field) // key_places
     first_of_key = field[:ID_BYTES] + (key * key_places).to_bytes(CELL_BYTES, "big")
-    return key not in before, _hash(first_of_key), _hash(field)
-
-
-def _hash(field: bytes) -> bytes:
-    return hashlib.sha1(field, usedforsecurity=False).digest()
+    return key not in before, rank_of(first_of_key), rank_of(field)

@@ -14,13 +14,14 @@ from dphist.toeplitz import ToeplitzDesign
 from dphist.tree.design import TreeDesign
 from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.axes import AnticipatingAxes, CausalAxes
+from stream_app.core.kinds.discovering import DISCOVERY, Discovering, read_discovering
 from stream_app.core.kinds.kind import Kind
 from stream_app.core.kinds.over_epochs import OverEpochs
 from stream_app.core.kinds.toeplitz import TOEPLITZ, TOEPLITZ_KEYS, Toeplitz
 from stream_app.core.kinds.tree import AnticipatingTree, CausalTree, Tree
 from stream_app.core.kinds.windows import Windows
 
-__all__ = ["READERS", "Kind", "kind_from", "kind_of"]
+__all__ = ["READERS", "Discovering", "Kind", "kind_from", "kind_of"]
 
 
 def kind_of(design: TreeDesign | ProductDesign | WindowDesign | EpochLevels, width: int = 1) -> Kind:
@@ -59,6 +60,8 @@ def kind_from(fields: Mapping[str, str], width: int) -> Kind:
     for name in (TOEPLITZ, TOEPLITZ_KEYS):
         if name in fields:
             return Toeplitz(ToeplitzDesign.from_json(fields[name]), keyed=name == TOEPLITZ_KEYS)
+    if DISCOVERY in fields:
+        return read_discovering(fields[DISCOVERY], fields["product"])
     design = TreeDesign.from_json(fields["design"])
     for name, read in READERS.items():
         if name in fields:

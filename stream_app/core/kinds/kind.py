@@ -24,11 +24,12 @@ from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import Release, TreeDesign
 from dphist.windows.design import WindowDesign
 from dphist.workloads import Workload
+from stream_app.core.found_keys import FoundKeys
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.pages import PageGeometry
-from stream_app.core.kinds.tables import PUBLISHED, Closed, SeriesView, TimeDesign, node_table
+from stream_app.core.kinds.tables import PUBLISHED, Closed, Named, SeriesView, TimeDesign, node_table
 from stream_app.core.records import EpochRecord
 
 
@@ -67,6 +68,7 @@ class Kind(ABC):
     slow = False
     rows_hold_values = False  # whether chain rows hold all values of the tables, not only hashes
     keys_as_first_published = False  # whether a key's first published counts are kept
+    seeded = False  # whether decisions of an epoch come from a seed that is stored before the epoch
     axes: ColumnDesign | None = None  # keys and values that have counts over any range of time
     windows: WindowDesign | None = None  # keys and values that have counts in windows
     levels: EpochLevels | None = None  # of nodes over epochs
@@ -125,6 +127,14 @@ class Kind(ABC):
             shows a count.
         """
 
+    def close_naming(self, held: bytes, counts: Int64Array, noise: NoiseSource, named: Named) -> Closed:
+        """Release the next bins as ``close`` does, and the past of keys that the last one names."""
+        raise ValueError("this kind of release finds no keys")
+
+    def with_found(self, found: Sequence[FoundKeys], first_bin: int) -> Kind:
+        """Return the kind with the keys that an epoch has found. Args: first_bin, of the epoch."""
+        return self
+
     @abstractmethod
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
         """Return the part of a chain row that vouches for the table rows that the bin released."""
@@ -142,6 +152,11 @@ class Kind(ABC):
     def drawn_ahead(self) -> bool:
         """Whether all noise of an epoch is drawn before the epoch begins."""
         return self.tree_design is not None and self.tree_design.anticipates
+
+    @property
+    def stores_ahead(self) -> bool:
+        """Whether something secret is drawn and stored before an epoch begins: its noise, or a seed."""
+        return self.drawn_ahead or self.seeded
 
     @property
     def never_revised(self) -> bool:

@@ -68,6 +68,15 @@ class PageGeometry:
             yield _packed(np.concatenate((noise.errors, *noise.nodes)))
 
 
+@dataclass(frozen=True, slots=True)
+class SeedPage(PageGeometry):
+    """The one page of an epoch that stores a seed: it is needed until the epoch ends."""
+
+    @property
+    def bins_per_page(self) -> int:
+        return self.horizon
+
+
 def _packed(rows: Int64Array) -> bytes:
     """Return a page's rows as bytes, four per number if every number fits, which is nearly always."""
     limits = np.iinfo(_NARROW)

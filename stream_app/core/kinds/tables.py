@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.privacy import Neighbours
@@ -62,6 +64,18 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """The keys that the last of some closed bins shows for the first time. SECRET.
+
+    Args: names, in the order of names; counts, their exact counts in all bins since the start of the epoch,
+        shape (bins, names).
+    """
+
+    names: tuple[str, ...] = ()
+    counts: Int64Array = field(default_factory=lambda: np.zeros((0, 0), np.int64), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """The public result of closing consecutive bins, and the secret state for the next closing.
 
@@ -72,6 +86,7 @@ class Closed:
         state: of the counter. SECRET.
         columns: the running count of every column, with noise, shape (bins, columns), in units of 2^-16; None
             for a kind without axes.
+        found: the names of keys that the last bin shows for the first time.
     """
 
     first_bin: int
@@ -79,6 +94,7 @@ class Closed:
     blocks: tuple[Block, ...]
     state: bytes
     columns: Int64Array | None = None
+    found: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -91,6 +107,13 @@ class Closed:
 
     def __len__(self) -> int:
         return len(self.running)
+
+    def rows(self, table: str) -> Int64Array:
+        """Return all rows of a table, in one sequence of numbers. Raises: KeyError if there are none."""
+        for block in self.blocks:
+            if block.table == table:
+                return block.values.ravel()
+        raise KeyError(table)
 
     def row(self, table: str, index: int) -> Int64Array:
         """Return one row of a table. Raises: KeyError if these bins did not release it."""

@@ -19,10 +19,11 @@ from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.units import UNITS_PER_COUNT
+from stream_app.core.found_keys import FoundKeys
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.errors import CONFIDENCE, RowError
-from stream_app.core.kinds.tables import Closed
+from stream_app.core.kinds.tables import Closed, Named
 from stream_app.core.meaning import epoch_in_words, meaning_of
 from stream_app.core.records import Release, StreamState
 from stream_app.core.releases.row_sums import interval, row_columns, row_sums
@@ -62,6 +63,7 @@ def make_release(
     noise: NoiseSource,
     nonce: str,
     ahead: BinsNoise | None = None,
+    named: Named | None = None,
 ) -> Release:
     """Return the release of the next sealed bins of the running epoch, with noise added.
 
@@ -74,11 +76,17 @@ def make_release(
         nonce: identifies this attempt, so that its rows differ from the rows of any other. SECRET: it would
             reveal which bins were released together, and so how fast their events were read.
         ahead: the noise drawn for exactly these bins before the epoch, if the kind draws ahead.
+        named: the keys that the last of these bins names; None: the stream finds no keys.
     Raises: ValueError for bins beyond the epoch. The message never shows a count.
     Cost: if causal, one call of the noise source per level; about 200 microseconds per bin for its row.
     """
-    closed = strategy.kind.close(state.counter, counts, noise, ahead)
+    strategy = strategy.with_found(state.epoch)
+    if named is None:
+        closed = strategy.kind.close(state.counter, counts, noise, ahead)
+    else:
+        closed = strategy.kind.close_naming(state.counter, counts, noise, named)
     first_bin, epoch = state.released_bin + 1, state.epoch.epoch
+    last_bin = first_bin + len(closed) - 1
     rows = list(_chained(state, strategy, closed, nonce))
     blocks = (tile_appends(epoch, block.table, block.first, block.values) for block in closed.blocks)
     return Release(
@@ -87,11 +95,12 @@ def make_release(
         expected_seq=state.seq,
         expected_head=state.head,
         first_bin=first_bin,
-        last_bin=first_bin + len(closed) - 1,
+        last_bin=last_bin,
         rows=rows,
         head=row_hash(rows[-1]),
         tiles=[tile for tiles in blocks for tile in tiles],
         counter=closed.state,
+        found=FoundKeys(last_bin, closed.found) if closed.found else None,
     )
 
 

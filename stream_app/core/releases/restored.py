@@ -13,6 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
+from stream_app.core.found_keys import FoundKeys
 from stream_app.core.kinds.tables import PUBLISHED, Block, node_table
 from stream_app.core.records import EpochRecord, TileAppend, WitnessRow
 from stream_app.core.releases.row_values import unpacked
@@ -85,7 +86,12 @@ def restored(
                 after_seq=after_seq,
                 rows=[(row.seq, row.row) for row in step],
                 tiles=_tiles(strategy, epoch, step),
-                epoch=replace(epoch, last_bin=last_bin, end_reason="complete" if complete else ENDED_EARLY),
+                epoch=replace(
+                    epoch,
+                    last_bin=last_bin,
+                    end_reason="complete" if complete else ENDED_EARLY,
+                    found=tuple(one for one in epoch.found if one.bin <= last_bin),
+                ),
             )
             after_seq = step[-1].seq
 
@@ -119,13 +125,14 @@ def epochs_of(strategies: Mapping[str, Strategy], rows: Sequence[WitnessRow]) ->
             bins = horizon  # an older version began an epoch of a whole window after the store was lost
         changed_from = first.get("changed", {}).get("from")
         record = EpochRecord(epoch, first["bin"], bins, seq, first["strategy"], changed_from=changed_from)
-        epochs.append(record)
+        found = (FoundKeys(row["bin"], tuple(row["found"]["keys"])) for _, row in of_epoch if "found" in row)
+        epochs.append(replace(record, found=tuple(found)))
     return epochs
 
 
 def _tiles(strategy: Strategy, epoch: EpochRecord, rows: Sequence[WitnessRow]) -> list[TileAppend]:
     """Return what the original release of these rows appended to tiles."""
-    blocks: dict[str, list[Block]] = {table: [] for table in strategy.kind.tables}
+    blocks: dict[str, list[Block]] = {table: [] for table in strategy.with_found(epoch).kind.tables}
     for row in rows:
         for block in _blocks_of(strategy, epoch, row):
             blocks[block.table].append(block)

@@ -60,12 +60,12 @@ def epoch_of(row: bytes) -> int:
     return int(json.loads(row)["epoch"])
 
 
-def place_of(epochs: Sequence[EpochRecord], row: bytes) -> tuple[int, int]:
-    """Return the number of a row's epoch, and its bin in the epoch. Raises: LookupError if not listed."""
+def place_of(epochs: Sequence[EpochRecord], row: bytes) -> tuple[EpochRecord, int]:
+    """Return the row's epoch, and its bin in the epoch. Raises: LookupError if the epoch is not listed."""
     message = json.loads(row)
     for epoch in epochs:
         if epoch.epoch == message["epoch"]:
-            return epoch.epoch, message["bin"] - epoch.first_bin
+            return epoch, message["bin"] - epoch.first_bin
     raise LookupError(f"row {message['seq']}: epoch {message['epoch']} is not known")
 
 
@@ -82,8 +82,8 @@ def witness_row(
     """
     epoch, bin = place_of(epochs, row)
     tables = []
-    for rows in rows_of_bin(strategy.kind, bin):
-        pieces = ((piece, read(piece)) for piece in rows.slices(epoch))
+    for rows in rows_of_bin(strategy.with_found(epoch).kind, bin):
+        pieces = ((piece, read(piece)) for piece in rows.slices(epoch.epoch))
         tables.append(join_slices(rows.stop - rows.first, rows.width, pieces))
     return WitnessRow(seq, row, packed(tables))
 
@@ -119,7 +119,7 @@ def unpacked(strategy: Strategy, epoch: EpochRecord, row: bytes, data: bytes) ->
 
     Raises: ValueError for bytes whose hashes differ from the row's.
     """
-    kind, message = strategy.kind, json.loads(row)
+    kind, message = strategy.with_found(epoch).kind, json.loads(row)
     _, bin = place_of([epoch], row)
     where = f"row {message['seq']}"
     try:

@@ -131,8 +131,9 @@ def by_hash(texts: tuple[bytes, ...]) -> Mapping[str, Strategy]:
 
 
 def strategy_of(texts: tuple[bytes, ...], epoch: EpochRecord) -> Strategy:
-    """Return the strategy of an epoch. Args: texts, of all strategies of its stream."""
-    return Strategy.from_json(texts[0]) if len(texts) == 1 else by_hash(texts)[epoch.strategy_hash]
+    """Return the strategy of an epoch, with the keys that it found. Args: texts, of all strategies."""
+    strategy = Strategy.from_json(texts[0]) if len(texts) == 1 else by_hash(texts)[epoch.strategy_hash]
+    return strategy.with_found(epoch)
 
 
 def with_strategy(texts: Iterable[bytes], text: bytes) -> tuple[bytes, ...]:

@@ -25,6 +25,8 @@ from stream_app.config.settings import DAY_US
 from stream_app.config.values import format_duration
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.cells import Amounts
+from stream_app.core.found_keys import FoundKeys
+from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import OVER_EPOCHS, Span
 from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.strategy import Strategy
@@ -82,11 +84,15 @@ def rows_of(stream: StreamSettings) -> Iterator[Row]:
     spans[f"{within} its last bin ({format_duration(declared.time.bin_us)})"] = (horizon - 1, horizon)
     for asked, span in spans.items():
         yield asked, f"± {in_words(half_width(count_of_span(strategy, span)))}"
-    axes = strategy.kind.axes
+    axes, kind = strategy.kind.axes, strategy.kind
     if axes is None:
         return
+    if isinstance(kind, Discovering):
+        needed, unit = kind.rule.threshold + 1, "events" if declared.privacy.per_user is None else "users"
+        axes = kind.with_found([FoundKeys(0, ("found",))], 0).axes
+        yield f"a key appears once about {needed:,} {unit} have brought it", ""
     whole = without_events(axes, (0, horizon))
-    if axes.keys.keys > 1:
+    if axes.keys.cells > 1:
         error = half_width(column_sum(axes, 0).of_range(whole))
         yield f"{noun} of one key in an epoch", f"± {in_words(error)}"
     if declared.amounts is not None:

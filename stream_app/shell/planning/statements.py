@@ -54,5 +54,5 @@ def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
             line = whole.replace("the stated sum is over all epochs", "this page states one epoch")
             yield f"- {without_factor(line, stated).replace('the factor below', 'the factor above')}"
     yield ""
-    cost = promise_in_words(stream.declared.privacy.epsilon, stream.declared.privacy.delta)
+    cost = promise_in_words(stream.declared.privacy.epsilon, stream.declared.delta)
     yield f"One epoch costs {cost}. docs/privacy.md has the proofs, and docs/choosing.md explains the words."

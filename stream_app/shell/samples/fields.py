@@ -11,6 +11,7 @@ from dphist.planning.report import in_decimals
 from stream_app.config import StreamSettings
 from stream_app.core.counting.cells import Amounts, Buckets, KeyField
 from stream_app.core.counting.read_values import numbers
+from stream_app.core.counting.unlisted import key_names
 from stream_app.wiring.checks import Finding, State
 
 _FEW = 0.95  # with less in the list or the range, the operator should look at the declaration again
@@ -25,7 +26,8 @@ def field_findings(stream: StreamSettings, columns: Mapping[str, Any], events: i
     if not events:
         return
     for part in declared.keys.parts if declared.keys else ():
-        yield _keys(f"{what}.keys", part, columns[part.field])
+        find = _found_keys if declared.finds_keys else _keys
+        yield find(f"{what}.keys", part, columns[part.field])
     if declared.value is not None:
         yield _values(f"{what}.value", declared.value, columns[declared.value.field])
     if declared.amounts is not None:
@@ -55,6 +57,15 @@ def _keys(what: str, keys: KeyField, column: Sequence[Any]) -> Finding:
     if not listed:
         return Finding(what, "warn", f"{said}; correct keys.field or keys.list", exact=True)
     return Finding(what, "ok", said, exact=True)
+
+
+def _found_keys(what: str, keys: KeyField, column: Sequence[Any]) -> Finding:
+    """Return how many events have a key that may be found; which keys these are stays secret."""
+    named, events = sum(map(bool, key_names(column))), len(column)
+    said = f"{named:,} of {events:,} events of a sample have a key in {keys.field}"
+    if not named:
+        return Finding(what, "warn", f"{said}; correct keys.field", exact=True)
+    return Finding(what, "ok", f"{said}, the rest counts as other", exact=True)
 
 
 def _values(what: str, axis: Buckets | Amounts, column: Sequence[Any]) -> Finding:

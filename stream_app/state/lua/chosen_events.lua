@@ -1,20 +1,32 @@
 -- Included by tally.lua, which says what the names hold. The choice under a cap on each user's events alone: cells in
 -- the order of a hash, up to the cap. Of each user the number of records that counted in the window is kept.
 
--- Add the records of a user's places up to `room`, in the order of their hashes.
-local function add_first(user, place, number, others, room, added)
-  local records = {{rank = redis.sha1hex(user .. packed_place(place)), place = place, number = number}}
+-- Add the records of a user's places up to `room`, in the order of their hashes. Return the places that count.
+local function add_first(user, place, number, others, room, added, window_users)
+  local records, places = {{rank = rank_of(user, place, window_users), place = place, number = number}}, {}
   for other, records_there in pairs(others or {}) do
-    records[#records + 1] =
-      {rank = redis.sha1hex(user .. packed_place(other)), place = other, number = records_there}
+    records[#records + 1] = {rank = rank_of(user, other, window_users), place = other, number = records_there}
   end
   table.sort(records, by_rank)
   for _, record in ipairs(records) do
     local taken = math.min(record.number, room)
-    if taken == 0 then return end
+    if taken == 0 then break end
     added[record.place] = (added[record.place] or 0) + taken
+    places[#places + 1] = record.place
     room = room - taken
   end
+  return places
+end
+
+-- Add all records of a user's places. Return these places.
+local function add_all(place, number, others, added)
+  local counted = {place}
+  added[place] = (added[place] or 0) + number
+  for other, records in pairs(others or {}) do
+    added[other] = (added[other] or 0) + records
+    counted[#counted + 1] = other
+  end
+  return counted
 end
 
 local function choose_events(people, window_users, added)
@@ -28,13 +40,10 @@ local function choose_events(people, window_users, added)
       local before, total = tonumber(held[i - start + 1] or 0), number
       for _, records in pairs(more or {}) do total = total + records end
       local taken = math.min(total, math.max(most_events - before, 0))
-      if taken == total then
-        added[place] = (added[place] or 0) + number
-        for other, records in pairs(more or {}) do added[other] = (added[other] or 0) + records end
-      elseif taken > 0 then
-        add_first(users[i], place, number, more, taken, added)
-      end
       if taken > 0 then
+        local counted = taken == total and add_all(place, number, more, added)
+          or add_first(users[i], place, number, more, taken, added, window_users)
+        if per_user > 0 then bring(users[i], counted, window_users, added) end
         writes[n + 1], writes[n + 2] = users[i], text_of[before + taken]
         n = n + 2
       end

@@ -47,6 +47,16 @@ local function keep_rows(seq)
   if redis.call('EXISTS', kept) == 1 then redis.call('RENAME', kept, chain) end
 end
 
+-- Discard the keys that rows after a bin have found: each line of JSON begins with the bin of a row.
+local function keep_found(number, last_visible)
+  local kept = ''
+  for line in string.gmatch(redis.call('HGET', epochs, number .. ':found') or '', '[^\n]+') do
+    if cjson.decode(line)[1] <= last_visible then kept = kept .. line .. '\n' end
+  end
+  if kept ~= '' then redis.call('HSET', epochs, number .. ':found', kept)
+  else redis.call('HDEL', epochs, number .. ':found') end
+end
+
 local function discard_invisible()
   for i = shards_at + shards_to_forget + 1, #KEYS - GIVEN_KEYS do
     local tile, length = KEYS[GIVEN_KEYS + i], tonumber(ARGV[GIVEN_ARGUMENTS + i])
@@ -62,6 +72,7 @@ local function discard_invisible()
     if string.match(number, '^%d+$') then
       local known = cjson.decode(redis.call('HGET', epochs, number))
       local last_visible = known.first_bin + math.max(seq - known.first_seq, -1)
+      keep_found(number, last_visible)
       if last_visible < last_bin_of(number, known) then
         end_epoch(number, string.format('%.0f', last_visible), 'the chain went on elsewhere')
       end

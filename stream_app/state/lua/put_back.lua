@@ -1,11 +1,11 @@
 -- Put back rows from the witness that this store has lost, before the running epoch releases anything.
 -- KEYS: state, epochs, chain, then the tiles
--- ARGV: strategy hash, seq of the last row that is here, epoch, its record, its last bin, its end reason, number of
---       rows, then seq and row in turns, then for each tile: its length before, bytes to append, whether it is then full
+-- ARGV: strategy hash, seq of the last row that is here, epoch, its record, its last bin, its end reason, the keys
+--       that it has found up to there (may be empty), number of rows, then seq and row in turns, then for each tile: its length before, bytes to append, whether it is then full
 local state, epochs, chain = unpack(KEYS, 1, 3)
-local strategy_hash, after_seq, epoch, record, last_bin, end_reason = unpack(ARGV, 1, 6)
-local rows = tonumber(ARGV[7])
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 7
+local strategy_hash, after_seq, epoch, record, last_bin, end_reason, found = unpack(ARGV, 1, 7)
+local rows = tonumber(ARGV[8])
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 8
 local last_seq = ARGV[GIVEN_ARGUMENTS + 2 * rows - 1]
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'epoch', 'seq')
@@ -37,5 +37,6 @@ for i = 1, #KEYS - GIVEN_KEYS do
   if fills == '1' then redis.call('SET', key, redis.call('GET', key)) end
 end
 redis.call('HSETNX', epochs, epoch, record)
+if found ~= '' then redis.call('HSET', epochs, epoch .. ':found', found) end
 redis.call('HSET', epochs, epoch .. ':last_bin', last_bin, epoch .. ':end_reason', end_reason)
 return 'done'

@@ -2,12 +2,13 @@
 -- Compares the head of the chain, so that neither a retry nor a second worker releases a bin twice.
 -- KEYS: state, epochs, chain, open_bins, open_windows, untallied, then the cells of each bin, the users of the window that ends
 --       with each bin (there may be none), then the tiles
--- ARGV: strategy hash, epoch, expected seq, expected head, first bin, last bin, new head, counter,
+-- ARGV: strategy hash, epoch, expected seq, expected head, first bin, last bin, new head, counter, the keys that the last
+--       bin finds as a line of JSON (may be empty), packed cells that are public (empty: none but these is kept),
 --       a row for each bin, then for each tile: its length before, bytes to append, whether it is then full
 local state, epochs, chain, open_bins, open_windows, untallied = unpack(KEYS, 1, 6)
 local strategy_hash, epoch, expected_seq, expected_head = unpack(ARGV, 1, 4)
-local first_bin, last_bin, head, counter = unpack(ARGV, 5, 8)
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 6, 8
+local first_bin, last_bin, head, counter, found, shown_cells = unpack(ARGV, 5, 10)
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 6, 10
 local bins = tonumber(last_bin) - tonumber(first_bin) + 1
 local tiles = #KEYS - GIVEN_KEYS - 2 * bins
 local seq = string.format('%.0f', tonumber(expected_seq) + bins)
@@ -34,9 +35,16 @@ for i = 1, tiles do
   if redis.call('STRLEN', key) ~= length then return 'conflict' end
 end
 
+local shown = shown_cells ~= '' and cmsgpack.unpack(shown_cells) or {}
+local function delete_shown(cells)
+  for start = 1, #shown, 1000 do redis.call('HDEL', cells, unpack(shown, start, math.min(start + 999, #shown))) end
+end
+
 for i = 1, bins do
   redis.call('XADD', chain, string.format('%.0f-0', tonumber(expected_seq) + i), 'row', ARGV[GIVEN_ARGUMENTS + i])
-  redis.call('UNLINK', KEYS[GIVEN_KEYS + i], KEYS[GIVEN_KEYS + bins + i])
+  redis.call('UNLINK', KEYS[GIVEN_KEYS + bins + i])
+  -- Counts of keys that are not public stay until the epoch ends: a key's past joins when it is found.
+  if shown_cells == '' then redis.call('UNLINK', KEYS[GIVEN_KEYS + i]) else delete_shown(KEYS[GIVEN_KEYS + i]) end
 end
 redis.call('ZREMRANGEBYSCORE', open_windows, first_bin, last_bin)
 for i = 1, tiles do
@@ -45,7 +53,10 @@ for i = 1, tiles do
   -- Redis gives an appended string up to twice its size in memory; setting it anew frees the spare room.
   if fills == '1' then redis.call('SET', key, redis.call('GET', key)) end
 end
-redis.call('ZREMRANGEBYSCORE', open_bins, first_bin, last_bin)
+if shown_cells == '' then redis.call('ZREMRANGEBYSCORE', open_bins, first_bin, last_bin) end
+if found ~= '' then
+  redis.call('HSET', epochs, epoch .. ':found', (redis.call('HGET', epochs, epoch .. ':found') or '') .. found .. '\n')
+end
 redis.call('HSET', state, 'seq', seq, 'head', head, 'released_bin', last_bin, 'counter', counter)
 if last_bin == held[7] then
   redis.call('HSET', epochs, epoch .. ':last_bin', last_bin, epoch .. ':end_reason', 'complete')

@@ -4,8 +4,9 @@
 -- KEYS: state, untallied, operator_counts, then for each shard: its entries, the hash in which builds of format 2 counted its
 --       records, the users of its window, the cells of its bin
 -- ARGV: strategy hash, up to bin, most events of a user, most entries of a call, weight of an event of a sum (0: none),
---       most keys of a user (0: no cap on keys), most events of a user in a key, consecutive places of a key, names of the
---       shards. A record's place is its cell. With a sum it is its key and its amount: key * (weight + 1) + amount, which
+--       most keys of a user (0: no cap on keys), most events of a user in a key, consecutive places of a key, how many keys a
+--       user brings (0: no keys are found), the first place of a key that no list names, the epoch and seq that the caller
+--       saw, packed places of keys that are public, names of the shards. A record's place is its cell. With a sum it is its key and its amount: key * (weight + 1) + amount, which
 --       adds weight - amount to cell 2 * key and amount to the next one
 -- Replies: 'already' if no shard is left; 'done' means call again, also if the caller saw other shards
 #include counts
@@ -14,13 +15,18 @@ local state, untallied, operator_counts = unpack(KEYS, 1, 3)
 local strategy_hash, up_to_bin = ARGV[1], ARGV[2]
 local most_events, most_entries, weight = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local most_keys, most_of_key, key_places = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 8
+local per_user, first_unlisted, epoch, seq = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 13
 local shards = #ARGV - GIVEN_ARGUMENTS
 
-local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin')
+local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'epoch', 'seq')
 if not held[1] then return 'conflict' end
 if held[1] ~= strategy_hash then return 'strategy' end
 if tonumber(up_to_bin) > tonumber(held[2]) then return 'not_sealed' end
+-- Which keys are public follows from all earlier bins.
+if per_user > 0 and (held[3] ~= epoch or held[4] ~= seq) then return 'conflict' end
+local shown = {}
+for _, place in ipairs(cmsgpack.unpack(ARGV[13])) do shown[place] = true end
 
 -- Return the entries of a shard without their header.
 local function all_entries(records, counted)
@@ -59,6 +65,7 @@ local function people_of(packed)
 end
 
 -- Both add what counts to the numbers by place, and return how many records do not count.
+#include brought
 #include chosen_events
 #include chosen_keys
 local choose = most_keys == 0 and choose_events or choose_keys

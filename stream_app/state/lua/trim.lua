@@ -14,7 +14,7 @@ end
 
 redis.call('XTRIM', chain, 'MINID', string.format('%.0f-0', tonumber(last_seq) + 1))
 for i = GIVEN_KEYS + 1, #KEYS do redis.call('UNLINK', KEYS[i]) end
-redis.call('HDEL', epochs, epoch, epoch .. ':last_bin', epoch .. ':end_reason')
+redis.call('HDEL', epochs, epoch, epoch .. ':last_bin', epoch .. ':end_reason', epoch .. ':found')
 if left ~= '' then redis.call('HSET', epochs, 'trimmed', left) end
 if tonumber(redis.call('HGET', epochs, 'format') or '1') < tonumber(format) then
   redis.call('HSET', epochs, 'format', format)

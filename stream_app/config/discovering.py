@@ -1,0 +1,64 @@
+"""``keys.discover``: keys that no list names, and what is not built beside them."""
+
+from __future__ import annotations
+
+from stream_app.config import values
+from stream_app.config.approximate import read_delta
+from stream_app.config.document import Section
+from stream_app.config.settings import StreamSettings
+from stream_app.core.counting.unlisted import Discover
+
+MOST_BROUGHT = 8
+_PER_USER = values.whole(1, MOST_BROUGHT, more=": the new keys that a user can help to find")
+
+
+def read_discover(keys: Section) -> Discover | None:
+    """Read ``keys.discover``; None if keys are not found. Raises: ConfigError."""
+    section = keys.section("discover")
+    if not section.written:
+        return None
+    epsilon = section.take("epsilon", values.positive_fraction)
+    delta = read_delta(section)
+    if delta is None:
+        raise section.error("delta", "is missing: names need one; write for example 1e-9")
+    discover = Discover(epsilon, delta, section.take("per_user", _PER_USER, 1))
+    section.finish()
+    return discover
+
+
+def check_discover(section: Section, stream: StreamSettings) -> None:
+    """Refuse what is not built for a stream that finds keys. Raises: ConfigError."""
+    declared, keys = stream.declared, stream.declared.keys
+    if keys is None or keys.discover is None:
+        return
+    privacy, user = declared.privacy, declared.privacy.per_user
+    if not keys.other:
+        text = "must be true beside keys.discover, and is if you take it out: the events without a shown key"
+        raise section.error("keys.other", f"{text} are the total less all shown keys")
+    if keys.discover.epsilon >= privacy.epsilon:
+        text = "must be below privacy.epsilon, of which it is a part: the rest protects the counts"
+        raise section.error("keys.discover.epsilon", text)
+    if stream.total is not None and stream.total.delta is None:
+        text = "is missing: the names of an epoch have a delta; write for example 1e-6"
+        raise section.error("privacy.total.delta", text)
+    if user is None and keys.discover.per_user != 1:
+        text = "must be 1 for the unit event, because an event has one key; take it out"
+        raise section.error("keys.discover.per_user", text)
+    if declared.tree.release != "causal":
+        text = "is not built yet beside keys.discover; write release: causal"
+        raise section.error("tree.release", text)
+    for key, is_there in (
+        ("value", declared.value),
+        ("sum", declared.amounts),
+        ("count", declared.count),
+        ("tree.epochs", declared.tree.epochs),
+        ("keys.mode", keys.mode == "window"),
+        ("keys.total", keys.total),
+        ("privacy.delta", privacy.delta),
+        ("privacy.neighbours", privacy.neighbours != "add_remove"),
+        ("privacy.unit.max_keys", user is not None and user.max_keys),
+        ("privacy.unit.per", user is not None and user.per),
+        ("successor_of", declared.successor_of),
+    ):
+        if is_there:
+            raise section.error(key, "is not built yet beside keys.discover; take one of them out")

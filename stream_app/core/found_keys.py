@@ -1,0 +1,19 @@
+"""Keys that no list names: as readers see them once they are found, and as the store keeps them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class FoundKeys(NamedTuple):
+    """Public: keys that are shown from the row of a bin on. Args: names, in the order of names."""
+
+    bin: int
+    names: tuple[str, ...]
+
+
+class SealedKey(NamedTuple):
+    """A key as the store keeps it. SECRET. Args: hash, keyed; name, encrypted."""
+
+    hash: bytes
+    name: bytes

@@ -1,0 +1,119 @@
+"""The exact counts in Redis: what users bring, and the keys that no list names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import msgspec
+import numpy as np
+
+from dphist.arrays import Int64Array
+from stream_app.core.counting.bounding import ID_BYTES
+from stream_app.core.counting.bringing import Slots
+from stream_app.core.counting.choosing import Bounds
+from stream_app.core.found_keys import SealedKey
+from stream_app.core.records import Reply
+from stream_app.ports.exact_counts import ExactCounts
+from stream_app.state import arguments, checks, codec
+from stream_app.state.connection import batch, script
+from stream_app.state.keys import StreamKeys
+from stream_app.state.round_trips import Argument, Command, RoundTrips
+
+_BINS_PER_READ = 1_000
+_WORDS = {reply.value.encode() for reply in Reply}
+
+
+class ExactCountsInRedis(ExactCounts):
+    """The part of ``RedisStore`` about exact counts; the protocol says what each method does."""
+
+    _redis: RoundTrips
+
+    async def tally(
+        self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int, slots: Slots | None = None
+    ) -> Reply:
+        checks.check_tally(bounds, up_to_bin)
+        keys = StreamKeys(stream)
+        limits = ("LIMIT", 0, checks.LARGEST_TALLY_SHARDS)
+        [names] = await batch(self._redis, [("ZRANGEBYSCORE", keys.untallied, "-inf", up_to_bin, *limits)])
+        shards = list(dict.fromkeys(map(codec.decode_shard, names)))
+        targets = [
+            (keys.entries(one), keys.untallied_shard(one.name), keys.users(one.window), keys.cells(one.bin))
+            for one in shards
+        ]
+        reply = await script("tally")(
+            self._redis,
+            [*(keys.state, keys.untallied, keys.operator_counts), *chain.from_iterable(targets)],
+            [
+                *(strategy_hash, up_to_bin, bounds.caps.l1, checks.LARGEST_TALLY_FIELDS),
+                *(bounds.weight or 0, bounds.caps.max_keys or 0, bounds.caps.max_per_key or 0),
+                bounds.key_places,
+                *arguments.of_slots(slots),
+                *(shard.name for shard in shards),
+            ],
+        )
+        return codec.decode_reply(reply)
+
+    async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
+        keys = StreamKeys(stream)
+        sealed_bin, untallied = await batch(
+            self._redis,
+            [("HGET", keys.state, "sealed_bin"), ("ZCOUNT", keys.untallied, "-inf", last_bin)],
+        )
+        checks.check_read(last_bin, codec.decode_sealed_bin(stream, sealed_bin), untallied)
+        counts = np.zeros((max(last_bin - first_bin + 1, 0), width), dtype=np.int64)
+        for start in range(0, len(counts), _BINS_PER_READ):
+            rows = range(start, min(start + _BINS_PER_READ, len(counts)))
+            bins = await batch(self._redis, [("HGETALL", keys.cells(first_bin + row)) for row in rows])
+            for row, cells in zip(rows, bins, strict=True):
+                codec.add_cells(counts[row], cells)
+        return counts
+
+    async def name_keys(
+        self, stream: str, strategy_hash: str, window: int, mark: bytes, names: Sequence[SealedKey]
+    ) -> list[int] | Reply:
+        keys = StreamKeys(stream)
+        given: list[Argument] = [strategy_hash, window, mark, *(part for name in names for part in name)]
+        targets = [keys.state, keys.users(window), keys.open_windows]
+        reply = await script("name_keys")(self._redis, targets, given)
+        if reply is None or reply in _WORDS:
+            return codec.decode_reply(reply)
+        return msgspec.msgpack.decode(reply, type=list[int])
+
+    async def named_keys(self, stream: str, window: int, numbers: Sequence[int]) -> list[SealedKey]:
+        if not numbers:
+            return []
+        fields = [b"key:%d" % number for number in numbers]
+        [held] = await batch(self._redis, [("HMGET", StreamKeys(stream).users(window), *fields)])
+        if None in held:
+            raise LookupError(f"stream {stream}: it has counts of keys whose names it does not have")
+        return [SealedKey(bytes(one[:ID_BYTES]), bytes(one[ID_BYTES:])) for one in held]
+
+    async def read_kept(self, stream: str, bins: Sequence[int], cells: Sequence[int]) -> list[dict[int, int]]:
+        keys, found = StreamKeys(stream), list[dict[int, int]]()
+        for start in range(0, len(bins), _BINS_PER_READ):
+            some = [keys.cells(bin) for bin in bins[start : start + _BINS_PER_READ]]
+            if not cells:
+                counts = await batch(self._redis, [("HGETALL", one) for one in some])
+                found += [{int(cell): int(count) for cell, count in one.items()} for one in counts]
+                continue
+            rows = await batch(self._redis, [("HMGET", one, *cells) for one in some])
+            pairs = (zip(cells, row, strict=True) for row in rows)
+            found += [{cell: int(count) for cell, count in row if count} for row in pairs]
+        return found
+
+    async def forget_kept(self, stream: str, epoch: int, finished: bool = False) -> Reply:
+        keys, last = StreamKeys(stream), "+inf"
+        [released] = await batch(self._redis, [("HGET", keys.state, "released_bin")])
+        if not finished:
+            last = (released or b"-inf").decode()
+        asked: list[Command] = [("ZRANGEBYSCORE", keys.open_bins, "-inf", last)]
+        asked.append(("ZRANGEBYSCORE", keys.open_windows, "-inf", last))
+        bins, windows = await batch(self._redis, asked)
+        if not bins and not windows:
+            return Reply.ALREADY
+        of_windows = [keys.users(int(window)) for window in windows]
+        targets = [*map(keys.cells, map(int, bins)), *of_windows]
+        given: list[Argument] = [epoch, int(finished), len(bins), *bins, *windows]
+        sets = [keys.state, keys.epochs, keys.open_bins, keys.open_windows]
+        return codec.decode_reply(await script("forget_cells")(self._redis, [*sets, *targets], given))

@@ -1,0 +1,36 @@
+-- Included by tally.lua, which says what the names hold. A user brings her first keys that are not public, up to `per_user`
+-- in an epoch (core/counting/bringing.py). How many users bring a key in a bin is a cell of this bin, too.
+local BROUGHT = 1099511627776 -- 2^40, beyond all cells of keys
+
+-- The hash of a place's key decides its order: its number says which of all users' keys came first.
+local function rank_of(user, place, window_users)
+  if per_user == 0 or place < first_unlisted then return redis.sha1hex(user .. packed_place(place)) end
+  local key = redis.call('HGET', window_users, 'key:' .. text_of[place - first_unlisted])
+  return redis.sha1hex(user .. string.sub(key, 1, ID_BYTES))
+end
+
+-- Note which keys a user brings with the places that count, and add them to the numbers by place.
+local function bring(user, places, window_users, added)
+  local new = {}
+  for _, place in ipairs(places) do
+    if place >= first_unlisted and not shown[place] then new[#new + 1] = place end
+  end
+  if #new == 0 then return end
+  local slots = 'slots:' .. epoch .. ':' .. user
+  local packed = redis.call('HGET', window_users, slots) or ''
+  local free, brought = per_user - #packed / 4, {}
+  for at = 1, #packed, 4 do brought[struct.unpack('>I4', packed, at)] = true end
+  local records = {}
+  for _, place in ipairs(new) do
+    if not brought[place] then
+      records[#records + 1] = {place = place, rank = #new > 1 and rank_of(user, place, window_users) or ''}
+    end
+  end
+  table.sort(records, by_rank)
+  for i = 1, math.min(free, #records) do
+    local place = records[i].place
+    packed = packed .. packed_place(place)
+    added[BROUGHT + place] = (added[BROUGHT + place] or 0) + 1
+  end
+  if free > 0 and #records > 0 then redis.call('HSET', window_users, slots, packed) end
+end

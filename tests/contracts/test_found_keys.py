@@ -1,0 +1,211 @@
+"""Every store keeps keys that no list names until they are found, and lets each user bring only so many."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dphist.caps import Caps
+from stream_app.core.counting.bringing import BROUGHT, Slots
+from stream_app.core.counting.choosing import Bounds
+from stream_app.core.found_keys import FoundKeys, SealedKey
+from stream_app.core.records import Reply
+from stream_app.state.connection import execute
+from stream_app.state.redis_store import RedisStore
+from tests.contracts.conftest import Stores
+from tests.contracts.examples import BINS, FIRST_BIN, HASH, NEXT_EPOCH, TEXT, apply, of_users, release_of
+from tests.contracts.test_cap import names_of
+from tests.contracts.test_store import cut_and_seal, loaded, opened
+from tests.stream_app.found_keys import DISCOVER, Recount, check_recount, drawn_visits, replay, write_visits
+
+pytestmark = pytest.mark.anyio
+LAST = FIRST_BIN + BINS - 1  # of the window
+MARK = bytes(16)
+LISTED = 3  # cells of listed keys and of all other events
+KEYS = [SealedKey(bytes([place] * 16), b"sealed %d" % place) for place in range(40)]
+
+
+async def named(stores: Stores, keys: list[SealedKey], window: int = LAST) -> list[int] | Reply:
+    return await stores.store.name_keys(stores.stream, HASH, window, MARK, keys)
+
+
+def slots(per_user: int, shown: tuple[int, ...] = (), seq: int = 0) -> Slots:
+    return Slots(per_user, LISTED, shown, 0, seq)
+
+
+async def tallied(stores: Stores, own: Slots, most: int = 10**4) -> Reply:
+    while (
+        reply := await stores.store.tally(stores.stream, HASH, bounds(most), FIRST_BIN, own)
+    ) is Reply.DONE:
+        pass
+    return reply
+
+
+def bounds(most: int) -> Bounds:
+    from dphist.caps import Caps
+
+    return Bounds(Caps(most))
+
+
+async def test_a_key_has_one_number_in_a_window(stores: Stores) -> None:
+    await opened(stores)
+    assert await named(stores, [KEYS[4], KEYS[2]]) == [0, 1]
+    assert await named(stores, [KEYS[2], KEYS[7], KEYS[4]]) == [1, 2, 0]
+    assert await named(stores, [KEYS[7], KEYS[4]], LAST + BINS) == [0, 1]
+    again = [KEYS[4], SealedKey(KEYS[2].hash, b"sealed anew")]
+    assert await named(stores, again) == [0, 1]
+    assert await stores.store.named_keys(stores.stream, LAST, [1, 2]) == [KEYS[2], KEYS[7]]
+
+
+async def test_keys_of_another_strategy_or_key_or_of_a_sealed_window_have_none(stores: Stores) -> None:
+    await opened(stores)
+    await named(stores, [KEYS[1]])
+    store, name = stores.store, stores.stream
+    assert await store.name_keys(name, "0" * 64, LAST, MARK, [KEYS[1]]) == Reply.STRATEGY
+    assert await store.name_keys(name, HASH, LAST, b"x" * 16, [KEYS[1]]) == Reply.USER_KEY
+    assert await store.name_keys("never opened", HASH, LAST, MARK, [KEYS[1]]) == Reply.CONFLICT
+    assert await named(stores, [KEYS[1]], FIRST_BIN - 1) == Reply.SEALED
+
+
+async def test_other_workers_decisions_are_known_before_users_bring_keys(stores: Stores) -> None:
+    await opened(stores)
+    await cut_and_seal(stores, FIRST_BIN)
+    assert await tallied(stores, slots(1, seq=1)) == Reply.CONFLICT
+    assert await tallied(stores, replace(slots(1), epoch=1)) == Reply.CONFLICT
+    assert await tallied(stores, slots(1)) == Reply.ALREADY
+
+
+@pytest.mark.parametrize(("per_user", "most"), [(1, 10**4), (3, 10**4), (2, 2)])
+async def test_a_user_brings_so_many_keys_whatever_their_numbers(
+    stores: Stores, per_user: int, most: int
+) -> None:
+    """The keys' numbers are drawn. Users bring the same keys, none that is public or listed."""
+    rng, public = random.Random(per_user), {5, 6}
+    visits = [(f"user {rng.randrange(9)}", rng.randrange(-LISTED, 30)) for _ in range(120)]
+    brought = []
+    for attempt in range(2):
+        own = replace(stores, stream=f"{stores.stream}-{attempt}")
+        await opened(own)
+        in_order = rng.sample(range(30), 30)
+        await named(own, [KEYS[key] for key in in_order])
+        cell = {key: LISTED + number for number, key in enumerate(in_order)} | {-3: 0, -2: 1, -1: 2}
+        await own.store.apply(
+            own.stream, of_users(0, 120, [(FIRST_BIN, cell[k], user) for user, k in visits])
+        )
+        await cut_and_seal(own, FIRST_BIN)
+        assert await tallied(own, slots(per_user, tuple(cell[key] for key in public)), most) is Reply.ALREADY
+        [kept] = await own.store.read_kept(own.stream, [FIRST_BIN], [])
+        key_of = {number: key for key, number in cell.items()}
+        brought.append({key_of[one - BROUGHT]: n for one, n in kept.items() if one >= BROUGHT})
+        counted = {key_of[one]: n for one, n in kept.items() if one < BROUGHT}
+        assert not public & brought[-1].keys()
+        assert brought[-1].keys() <= {key for key in counted if key >= 0}
+    assert brought[0] == brought[1]
+    keys_of = defaultdict[str, set[int]](set)
+    for user, key in visits:
+        if key >= 0 and key not in public:
+            keys_of[user].add(key)
+    if most == 10**4:
+        assert sum(brought[0].values()) == sum(min(len(keys), per_user) for keys in keys_of.values())
+    assert sum(brought[0].values()) <= per_user * 9
+
+
+async def test_a_user_brings_a_key_once_over_all_bins(stores: Stores) -> None:
+    await opened(stores)
+    await named(stores, KEYS[:4])
+    records = [(FIRST_BIN, LISTED, "ann"), (FIRST_BIN + 1, LISTED, "ann"), (FIRST_BIN + 1, LISTED + 1, "ann")]
+    await stores.store.apply(stores.stream, of_users(0, 3, records))
+    await cut_and_seal(stores, FIRST_BIN + 1)
+    await stores.store.tally(stores.stream, HASH, Bounds(Caps(9)), FIRST_BIN + 1, slots(3))
+    while (
+        await stores.store.tally(stores.stream, HASH, Bounds(Caps(9)), FIRST_BIN + 1, slots(3)) is Reply.DONE
+    ):
+        pass
+    kept = await stores.store.read_kept(stores.stream, [FIRST_BIN, FIRST_BIN + 1], [])
+    brought = [{cell - BROUGHT: n for cell, n in one.items() if cell >= BROUGHT} for one in kept]
+    assert brought == [{LISTED: 1}, {LISTED + 1: 1}]
+
+
+async def test_counts_of_keys_stay_until_the_epoch_ends(stores: Stores) -> None:
+    await opened(stores)
+    store, name = stores.store, stores.stream
+    await named(stores, KEYS[:2])
+    cells = [(bin, cell, 1 + cell) for bin in (FIRST_BIN, LAST) for cell in (0, 3, 4)]
+    await store.apply(name, apply(0, 6, cells))
+    await cut_and_seal(stores, LAST)
+    first = replace(
+        release_of(await loaded(stores), 1), found=FoundKeys(FIRST_BIN, ("/a", "ü")), shown_cells=[0, 3]
+    )
+    assert await store.release(name, first) is Reply.DONE
+    assert await store.release(name, first) is Reply.ALREADY
+    assert await store.read_kept(name, [FIRST_BIN], []) == [{4: 5}]
+    assert (await loaded(stores)).epoch.found == (FoundKeys(FIRST_BIN, ("/a", "ü")),)
+    seen = await stores.reader.public_state(name)
+    assert seen is not None
+    assert seen.epochs[-1].found == ()
+    await store.publish(name, 1)
+    seen = await stores.reader.public_state(name)
+    assert seen is not None
+    assert seen.epochs[-1].found == (FoundKeys(FIRST_BIN, ("/a", "ü")),)
+    assert await store.forget_kept(name, 0) is Reply.CONFLICT
+    rest = replace(release_of(await loaded(stores), BINS - 1), shown_cells=[0, 3])
+    assert await store.release(name, rest) is Reply.DONE
+    assert await store.read_kept(name, [FIRST_BIN, LAST], [4]) == [{4: 5}, {4: 5}]
+    assert await store.forget_kept(name, 0) is Reply.DONE
+    assert await store.read_kept(name, [FIRST_BIN, LAST], []) == [{}, {}]
+    assert await store.forget_kept(name, 0) is Reply.ALREADY
+    opening = replace(NEXT_EPOCH, strategy_hash=HASH)
+    assert await store.open_epoch(name, TEXT, opening, rest.head) is Reply.DONE
+    assert (await loaded(stores)).epoch.found == ()
+
+
+async def test_keys_of_rows_that_nobody_saw_are_forgotten(stores: Stores) -> None:
+    await opened(stores)
+    store, name = stores.store, stores.stream
+    await cut_and_seal(stores, LAST)
+    for bin, names in ((FIRST_BIN, ("/a",)), (FIRST_BIN + 1, ("/b",))):
+        release = replace(release_of(await loaded(stores), 1), found=FoundKeys(bin, names), shown_cells=[0])
+        assert await store.release(name, release) is Reply.DONE
+    await store.publish(name, 1)
+    elsewhere = replace(NEXT_EPOCH, first_bin=FIRST_BIN + 2, first_seq=4)
+    assert await store.open_epoch(name, TEXT, elsewhere, "f" * 64) is Reply.DONE
+    seen = await stores.reader.public_state(name)
+    assert seen is not None
+    assert seen.epochs[0].found == (FoundKeys(FIRST_BIN, ("/a",)),)
+
+
+@pytest.mark.parametrize("unit", ["event", "user"])
+async def test_a_replay_counts_and_names_what_a_recount_does(
+    stores: Stores, unit: str, tmp_path: Path
+) -> None:
+    visits = drawn_visits(4, 300, most=1)
+    write_visits(tmp_path, visits)
+    own = {"unit": {"user": "user", "max_events": 1_000}} if unit == "user" else {}
+    again = {"accept": "measured again"}  # both units are replayed into one server
+    keys = {"discover": DISCOVER | ({"per_user": 2} if own else {})}
+    given = stores.store, stores.reader
+    replayed = await replay(tmp_path, *given, name=stores.stream, keys=keys, privacy=own | again)
+    truth = Recount.of_users(visits, 2) if own else Recount.of_events(visits)
+    await check_recount(replayed, truth)
+    secret = {page for _, _, page in visits} - {one.name for one in truth.named()}
+    assert secret
+    if isinstance(stores.store, RedisStore):
+        held = await everything_in(stores.store, stores.stream)
+        assert not [name for name in secret if name.encode() in held]
+        assert b"sec:cells" not in held
+        assert b"sec:users" not in held
+
+
+async def everything_in(store: RedisStore, stream: str) -> bytes:
+    """Return all names and values that Redis holds of a stream."""
+    reads = {b"string": ("GET",), b"hash": ("HGETALL",), b"zset": ("ZRANGE", 0, -1), b"set": ("SMEMBERS",)}
+    reads |= {b"list": ("LRANGE", 0, -1), b"stream": ("XRANGE", "-", "+")}
+    held = []
+    for key in await names_of(store.connection, f"dp:{{{stream}}}:*"):
+        command, *more = reads[await execute(store.connection, "TYPE", key)]
+        held.append(f"{key} {await execute(store.connection, command, key, *more)}")
+    return "\n".join(held).encode()

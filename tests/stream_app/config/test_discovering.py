@@ -1,0 +1,40 @@
+"""The stream of the page discover.md, and what plan and privacy say of it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from stream_app.config import load_text
+from stream_app.config.plans import planned
+from stream_app.core.counting.unlisted import Discover
+from stream_app.core.kinds import Discovering
+from stream_app.core.strategy import Strategy
+from stream_app.shell.planning.answers import rows_of
+from stream_app.shell.planning.promises import promises
+from tests.blocks.pages import block
+
+A_YEAR = 365 * 24
+
+
+def test_block_of_the_page_is_planned_and_says_what_a_key_needs() -> None:
+    written = block("docs/how-to/discover.md: streams:").text  # the page discover.md
+    settings = load_text(written, Path("app.yaml"), {})
+    [stream] = settings.streams
+    strategy = planned(stream)
+    assert isinstance(strategy.kind, Discovering)
+    assert Strategy.from_json(strategy.to_json()) == strategy
+    assert strategy.epsilon == 1
+    needed = strategy.kind.rule.users_for(0.5)
+    [said] = [asked for asked, _ in rows_of(stream) if "appears" in asked]
+    assert said == f"a key appears once about {needed} users have brought it"
+    first = next(iter(promises(settings, 0)))
+    assert "by at most a factor e^1, and adds at most" in first
+
+
+@pytest.mark.parametrize(("epsilon", "users"), [("3", 11), ("1", 31), ("0.5", 60)])
+def test_page_says_how_many_users_a_key_needs(epsilon: str, users: int) -> None:
+    rule = Discover(Fraction(epsilon), Fraction(1, 10**9)).rule(A_YEAR)
+    assert rule.users_for(0.5) == users

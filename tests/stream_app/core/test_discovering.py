@@ -1,0 +1,143 @@
+"""The kind of release that finds keys: its columns, its promise, and the intervals of found keys."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dphist import SeededNoise, plan_tree
+from dphist.arrays import Int64Array
+from dphist.discovery import DiscoveryRule
+from dphist.noise import NoiseSource
+from dphist.privacy import path_epsilon
+from dphist.product.axis import KeyAxis, ValueAxis
+from dphist.product.columns import column_sum
+from dphist.product.design import ProductDesign
+from dphist.tree.shape import TreeShape
+from stream_app.core.counting.bringing import UnlistedKeys
+from stream_app.core.found_keys import FoundKeys
+from stream_app.core.kinds import Discovering, kind_from
+from stream_app.core.kinds.epoch import AxesEpoch
+from stream_app.core.kinds.tables import Closed, Named, Span
+from stream_app.core.records import EpochRecord
+
+RARE = 1e-7
+BINS, FIRST = 12, 100
+FOUND = (FoundKeys(FIRST + 4, ("a", "b")), FoundKeys(FIRST + 7, ("c",)))
+
+
+def kind_of(epsilon: float, listed: int = 0) -> Discovering:
+    time = plan_tree(BINS, Fraction(epsilon), release="causal", branching=[3, 4])
+    keys = KeyAxis(listed, Fraction(4, 5), Fraction(1, 5), rest=True)
+    product = ProductDesign(time, keys, ValueAxis(1, TreeShape((1,)), (Fraction(1),)))
+    return Discovering(product, rule=DiscoveryRule(Fraction(1, 2), Fraction(1, 10**9), BINS))
+
+
+def released(kind: Discovering, counts: Int64Array, noise: NoiseSource, listed: int = 0) -> AxesEpoch:
+    """Release counts of listed keys, then a, b and c, and the rest; the keys are found as in ``FOUND``.
+
+    Args: counts, shape (bins, listed + 4).
+    """
+    held, start, epoch = b"", 0, EpochRecord(0, FIRST, BINS, 1, "hash", found=FOUND)
+    shown = [*range(listed)]
+    view = kind.with_found(FOUND, FIRST).epoch(epoch)
+    tables: dict[str, list[Int64Array]] = {}
+    for number, stop in enumerate((5, 8, BINS)):
+        now = kind.with_found(FOUND[:number], FIRST)
+        rest = counts[start:stop].sum(axis=1) - counts[start:stop, shown].sum(axis=1)
+        named = Named()
+        if number < len(FOUND):
+            places = [listed + "abc".index(name) for name in FOUND[number].names]
+            named = Named(FOUND[number].names, counts[:stop, places])
+            shown_after = [*shown, *places]
+        closed = now.close_naming(held, np.column_stack([counts[start:stop, shown], rest]), noise, named)
+        check_rows(kind, now, closed, number)
+        for block in closed.blocks:
+            tables.setdefault(block.table, []).append(block.values)
+        held, start, shown = closed.state, stop, shown_after
+    for table, width in kind.with_found(FOUND, FIRST).tables.items():
+        values = np.concatenate(tables[table])
+        assert values.shape == (kind.with_found(FOUND, FIRST).rows_after(table, BINS), width)
+        view.append(table, values)
+    return view
+
+
+def check_rows(kind: Discovering, now: Discovering, closed: Closed, number: int) -> None:
+    """Check that rows name keys once, and say the same with the kind that knows all keys."""
+    told = [now.row_part(closed, position) for position in range(len(closed))]
+    named = [part["found"]["keys"] for part in json.loads(json.dumps(told)) if "found" in part]
+    assert named == [list(one.names) for one in FOUND[number : number + 1]]
+    later = kind.with_found(FOUND, FIRST)
+    last = len(closed) - 1
+    alone = Closed(closed.first_bin + last, closed.running[last:], closed.blocks, b"")
+    assert later.row_part(alone, 0) == told[last]
+
+
+@pytest.mark.parametrize("listed", [0, 2])
+def test_found_keys_have_counts_of_all_bins(listed: int) -> None:
+    counts = np.random.default_rng(listed).integers(0, 50, (BINS, listed + 4))
+    kind = kind_of(1e9, listed)
+    view = released(kind, counts, SeededNoise(1), listed)
+    axes = kind.with_found(FOUND, FIRST).axes
+    for span in (Span(0, BINS), Span(0, 5), Span(3, 11)):
+        part = counts[span.start : span.stop]
+        for place in range(listed + 3):
+            one = view.showing(column_sum(axes, place))
+            assert one.estimate(span, "unbiased").value == part[:, place].sum()
+        rest = view.showing(column_sum(axes, listed + 3))
+        assert rest.estimate(span, "unbiased").value == part[:, -1].sum()
+        without = view.showing(column_sum(axes, (0, listed + 3)))
+        assert without.estimate(span, "unbiased").value == part[:, [0, -1]].sum()
+        assert view.estimate(span, "unbiased").value == part.sum()
+    assert np.asarray(view.of_keys(Span(0, BINS)).value).tolist() == counts[:, :-1].sum(axis=0).tolist()
+
+
+def test_text_is_read_back_and_costs_add_up() -> None:
+    kind = kind_of(1.5, 3)
+    assert kind_from(kind.fields(), kind.width) == kind
+    assert kind.epsilon == 2
+    assert kind.delta == Fraction(1, 10**9)
+    shown = kind.with_found(FOUND, FIRST)
+    spent = [path_epsilon(group.design.scales, 1) for group in shown.axes.groups]
+    assert sum(spent) <= Fraction(3, 2)
+    assert spent == [path_epsilon(group.design.scales, 1) for group in kind.axes.groups]
+
+
+def test_intervals_of_found_keys_hold_their_counts() -> None:
+    counts, runs, inside = np.random.default_rng(3).integers(0, 9, (BINS, 4)), 400, 0
+    kind = kind_of(0.5)
+    axes, noise = kind.with_found(FOUND, FIRST).axes, SeededNoise(4)
+    for _ in range(runs):
+        view = released(kind, counts, noise)
+        for place in range(4):  # the last one is the rest
+            found = view.showing(column_sum(axes, place)).estimate(Span(2, 9), "unbiased").interval(0.95)
+            inside += bool(found.lower <= counts[2:9, place].sum() <= found.upper)
+    assert stats.binom.cdf(inside, 4 * runs, 0.95) > RARE
+    assert stats.binom.sf(inside - 1, 4 * runs, 0.985) > RARE  # nor are they far too wide
+
+
+def test_decisions_follow_the_law_of_the_rule() -> None:
+    """Of many keys with the same users, as many are named by each decision as the rule's law says."""
+    rule, keys = DiscoveryRule(Fraction(1), Fraction(1, 100), BINS), 20_000
+    users = [1, 1, 3, 5, 5, 5, 8, 8, 8, 8, 8, 9]
+    unlisted, named = UnlistedKeys(rule, bytes(range(32))), []
+    unlisted.add([number.to_bytes(16) for number in range(keys)])
+    for position, number in enumerate(users):
+        unlisted.bring(range(keys), [number - int(unlisted.users[0])] * keys)
+        named.append(len(unlisted.decide(position)))
+    law = rule.chances(users)
+    expected = np.append(law, 1 - law.sum()) * keys
+    seen = np.append(named, keys - sum(named))
+    often = expected >= 5
+    assert (
+        stats.chisquare(seen[often], expected[often] * seen[often].sum() / expected[often].sum()).pvalue
+        > RARE
+    )
+    again = UnlistedKeys(rule, bytes(range(32)))
+    again.add([number.to_bytes(16) for number in reversed(range(keys))])
+    again.bring(range(keys), [1] * keys)
+    assert len(again.decide(0)) == named[0]

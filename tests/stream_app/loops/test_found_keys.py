@@ -1,0 +1,228 @@
+"""Streams that find keys: counts, names and the past of keys are those of a plain recount."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import defaultdict
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from stream_app.core.answers.answered import QueryError
+from stream_app.core.kinds.tables import Span
+from stream_app.core.records import TileKey
+from stream_app.core.releases.restored import restored
+from stream_app.core.releases.tiles import TileGeometry, join_slices
+from stream_app.core.strategy import Strategy
+from tests.models.memory import MemoryStore
+from tests.simulator.memory_sinks import MemoryKeys, MemoryWitness
+from tests.stream_app.found_keys import (
+    DISCOVER,
+    FOUND,
+    Recount,
+    check_recount,
+    drawn_visits,
+    replay,
+    view_at,
+    write_visits,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.parametrize("listed", [[], ["/secret-0", "/secret-9"]])
+async def test_found_keys_have_their_whole_past(tmp_path: Path, listed: list[str]) -> None:
+    visits = drawn_visits(1)
+    write_visits(tmp_path, visits)
+    replayed = await replay(tmp_path, keys={"list": listed} if listed else {})
+    await check_recount(replayed, Recount.of_events(visits), listed)
+
+
+async def test_a_key_needs_about_as_many_users_as_planned(tmp_path: Path) -> None:
+    """With noise of epsilon 1 no page of 5 visits is named, and each of 100 is, up to a chance below 1e-6."""
+    visits = [(hour + 0.5, "", f"/secret-{page}") for page in range(9) for hour in range(5)]
+    visits += [(n % 24 + 0.5, "", "/open") for n in range(100)]
+    write_visits(tmp_path, visits)
+    replayed = await replay(tmp_path, keys={"discover": {"epsilon": 1, "delta": 1e-9}})
+    [found] = (await replayed.view()).epochs[0].record.found
+    assert found.names == ("/open",)
+
+
+async def test_values_that_are_no_names_count_in_the_total_only(tmp_path: Path) -> None:
+    pages = ["", None, True, 7, 7.0, "7", "other", "a\nb", "x" * 201, ["a"], 1.5, "ünïcode"]
+    visits = [(1.5, "ann", page) for page in pages for _ in range(2)]
+    write_visits(tmp_path, visits)
+    view = await (await replay(tmp_path)).view()
+    keys = view.declared.keys
+    assert keys is not None
+    assert keys.labels == ("7", "true", "ünïcode")
+    assert view.of_key("7").count(view.span).value == 6
+    assert view.count(view.span).value == 24
+    assert view.of_key("other").count(view.span).value == 14
+
+
+async def test_no_secret_name_leaves_the_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    visits = [*drawn_visits(3, 50), *((n % 24, "", "/open") for n in range(300))]
+    write_visits(tmp_path, visits)
+    with caplog.at_level("DEBUG"):
+        replayed = await replay(tmp_path, keys={"discover": {"epsilon": 1, "delta": 1e-9}})
+    rows = [row for kept in replayed.witness.kept.values() for row in kept]
+    said = caplog.text + repr(rows) + json.dumps(await replayed.rows())
+    assert "/open" in said
+    assert "/secret" not in said
+    files = [file for file in (tmp_path / "state").rglob("*") if file.is_file()]
+    assert not [file for file in files if b"/secret" in file.read_bytes()]
+
+
+@pytest.mark.parametrize("per_user", [1, 3])
+async def test_users_bring_their_first_keys_that_are_not_public(tmp_path: Path, per_user: int) -> None:
+    visits = drawn_visits(2, 600, most=1)
+    write_visits(tmp_path, visits)
+    keys = {"discover": DISCOVER | {"per_user": per_user}}
+    replayed = await replay(tmp_path, keys=keys, privacy={"unit": {"user": "user", "max_events": 1_000}})
+    await check_recount(replayed, Recount.of_users(visits, per_user))
+
+
+@pytest.mark.parametrize("epoch", ["1d", "2d"])
+async def test_nothing_secret_stays_once_no_bin_is_released_any_more(tmp_path: Path, epoch: str) -> None:
+    write_visits(tmp_path, drawn_visits(7, 60))
+    replayed = await replay(tmp_path, time={"epoch": epoch})
+    state = await replayed.store.load(FOUND)
+    assert state is not None
+    bins, window = (
+        range(state.epoch.first_bin, state.released_bin + 1),
+        state.epoch.first_bin + state.epoch.bins,
+    )
+    assert await replayed.store.read_kept(FOUND, bins, []) == [{}] * 24
+    with pytest.raises(LookupError):
+        await replayed.store.named_keys(FOUND, window - 1, [0])
+
+
+async def test_each_epoch_finds_its_own_keys(tmp_path: Path) -> None:
+    """A key's count covers the epochs that found it. Counts of all keys together are of the last epoch."""
+    visits = [
+        (hour + 0.5, "", page) for hour in range(24) for page in (["/a", "/b"] if hour < 12 else ["/b", "/c"])
+    ]
+    write_visits(tmp_path, visits)
+    view = await (await replay(tmp_path, time={"epoch": "12h"})).view()
+    start, keys = view.span.start, view.declared.keys
+    assert keys is not None
+    assert keys.labels == ("/b", "/c")
+    assert view.count(view.span).value == 48
+    assert view.of_key("/b").count(view.span).value == 24
+    assert view.of_key("/c").span == Span(start + 12, start + 24)
+    assert view.of_key("other").span == Span(start + 12, start + 24)
+    assert np.asarray(view.counts_of_keys(Span(start + 12, start + 24)).value).tolist() == [12, 12]
+    assert view.of_one_list().span == Span(start + 12, start + 24)
+    with pytest.raises(QueryError, match="other keys were shown before 2026-03-01T12:00:00Z"):
+        view.counts_of_keys(view.span)
+    with pytest.raises(QueryError, match="not on the public list"):
+        view.of_key("/a")
+
+
+async def test_other_and_shown_keys_are_the_total_at_every_instant(tmp_path: Path) -> None:
+    visits = drawn_visits(5)
+    write_visits(tmp_path, visits)
+    replayed, truth = await replay(tmp_path), Recount.of_events(visits)
+    for seq in range(1, 25):
+        view = await view_at(replayed.reader, seq)
+        keys, span = view.declared.keys, view.span
+        assert keys is not None
+        assert list(keys.labels) == [one.name for one in truth.named(bins=seq)]
+        shown = {key: view.of_key(key).count(span).value for key in keys.labels}
+        assert shown == {key: sum(truth.counts[bin][key] for bin in range(seq)) for key in keys.labels}
+        total, other = view.count(span).value, view.of_key("other").count(span).value
+        assert total == other + sum(shown.values()) == sum(truth.counts[bin].total() for bin in range(seq))
+
+
+async def test_a_witness_puts_found_keys_back_with_their_past(tmp_path: Path) -> None:
+    write_visits(tmp_path, drawn_visits(8, 200))
+    replayed = await replay(tmp_path, time={"epoch": "12h"})
+    state = await replayed.reader.public_state(FOUND)
+    assert state is not None
+    strategy, tiles = Strategy.from_json(state.strategy), defaultdict[TileKey, bytes](bytes)
+    rows, found = await replayed.witness.rows(FOUND, 0), {}
+    for step in restored({strategy.hash: strategy}, rows, 0, strategy.hash):
+        found[step.epoch.epoch] = step.epoch.found
+        for append in step.tiles:
+            assert len(tiles[append.key]) == append.offset_bytes
+            tiles[append.key] += append.data
+    assert found == {one.epoch: one.found for one in state.epochs}
+    assert all(map(len, found.values()))
+    for record in state.epochs:
+        kind = strategy.with_found(record).kind
+        for table, width in kind.tables.items():
+            asked = record.epoch, table, 0, kind.rows_after(table, record.bins)
+            pieces = (
+                (piece, tiles[piece.key][piece.offset_bytes : piece.offset_bytes + piece.length_bytes])
+                for piece in TileGeometry(width).slices(*asked)
+            )
+            kept = await replayed.reader.tile_rows(FOUND, *asked, width)
+            assert np.array_equal(join_slices(asked[-1], width, pieces), kept)
+
+
+class Crash(Exception):
+    """The worker dies."""
+
+
+class Crashing:
+    """A store whose worker dies at one call, before or after the call takes effect."""
+
+    def __init__(self, store: MemoryStore, at: int, after: bool) -> None:
+        self._store, self._left, self._after = store, at, after
+
+    def __getattr__(self, name: str) -> Any:
+        inner = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(inner):
+            return inner
+
+        async def call(*arguments: Any, **named: Any) -> Any:
+            self._left -= 1
+            if self._left == 0 and not self._after:
+                raise Crash(name)
+            reply = await inner(*arguments, **named)
+            if self._left == 0:
+                raise Crash(name)
+            return reply
+
+        return call
+
+
+@pytest.mark.parametrize("unit", ["event", "user"])
+async def test_no_crash_changes_a_decision(tmp_path: Path, unit: str) -> None:
+    """With the noise of one seed, workers that die at any call name the same keys in the same bins."""
+    visits = [*drawn_visits(6, 150, most=1), *((n % 24 + 0.5, f"u{n}", f"/p{n % 6}") for n in range(600))]
+    write_visits(tmp_path, visits)
+    own = {"unit": {"user": "user", "max_events": 50}} if unit == "user" else {}
+    given: dict[str, Any] = {"keys": {"discover": {"epsilon": 1, "delta": 1e-9}}, "privacy": own}
+    for at in count(10):
+        given["vault"], opened = MemoryKeys(), MemoryStore()
+        with pytest.raises(Crash):
+            await replay(tmp_path, cast("Any", Crashing(opened, at, after=True)), opened.reader(), **given)
+        if await opened.load(FOUND) is not None:
+            break
+    found = set[tuple[Any, ...]]()
+    for step in range(0, 200, 23):
+        store, witness = opened.copy(), MemoryWitness()
+        for at, after in ((step, True), (step + 7, False), (step + 30, True), (-1, False)):
+            crashing = cast("Any", Crashing(store, at, after))
+            with suppress(Crash):
+                await replay(tmp_path, crashing, store.reader(), witness=witness, **given)
+        state = await store.reader().public_state(FOUND)
+        assert state is not None
+        assert state.visible_seq == 24
+        found.add(state.epochs[0].found)
+    assert len(found) == 1
+    [names] = found
+    assert sum(len(one.names) for one in names) == 6
+    assert not any(name.startswith("/secret") for one in names for name in one.names)
