@@ -71,7 +71,7 @@ class SpooledWorld(World):
         self._senders: list[asyncio.Task[None]] = []
 
     def _make_source(self, rng: random.Random) -> Any:
-        return SpoolReader(self._directory, TimeField("time", "us"), FIELDS)
+        return SpoolReader(self._directory, TimeField("time", "us"), self._directory.parent / "notes", FIELDS)
 
     async def _after(self, port: str, method: str, args: tuple[Any, ...], reply: Any) -> None:
         await super()._after(port, method, args, reply)

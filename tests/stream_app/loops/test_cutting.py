@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
-from stream_app.core.history import history_text
+from stream_app.core.segments.history import history_text
 
 from stream_app.core.incoming import Reason
 from stream_app.core.records import Cut, History, PartitionCuts, Reply
