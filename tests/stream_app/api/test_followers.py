@@ -14,7 +14,7 @@ from stream_app.api import replica as replica_module
 from stream_app.api import replicas as replicas_module
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
-from stream_app.api.sse import _Follower, follow, frames
+from stream_app.api.sse import Place, _Follower, follow, frames, start_of
 from stream_app.core.answers.labels import AllLabels
 from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.segments.visible_costs import KnownEpochs
@@ -210,6 +210,16 @@ async def test_follower_waits_for_a_future_seq(api: Api) -> None:
     await api.stream.close([1, 2, 3])
     await api.refresh()
     assert [seq for seq, _ in events_of(await take(stream, 1))] == [6]
+
+
+def test_follower_of_a_generation_that_is_gone_gets_the_next_one_from_its_first_row() -> None:
+    reader = MemoryStore().reader()
+    third, second = (
+        StreamReplica(reader, f"departures@{number}", Replicas(reader).stated, KnownEpochs())
+        for number in (3, 2)
+    )
+    assert start_of([third, second], third, Place(1, 40)) == (second, 0)
+    assert start_of([third, second], third, Place(2, 40)) == (second, 40)
 
 
 def test_rows_are_framed_as_events() -> None:
