@@ -29,7 +29,7 @@ TRIMMED = 6
 ANNOUNCES = 7
 # Format 8: a stream may note which keys hash the users of its cap windows (core/user_keys.py).
 USER_KEYS = 8
-# Format 9: of witnesses only: a later generation of a stream may have released (loops/generations.py). An
+# Format 9: of witnesses only: a later generation of a stream may have released (loops/segment_plan.py). An
 # older build over a lost store would count on under the configured name.
 GENERATIONS = 9
 NEWEST = GENERATIONS  # the newest format that this build knows

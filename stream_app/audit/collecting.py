@@ -11,16 +11,15 @@ from stream_app.config.plans import planned
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.answers.visible import visible_rows
 from stream_app.core.records import LedgerEntry, PublicState, WitnessRow
-from stream_app.core.segments.strategies import may_change, strategy_of
+from stream_app.core.segments.strategies import differences, may_change, strategy_of
 from stream_app.core.strategy import Strategy
-from stream_app.loops.configured import differences
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.source_ledger import measured
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
-from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.redis_server import looked_at
+from stream_app.wiring.segments import of_all_segments
 from stream_app.wiring.storage import outside_ledger
 
 _ROWS_AT_ONCE = 10_000
@@ -47,7 +46,7 @@ async def collect_from(settings: Settings, url: str) -> list[Stored]:
     store, reader = RedisStore(url), RedisReader(url)
     try:
         await store.check_format()
-        settings = await of_all_generations(settings, store)
+        settings = await of_all_segments(settings, store)
         found = [await _stored(settings, stream, store, reader) for stream in settings.streams]
         return [one for one in found if one is not None]
     finally:

@@ -25,9 +25,9 @@ from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, 
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import epochs_of, restored, strategies_of
 from stream_app.core.releases.tiles import tile_appends
+from stream_app.core.segments.strategies import differences
 from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.core.strategy import Strategy
-from stream_app.loops.configured import differences
 
 PART = "stored"
 _ROUNDING = 1e-6  # of the floats with which a delta is computed again

@@ -70,6 +70,6 @@ def _log(running: Strategy, change: ArrivalChange | None) -> None:
     log.warning(
         "stream %s: from %s on, with a new epoch: %s; until %s, the old settings can be put back",
         *(running.stream, format_instant(closing.binning.start_us(change.bin))),
-        facts_in_words(running, replace(running, declared=running.declared.with_arrival(change.after))),
+        facts_in_words(running.declared, running.declared.with_arrival(change.after)),
         format_instant(closing.instant_us(change.last_cut_bin)),
     )

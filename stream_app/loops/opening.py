@@ -225,7 +225,7 @@ def _log_change(before: Strategy, now: Strategy, record: EpochRecord) -> None:
     begins = format_instant(now.declared.time.binning.start_us(record.first_bin))
     log.warning(
         "stream %s: its settings change with epoch %d, from %s on: %s",
-        *(now.stream, record.epoch, begins, facts_in_words(before, now)),
+        *(now.stream, record.epoch, begins, facts_in_words(before.declared, now.declared)),
     )
 
 

@@ -23,8 +23,8 @@ from stream_app.ports import OperatorError, Witness
 from stream_app.state.history import Histories
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import named_as_begun
-from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.histories import writing
+from stream_app.wiring.segments import of_all_segments
 from stream_app.wiring.starting import check_measured_before
 from stream_app.wiring.storage import (
     file_witness,
@@ -49,7 +49,7 @@ async def rebuild(settings: Settings) -> list[str]:
         store = store_of(settings, url)
         resources.push_async_callback(store.close)
         await store.check_format()
-        settings = await of_all_generations(settings, store, Witnesses(settings, topics=True))
+        settings = await of_all_segments(settings, store, Witnesses(settings, topics=True))
         witnesses = await open_witnesses(settings, resources)
         # The first call has checked those of which it has put back a part.
         unchecked = tuple([one for one in settings.streams if not await _is_in_part(store, one.name)])
@@ -73,7 +73,7 @@ async def new_witness(settings: Settings) -> list[str]:
         store = store_of(settings, url)
         resources.push_async_callback(store.close)
         await store.check_format()
-        settings = await of_all_generations(settings, store)
+        settings = await of_all_segments(settings, store)
         witness = file_witness(settings, resources)
         return [
             f"{stream.name}: {await _witnessed_anew(store, witness, stream.name)}"

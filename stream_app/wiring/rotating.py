@@ -39,9 +39,9 @@ from stream_app.vault import key_ring
 from stream_app.vault.cipher import decrypt_page, derived_chain_key, encrypt_page, later_chain_key
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
-from stream_app.wiring.generations import of_all_generations
 from stream_app.wiring.histories import writing
 from stream_app.wiring.rotating_users import Held, UsersOfStreams, held_in_words
+from stream_app.wiring.segments import of_all_segments
 from stream_app.wiring.storage import no_worker, store_of, time_to_store
 
 
@@ -283,7 +283,7 @@ async def _store(settings: Settings) -> AsyncIterator[RedisStore]:
 
 
 async def _names(settings: Settings, store: RedisStore) -> list[str]:
-    return [stream.name for stream in (await of_all_generations(settings, store)).streams]
+    return [stream.name for stream in (await of_all_segments(settings, store)).streams]
 
 
 def _file(settings: Settings) -> Path:

@@ -27,9 +27,10 @@ from stream_app.core.segments.strategies import by_hash
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted, running_strategy
 from stream_app.loops.ending import check_predecessor, end_to_store
-from stream_app.loops.generations import Witnessed
 from stream_app.loops.lease import Lease
 from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
+from stream_app.loops.segment_plan import SegmentPlan
+from stream_app.loops.segments import Witnessed
 from stream_app.loops.unwitnessed import PATIENCE_S, check_witnessed
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.waiting import KAFKA, OWN_START, REDIS
@@ -45,11 +46,11 @@ from stream_app.wiring.event_logs import (
     named_as_begun,
     note_of,
 )
-from stream_app.wiring.generations import Turned, with_generations
 from stream_app.wiring.halted import START_AGAIN, Halted, some_of
 from stream_app.wiring.known_logs import ledger_of, link_known, measuring_with, with_known_logs
+from stream_app.wiring.segments import NotesInFiles, with_segments
 from stream_app.wiring.storage import noise_keys, open_witnesses, outside_ledger, refused_topics
-from stream_app.wiring.witnessed import Unwritten, Witnesses
+from stream_app.wiring.witnessed import Unwritten, Witnesses, notes_text
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +59,10 @@ SET_LEDGER = "Set ledger in the configuration, so that a start notices such a lo
 
 @dataclass(frozen=True, slots=True)
 class CheckedStart:
-    """What a start has checked. Args: settings, of what runs; turned, all generations; witnesses, by name."""
+    """What a start has checked. Args: settings, of what runs; plan, of all segments; witnesses, by name."""
 
     settings: Settings
-    turned: Turned
+    plan: SegmentPlan
     witnesses: Mapping[str, Witness]
     outside: OutsideLedger | None
     keys: NoiseKeys
@@ -79,7 +80,7 @@ async def checked_start(
     """Check what is to run, then store the ends of generations that are due.
 
     Return None if another worker stored something else meanwhile; the caller then starts again.
-    Args: wall, the store's clock, which decides what is due; elsewhere, see ``with_generations``; halted,
+    Args: wall, the store's clock, which decides what is due; elsewhere, see ``with_segments``; halted,
         gets the streams that cannot run; resources, which closes the witnesses when the caller leaves it.
     Raises: OperatorError, one line, if nothing can run; OSError; ClockDoubt.
     """
@@ -89,11 +90,14 @@ async def checked_start(
         attempt = await resources.enter_async_context(AsyncExitStack())
         try:
             witnessed = Witnesses(settings, topics=True)
-            turned = await allowed_generations(settings, store, outside, now_us, witnessed, elsewhere)
+            plan = await allowed_segments(settings, store, outside, now_us, witnessed, elsewhere)
             metrics.waiting.now = KAFKA if settings.outputs else OWN_START
-            turned = turned.without(await refused_topics(turned.beginning, turned.due))
-            witnesses: dict[str, Witness] = dict.fromkeys(turned.everything.names, Unwritten())
-            witnesses |= await open_witnesses(turned.beginning, attempt, turned.notes())
+            due = [following.segment.name for following in plan.due]
+            plan = plan.without(await refused_topics(plan.beginning, due))
+            witnesses: dict[str, Witness] = dict.fromkeys(plan.checked.names, Unwritten())
+            witnesses |= await open_witnesses(
+                plan.beginning, attempt, {name: notes_text(one) for name, one in plan.notes().items()}
+            )
             await _check_readable(store, witnesses)
             break
         except StreamError as fault:
@@ -106,31 +110,31 @@ async def checked_start(
             await halted.add(stopped, fault, START_AGAIN)
             left = [stream for stream in settings.streams if stream not in stopped]
             settings = replace(settings, streams=tuple(left))
-    looked = zip(settings.streams, turned.found, strict=True)
+    looked = zip(settings.streams, plan.found, strict=True)
     metrics.refuse_generations(stream.name for stream, found in looked if found.refused is not None)
-    turned.log()
+    plan.log()
     keys = noise_keys(settings)
     while True:
         try:
             names = halted.lines
-            await check_measured_before(turned.everything, store, witnesses, outside, now_us, names)
-            begins = turned.leaving({base_of(name) for name in names})
-            if begins.is_due:
-                for stream in begins.running.streams:
-                    await check_own_witness(store, begins.running, stream, PATIENCE_S)
+            await check_measured_before(plan.checked, store, witnesses, outside, now_us, names)
+            begins = plan.leaving({base_of(name) for name in names})
+            if begins.due:
+                for stream in begins.now.streams:
+                    await check_own_witness(store, begins.now, stream, PATIENCE_S)
             may_store = await may_store_due(begins, store, keys)
             break
         except StreamError as fault:
-            if fault.stream in {following.stream.name for following in turned.following}:
-                turned = turned.without({fault.stream: str(fault)})
+            if fault.stream in {following.segment.name for following in plan.following}:
+                plan = plan.without({fault.stream: str(fault)})
             elif base_of(fault.stream) in map(base_of, names):
                 raise  # what a stopped stream has measured cannot be put back into the ledger
             else:
-                await halted.refuse(turned.running.streams, fault)
-    if not may_store or (stored := await begins.store_due(store)) is None:
+                await halted.refuse(plan.now.streams, fault)
+    if not may_store or (stored := await begins.store_due(store, NotesInFiles(settings.state_dir))) is None:
         return None
     halted.expect(stream.name for stream in stored.streams)
-    stopped = [stream for stream in turned.running.streams if stream.name in names]
+    stopped = [stream for stream in plan.now.streams if stream.name in names]
     places = {stream.name: place for place, stream in enumerate(configured)}
     streams = sorted((*stored.streams, *stopped), key=lambda stream: places[base_of(stream.name)])
     running = replace(stored, streams=tuple(streams))
@@ -216,23 +220,23 @@ async def _restore(
     await restore_ledger(ledger_of(stream, settings, store, outside), witness, known)
 
 
-async def allowed_generations(
+async def allowed_segments(
     settings: Settings,
     store: Store,
     outside: OutsideLedger | None,
     now_us: int,
     witnessed: Witnessed | None = None,
     elsewhere: Collection[str] = (),
-) -> Turned:
-    """Return the generations of each stream, without those that the ledger or a total does not allow.
+) -> SegmentPlan:
+    """Return the segments of each stream, without those that the ledger or a total does not allow.
 
-    Args and Raises: as ``with_generations``; OperatorError if no stream is left.
+    Args and Raises: as ``with_segments``; OperatorError if no stream is left.
     """
-    turned = await with_generations(settings, store, outside, now_us, witnessed, elsewhere)
-    return turned.without(await refused_generations(turned.everything, store, now_us))
+    plan = await with_segments(settings, store, outside, now_us, witnessed, elsewhere)
+    return plan.without(await refused_segments(plan.checked, store, now_us))
 
 
-async def refused_generations(settings: Settings, store: Store, now_us: int) -> dict[str, str]:
+async def refused_segments(settings: Settings, store: Store, now_us: int) -> dict[str, str]:
     """Return the generations whose first epoch the ledger or a total does not allow, and why.
 
     A generation begins by itself, perhaps long after its settings were written, and other streams may have
@@ -256,20 +260,20 @@ async def known_measurements(
     return {source: await measured(store, source, names) for source, names in logs.items()}
 
 
-async def may_store_due(turned: Turned, store: Store, keys: NoiseKeys) -> bool:
+async def may_store_due(plan: SegmentPlan, store: Store, keys: NoiseKeys) -> bool:
     """Check the streams if an end is to be stored; return False if another worker was faster.
 
     Its generation may have opened at any moment, so this start is refused only if it has not.
     Raises: OperatorError.
     """
     try:
-        if turned.is_due:
-            await check_streams(turned.everything, store, keys)
+        if plan.due:
+            await check_streams(plan.checked, store, keys)
     except OperatorError:
-        if await turned.is_overtaken(store):
+        if await plan.is_overtaken(store):
             return False
         raise
-    return not await turned.is_overtaken(store)
+    return not await plan.is_overtaken(store)
 
 
 async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> None:

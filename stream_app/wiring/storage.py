@@ -30,7 +30,7 @@ from stream_app.state.user_keys import StoredUserKeys
 from stream_app.stored_format import check_directory_format, mark_directory
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
-from stream_app.wiring.generations import of_all_generations
+from stream_app.wiring.segments import of_all_segments
 
 PREDECESSOR_S = 20.0
 CLOSE_S = 1.0
@@ -57,7 +57,7 @@ async def stored_counts(settings: Settings) -> dict[str, Mapping[str, int]]:
     assert settings.redis.url is not None  # only who runs a worker asks
     store = store_of(settings, settings.redis.url)
     try:
-        known = (await of_all_generations(settings, store)).streams
+        known = (await of_all_segments(settings, store)).streams
         return {stream.name: await store.operator_counts(stream.name) for stream in known}
     finally:
         await close_client(store.close)

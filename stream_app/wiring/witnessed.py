@@ -12,7 +12,7 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.records import WitnessRow
 from stream_app.core.segments.names import base_of, number_of, topic_of
 from stream_app.core.strategy import canonical_json
-from stream_app.loops.generations import Released
+from stream_app.loops.segments import Released
 from stream_app.ports import OperatorError, Witness
 from stream_app.sinks.witness_file import first_witnessed
 

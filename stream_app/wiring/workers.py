@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from stream_app.config import Settings
 from stream_app.config.access import check_operator
 from stream_app.loops.clocks import LiveClock
+from stream_app.loops.segment_plan import until_begun_elsewhere
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_store
 from stream_app.monitoring.redis_memory import follow_memory
@@ -130,11 +131,11 @@ async def _start_and_run(
 
         async def generation_begins() -> None:
             nonlocal again
-            await until_one_ends(start.turned.until_next(running, wall), begins_elsewhere())
+            await until_one_ends(start.plan.until_next(running, wall), begins_elsewhere())
             again = True
 
         async def begins_elsewhere() -> None:
-            elsewhere.update(await start.turned.until_begun_elsewhere(running, store))
+            elsewhere.update(await until_begun_elsewhere(running, store))
 
         try:
             await until_one_ends(work, generation_begins())

@@ -1,4 +1,4 @@
-"""The year of flights with the noise turned off equals an independent recount: every bin, every range."""
+"""The year of flights with the noise plan off equals an independent recount: every bin, every range."""
 
 from __future__ import annotations
 

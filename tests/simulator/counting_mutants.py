@@ -129,8 +129,8 @@ def _second_field_first(keys: KeyList, *columns: Sequence[Any]) -> Int64Array:
     if len(columns) == 1:
         return _places(keys, *columns)
     first, second = (part.places(column) for part, column in zip(keys.parts, columns, strict=True))
-    turned: Int64Array = second * keys.sizes[0] + first
-    return np.where((first < 0) | (second < 0), -1, turned)
+    plan: Int64Array = second * keys.sizes[0] + first
+    return np.where((first < 0) | (second < 0), -1, plan)
 
 
 class CapsByKey(Pipeline):

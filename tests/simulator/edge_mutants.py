@@ -13,12 +13,11 @@ import numpy as np
 from stream_app.config import Settings, StreamSettings
 from stream_app.core.counting.bins import Assignment, BinRules, assign
 from stream_app.core.records import EpochRecord, Reply
-from stream_app.loops import generations as decisions
-from stream_app.loops import slices
+from stream_app.loops import segments, slices
 from stream_app.loops.stream import Ports
 from stream_app.ports import OperatorError
-from stream_app.wiring.generations import Turned
 from tests.models.memory import MemoryStore
+from tests.simulator import generations as simulated
 from tests.simulator.generations import StartedByGenerations
 from tests.simulator.schedule import Schedule
 
@@ -76,12 +75,12 @@ class EndedUnseen(StartedByGenerations):
     def patched(self) -> AbstractContextManager[object]:
         """Look at the end only."""
 
-        async def is_over(store: Any, one: Any, keep_us: int | None) -> bool:
-            return one.state is not None and one.state.stopped and one.state.has_ended
+        async def is_shown(*_others: Any) -> bool:
+            return True
 
         patches = ExitStack()
         patches.enter_context(super().patched())
-        patches.enter_context(patch.object(decisions, "_is_over", is_over))
+        patches.enter_context(patch.object(segments, "_is_shown", is_shown))
         return patches
 
 
@@ -91,20 +90,20 @@ class NotFollowed(StartedByGenerations):
     def patched(self) -> AbstractContextManager[object]:
         """Never look for other workers' generations."""
 
-        async def never(turned: Turned, running: Settings, store: Any) -> set[str]:
+        async def never(running: Settings, store: Any) -> set[str]:
             await asyncio.Event().wait()
             return set()
 
         patches = ExitStack()
         patches.enter_context(super().patched())
-        patches.enter_context(patch.object(Turned, "until_begun_elsewhere", never))
+        patches.enter_context(patch.object(simulated, "until_begun_elsewhere", never))
         return patches
 
 
 class WitnessNotAsked(StartedByGenerations):
     """A start does not ask the witness which generations have released, and a machine has no notes."""
 
-    def _note(self, settings: Settings, stream: StreamSettings) -> None:
+    async def keep(self, stream: StreamSettings) -> None:
         """Note nothing."""
 
     async def witnessed(self, schedule: Schedule, ports: Ports, name: str) -> None:

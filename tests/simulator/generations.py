@@ -1,6 +1,6 @@
 """Streams that end where another one goes on: generations of one stream, and successors under other names.
 
-The workers start as the service's do: ``wiring/generations.py`` decides what they run, and they start again
+The workers start as the service's do: ``core/segments/plan.py`` decides what they run, and they start again
 where a generation begins. Both streams follow every rule of a stream, and each event counts in one of them.
 """
 
@@ -27,18 +27,20 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import ENDED, EpochRecord, LedgerEntry, Reply
 from stream_app.core.segments import edges
+from stream_app.core.segments import plan as decisions
 from stream_app.core.segments.names import generation
 from stream_app.core.segments.strategies import by_hash
-from stream_app.loops import generations as decisions
-from stream_app.loops.generations import Released
+from stream_app.loops import segment_plan
 from stream_app.loops.lease import Lease
+from stream_app.loops.segment_plan import until_begun_elsewhere
+from stream_app.loops.segments import Released
 from stream_app.loops.stream import Ports, Stream
 from stream_app.together import until_one_ends
-from stream_app.wiring import generations as wiring
 from stream_app.wiring import pipeline as loops
+from stream_app.wiring import segments as wiring
 from stream_app.wiring import starting
 from stream_app.wiring.known_logs import ledger_of
-from stream_app.wiring.witnessed import read_notes
+from stream_app.wiring.witnessed import notes_text, read_notes
 from tests.models.memory import MemoryStore
 from tests.simulator.checks import Broken
 from tests.simulator.log import Kind
@@ -84,10 +86,8 @@ class StartedByGenerations(Pipeline):
         for place, name, part in (
             (decisions, "LEAD_US", LEAD_US),
             (edges, "_LATEST_US", BIN_US // 4),
-            (wiring, "_AGAIN_US", BIN_US),
-            (wiring, "_LONGEST_SLEEP_S", BIN_US / 1e6),
-            (wiring, "_note", self._note),
-            (wiring, "_forget", self._forget),
+            (segment_plan, "_AGAIN_US", BIN_US),
+            (segment_plan, "_LONGEST_SLEEP_S", BIN_US / 1e6),
             (wiring, "_notes", lambda directory, streams: dict(self.notes)),
             (starting, "named_as_begun", _named_as_planned),
             (starting, "check_begun_file", lambda stream, directory: None),
@@ -103,27 +103,27 @@ class StartedByGenerations(Pipeline):
         while True:
             now_us = await ports.wall.now_us()
             configured, witnessed = self._settings(schedule), partial(self.witnessed, schedule, ports)
-            turned = await starting.allowed_generations(
+            plan = await starting.allowed_segments(
                 *(configured, ports.store, self.outside, now_us, witnessed, elsewhere)
             )
-            if any("no bin begins where an epoch" in line for line in turned.refused):
+            if any("no bin begins where an epoch" in line for line in plan.refused):
                 schedule = self.put_back(schedule)  # after a loss, epochs may end inside longer bins for ever
                 continue
             await starting.check_measured_before(
-                *(turned.everything, ports.store, ports.witnesses, self.outside, now_us)
+                *(plan.checked, ports.store, ports.witnesses, self.outside, now_us)
             )
-            may_store_due = await starting.may_store_due(turned, ports.store, ports.keys)
-            for name, text in turned.notes().items():
+            may_store_due = await starting.may_store_due(plan, ports.store, ports.keys)
+            for name, text in plan.notes().items():
                 if not await ports.witnesses[name].rows(name, 0):
-                    self.kept[name] = text
-            settings = await turned.store_due(ports.store) if may_store_due else None
+                    self.kept[name] = notes_text(text)
+            settings = await plan.store_due(ports.store, self) if may_store_due else None
             if settings is None:
                 await asyncio.sleep(BIN_US / 4e6)
                 continue
             await until_one_ends(
                 self._loops(schedule, settings, ports, owner),
-                turned.until_next(settings, ports.wall),
-                self._noted(elsewhere, turned.until_begun_elsewhere(settings, ports.store)),
+                plan.until_next(settings, ports.wall),
+                self._noted(elsewhere, until_begun_elsewhere(settings, ports.store)),
             )
 
     async def _noted(self, elsewhere: set[str], begun: Awaitable[set[str]]) -> None:
@@ -173,11 +173,15 @@ class StartedByGenerations(Pipeline):
             streams=tuple(streams),
         )
 
-    def _note(self, settings: Settings, stream: StreamSettings) -> None:
+    async def keep(self, stream: StreamSettings) -> None:
+        """Note a segment's settings in memory."""
+        await asyncio.sleep(0)
         self.notes[stream.name] = stream.declared
 
-    def _forget(self, settings: Settings, stream: StreamSettings) -> None:
-        self.notes.pop(stream.name, None)
+    async def forget(self, stream: str) -> None:
+        """Delete the note of a segment."""
+        await asyncio.sleep(0)
+        self.notes.pop(stream, None)
 
 
 def _stream(schedule: Schedule) -> StreamSettings:

@@ -12,9 +12,9 @@ from unittest.mock import patch
 import pytest
 
 from stream_app.core.declaration import Declaration
-from stream_app.loops.generations import Released
+from stream_app.loops.segments import Released
 from stream_app.loops.stream import Ports
-from stream_app.wiring import generations as wiring
+from stream_app.wiring import segments as wiring
 from tests.simulator.checks import Broken
 from tests.simulator.generations import EdgeWorld, StartedByGenerations, drawn
 from tests.simulator.schedule import BIN_US, Action, Deed, Schedule, seeds

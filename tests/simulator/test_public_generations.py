@@ -19,8 +19,8 @@ import pytest
 
 from stream_app.core.records import StreamState
 from stream_app.core.segments import edges
+from stream_app.core.segments import plan as decisions
 from stream_app.core.strategy import Strategy
-from stream_app.loops import generations as decisions
 from tests.simulator.generations import EdgeWorld, StartedByGenerations, drawn
 from tests.simulator.log import USERS, Kind, Log
 from tests.simulator.neighbours import some_record

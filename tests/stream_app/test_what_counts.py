@@ -230,11 +230,11 @@ def test_rows_of_a_replayed_csv_file(tmp_path: Path, content: str, total: int) -
     (tmp_path / "r.csv").write_bytes(content.encode())
     assert count(tmp_path, one=stream("r.csv"))["one"].total == total
     header, _, _ = content.removeprefix("\ufeff").partition("\n")
-    turned = tmp_path / "turned"  # a list whose second file has its columns in another order
-    turned.mkdir()
-    (turned / "l-1.csv").write_text(",".join(reversed(header.strip().split(","))) + "\n")
-    (turned / "l-2.csv").write_bytes(content.encode())
-    assert count(turned, one=stream("l-*.csv", source={"format": "csv"}))["one"].total == total
+    plan = tmp_path / "plan"  # a list whose second file has its columns in another order
+    plan.mkdir()
+    (plan / "l-1.csv").write_text(",".join(reversed(header.strip().split(","))) + "\n")
+    (plan / "l-2.csv").write_bytes(content.encode())
+    assert count(plan, one=stream("l-*.csv", source={"format": "csv"}))["one"].total == total
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,30 @@ def may_begin_anew(fact: str, running: Strategy) -> bool:
     return fact not in _OF_ALL_GENERATIONS
 
 
+def fixed_facts(running: Strategy, planned: Strategy) -> list[tuple[str, Any, Any]]:
+    """Return the facts that differ, and that no later epoch of the segment may change."""
+    then, now = (
+        {"ledger": strategy.source, "width": strategy.width} | strategy.declared.plain()
+        for strategy in (running, planned)
+    )
+    return [fact for fact in differences(then, now) if not may_change(fact[0], running, planned)]
+
+
+def needs_segment(running: Strategy, planned: Strategy) -> bool:
+    """Return whether the planned settings need, and may have, the next segment of the stream."""
+    facts = fixed_facts(running, planned)
+    return bool(facts) and all(may_begin_anew(fact[0], running) for fact in facts)
+
+
+def differences(then: object, now: object, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path of each fact that differs between two JSON values, and both values."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in sorted(then.keys() | now.keys()):
+            yield from differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
+    elif then != now:
+        yield path, then, now
+
+
 def pending_change(state: StreamState) -> ArrivalChange | None:
     """Return the announced change that no epoch has begun with yet."""
     change = state.change

@@ -19,7 +19,7 @@ from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
 from stream_app.wiring.checks import Finding
-from stream_app.wiring.generations import of_all_generations
+from stream_app.wiring.segments import of_all_segments
 from stream_app.wiring.storage import noise_keys
 
 SKEW_S = 1.0
@@ -153,7 +153,7 @@ async def _noise_findings(settings: Settings, url: str) -> list[Finding]:
         return []  # the check of secrets.key_file reports it
     store = RedisStore(url)
     try:
-        settings = await of_all_generations(settings, store)
+        settings = await of_all_segments(settings, store)
         return [await _running_epoch(store, keys, url, stream) for stream in settings.streams]
     except OSError as failure:
         said = f"the state of streams cannot be read ({failure}); grant this user all commands"

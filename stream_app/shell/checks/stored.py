@@ -19,6 +19,7 @@ from stream_app.core.segments.names import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.configured import changes_in_words, running_strategy
+from stream_app.loops.segment_plan import SegmentPlan
 from stream_app.ports import OutsideLedger
 from stream_app.ports.errors import StreamError, about
 from stream_app.shell.checks.users import users_findings
@@ -28,11 +29,10 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
 from stream_app.wiring.checks import Finding
 from stream_app.wiring.event_logs import check_begun_file, id_of_state
-from stream_app.wiring.generations import Turned
 from stream_app.wiring.known_logs import measuring_with, with_known_logs
 from stream_app.wiring.redis_server import looked_at
 from stream_app.wiring.starting import (
-    allowed_generations,
+    allowed_segments,
     check_ends,
     check_own_witness,
     known_measurements,
@@ -129,13 +129,13 @@ async def _compared(settings: Settings, url: str, refused: Refused) -> Compared:
     try:
         await store.check_format()
         now_us = await LiveClock(store, settings.redis.largest_clock_skew_us, notes=False).now_us()
-        turned = await _allowed(settings, store, outside if kept else None, now_us, refused)
-        changes += turned.lines()
-        for stream in turned.running.streams:
+        plan = await _allowed(settings, store, outside if kept else None, now_us, refused)
+        changes += plan.lines()
+        for stream in plan.now.streams:
             with refused.noted(stream.name):
                 state = await store.load(stream.name)
-                await check_ends(store, turned.running, stream, state)
-                await check_own_witness(store, turned.running, stream)
+                await check_ends(store, plan.now, stream, state)
+                await check_own_witness(store, plan.now, stream)
                 if state is None:
                     continue
                 if state.halted:
@@ -146,8 +146,8 @@ async def _compared(settings: Settings, url: str, refused: Refused) -> Compared:
                 changes += changes_in_words(running_strategy(state, wanted), wanted, state, now_us)
                 if not state.has_ended:
                     counted[stream.name] = {name: one.position for name, one in state.partitions.items()}
-        users = await users_findings(turned.running, store, noise_keys(settings))
-        everything = await with_known_logs(turned.everything, store, outside if kept else None)
+        users = await users_findings(plan.now, store, noise_keys(settings))
+        everything = await with_known_logs(plan.checked, store, outside if kept else None)
         refused.add(await _refused_by_ledger(everything, store, now_us, kept))
     finally:
         await store.close()
@@ -156,20 +156,20 @@ async def _compared(settings: Settings, url: str, refused: Refused) -> Compared:
     unasked = [f"{name}: {said}" for name in topics]
     if outside is not None and not isinstance(outside, LedgerFile):
         unasked.append("what only the ledger outside the store knows was not checked; a start does")
-    outputs = turned.everything.outputs
+    outputs = plan.checked.outputs
     return Compared(changes, unasked, refused.findings(), users, stopped, outputs, counted)
 
 
 async def _allowed(
     settings: Settings, store: RedisStore, outside: OutsideLedger | None, now_us: int, refused: Refused
-) -> Turned:
-    """Return the generations of the streams that can start, as a start finds them.
+) -> SegmentPlan:
+    """Return the segments of the streams that can start, as a start finds them.
 
     Args: refused, gets all other streams. Raises: OperatorError for what stops all streams.
     """
     while True:
         try:
-            turned = await allowed_generations(settings, store, outside, now_us)
+            plan = await allowed_segments(settings, store, outside, now_us)
         except StreamError as fault:
             base = base_of(fault.stream)
             stopped = {base}
@@ -181,9 +181,9 @@ async def _allowed(
                 raise
             settings = replace(settings, streams=left)
         else:
-            found = zip(settings.streams, turned.found, strict=True)
+            found = zip(settings.streams, plan.found, strict=True)
             refused.add((stream.name, f"stream {one.refused}") for stream, one in found if one.refused)
-            return turned
+            return plan
 
 
 async def _refused_by_ledger(

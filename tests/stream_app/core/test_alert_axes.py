@@ -129,8 +129,8 @@ def test_share_below_a_point_is_compared_with_the_threshold(counted: tuple[Strea
         for threshold, comparison in ((share - 0.001, ">"), (share + 0.001, "<")):
             held = f"{text} {comparison} {threshold:.6f}"
             assert reading(held, view).past(rule(held))
-            turned = held.replace(comparison, "<" if comparison == ">" else ">")
-            assert not reading(turned, view).past(rule(turned))
+            plan = held.replace(comparison, "<" if comparison == ">" else ">")
+            assert not reading(plan, view).past(rule(plan))
         assert reading(f"{text} > 0.5", view).show()[0] == pytest.approx(share)
 
 

@@ -27,7 +27,15 @@ from stream_app.loops.clocks import LiveClock
 from stream_app.ports import OperatorError
 from stream_app.wiring.event_logs import check_file
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM, changed_stream
-from tests.stream_app.loops.test_generations import CHANGED_AT, EDGE, Worker, drawn, stream_of, turned
+from tests.stream_app.loops.test_generations import (
+    CHANGED_AT,
+    EDGE,
+    Worker,
+    drawn,
+    notes_of,
+    plan_of,
+    stream_of,
+)
 from tests.stream_app.one_source import OneSource, OneUserKey
 
 SPENT = (
@@ -63,7 +71,7 @@ def test_longer_bins_begin_at_the_first_end_of_an_epoch_or_cut_one_short(
         six_hours = {"bin_us": HOUR_US // 12, "epoch_bins": 72, "first_us": MIDNIGHT_US}
         await Worker.start(one, stream_of(one, **six_hours))
         [following] = (
-            await turned(one, stream_of(one, bin_us=hours * HOUR_US, epoch_bins=30, first_us=MIDNIGHT_US))
+            await plan_of(one, stream_of(one, bin_us=hours * HOUR_US, epoch_bins=30, first_us=MIDNIGHT_US))
         ).following
         assert (following.edge_us - MIDNIGHT_US) / HOUR_US == begins
         assert not following.is_due(one.clock.now_us)
@@ -94,7 +102,7 @@ def test_a_stream_that_began_at_any_time_of_day_can_have_longer_bins(
         bins = {"bin_us": minutes * MINUTE_US, "timezone": zone, "epoch_bins": 30}
         for now_us, epochs in (one.clock.now_us, 1), (begun + (30 * 1440 - earlier) * MINUTE_US, 2):
             one.clock.now_us = now_us
-            [following] = (await turned(one, stream_of(one, **bins, first_us=begun))).following
+            [following] = (await plan_of(one, stream_of(one, **bins, first_us=begun))).following
             assert (following.edge_us - begun) / MINUTE_US == epochs * 30 * 1440 - earlier
 
     asyncio.run(run())
@@ -118,7 +126,7 @@ def test_the_edge_is_the_last_common_one_of_the_first_epoch_that_has_one(one: On
                 if (meant := next(ahead, None)) is not None:
                     break
             assert meant is not None
-            found = (await turned(one, stream_of(one, bin_us=bin_s * 1_000_000, epoch_bins=5))).following
+            found = (await plan_of(one, stream_of(one, bin_us=bin_s * 1_000_000, epoch_bins=5))).following
             assert [following.edge_us for following in found] == [meant * 1_000_000]
             assert meant > now_s
 
@@ -139,7 +147,7 @@ def test_an_epoch_is_cut_short_only_where_one_of_its_windows_ends(one: OneSource
             names=("a",),
             other=True,
         )
-        [running] = (await Worker.start(one, stream_of(one, keys=keys, epoch_bins=12))).turned.running.streams
+        [running] = (await Worker.start(one, stream_of(one, keys=keys, epoch_bins=12))).plan.now.streams
         kind, held, ended = planned(running).kind, b"", []
         for bin in range(12):
             done = kind.close(held, np.zeros((1, 2), np.int64), SeededNoise(bin), None)
@@ -159,7 +167,7 @@ def test_an_epoch_is_cut_short_only_where_one_of_its_windows_ends(one: OneSource
                 ),
                 None,
             )
-            found = await turned(one, stream_of(one, bin_us=bins * BIN_US, epoch_bins=5))
+            found = await plan_of(one, stream_of(one, bin_us=bins * BIN_US, epoch_bins=5))
             assert [edge.edge_us for edge in found.following] == ([meant * BIN_US] if meant else [])
             line = f"{STREAM}: {NO_EDGE}{format_instant((FIRST_BIN + 12) * BIN_US)}{REMEDY}"
             assert found.refused == ([] if meant else [line])
@@ -174,9 +182,9 @@ def test_bins_that_never_begin_together_are_refused(one: OneSource) -> None:
     async def run() -> None:
         days = {"bin_us": 24 * HOUR_US, "epoch_bins": 5}
         await Worker.start(one, stream_of(one, **days, timezone="Europe/Paris"))
-        found = await turned(one, stream_of(one, **days, timezone="Asia/Tokyo"))
+        found = await plan_of(one, stream_of(one, **days, timezone="Asia/Tokyo"))
         assert (found.following, found.refused) == (
-            (),
+            [],
             [f"{STREAM}: {NO_EDGE}1970-01-05T23:00:00Z{REMEDY}"],
         )
 
@@ -190,9 +198,9 @@ def test_a_start_that_is_too_slow_for_its_instant_runs_the_old_settings_on(
         changed = stream_of(one, epoch_bins=4)
         worker = await Worker.start(one, stream_of(one))
         await worker.run(one, {}, CHANGED_AT)
-        slow = await turned(one, changed)
+        slow = await plan_of(one, changed)
         await worker.run(one, {}, EDGE + 1.5)
-        settings = await slow.store_due(one.store)
+        settings = await slow.store_due(one.store, notes_of(one))
         assert settings is not None
         assert [stream.name for stream in settings.streams] == [STREAM]
         assert settings.streams[0].until_us is None
@@ -205,7 +213,7 @@ def test_a_start_that_is_too_slow_for_its_instant_runs_the_old_settings_on(
             "are counted already; the settings so far hold, and the worker chooses a later instant"
         )
         # It did not begin, so no note may let a stream that ends go on by it.
-        assert not list(slow.running.state_dir.rglob("*%402.json"))
+        assert not list(slow.configured.state_dir.rglob("*%402.json"))
         # The worker tries again after a minute, not at once.
         clock = LiveClock(one.store)
         with pytest.raises(TimeoutError):
@@ -213,7 +221,7 @@ def test_a_start_that_is_too_slow_for_its_instant_runs_the_old_settings_on(
         one.clock.now_us = slow.now_us + 60_000_000
         await slow.until_next(settings, clock)
         later = await Worker.start(one, changed)
-        [following] = later.turned.following
+        [following] = later.plan.following
         assert following.edge_us == (EDGE + 6) * BIN_US
         assert [closer.name for closer in later.closers] == [STREAM, f"{STREAM}@2"]
 
@@ -257,7 +265,7 @@ def test_a_refused_start_stores_nothing_of_a_generation(one: OneSource, refused:
         one.keys = keys
         worker = await Worker.start(one, before, other)
         assert [closer.name for closer in worker.closers] == [STREAM, "other"]
-        assert worker.turned.lines() == []
+        assert worker.plan.lines() == []
 
     asyncio.run(run())
 
@@ -275,7 +283,7 @@ def test_a_damaged_note_is_refused_in_one_line_that_has_a_remedy(one: OneSource,
         note.with_name("gone%402.json").write_bytes(b"")  # of a stream that has left the configuration
         note.write_bytes(text[:40] if said is None else said)
         with pytest.raises(OperatorError) as refused:
-            await turned(one, changed)
+            await plan_of(one, changed)
         line = str(refused.value)
         assert line.startswith(f"{note}: the settings of visits@2 cannot be read (")
         assert line.endswith("a copy of state.dir, or, if Redis has lost nothing, remove it")
@@ -311,7 +319,7 @@ def test_a_total_that_is_used_up_before_the_lead_leaves_the_old_settings(
 ) -> None:
     async def run() -> None:
         await (await Worker.start(one, limited(one, 60))).run(one, {}, CHANGED_AT)
-        assert len((await Worker.start(one, limited(one, 50))).turned.following) == 1
+        assert len((await Worker.start(one, limited(one, 50))).plan.following) == 1
         await use_up(one, 3)
         one.clock.set_bin(130)  # 300 seconds before the edge, at bin 160
         caplog.clear()
@@ -322,7 +330,7 @@ def test_a_total_that_is_used_up_before_the_lead_leaves_the_old_settings(
         assert state is not None
         assert state.until_bin is None
         assert not list(one.directory.glob("state/witness/*.json"))
-        next_one = worker.turned.until_next(worker.turned.running, LiveClock(one.store))
+        next_one = worker.plan.until_next(worker.plan.now, LiveClock(one.store))
         with pytest.raises(TimeoutError):  # the worker does not start its loops again for it
             await asyncio.wait_for(next_one, 0.01)
 
@@ -335,12 +343,12 @@ def test_a_total_that_is_used_up_after_the_end_is_stored_ends_this_stream_only(
     async def run() -> None:
         other = replace(stream_of(one, **ONE_USER), name="beside", accept=ACCEPTED)
         await (await Worker.start(one, limited(one, 6), other)).run(one, {}, CHANGED_AT)
-        due = await turned(one, limited(one, 4), other)
-        assert await due.store_due(one.store) is not None  # and the worker dies
+        due = await plan_of(one, limited(one, 4), other)
+        assert await due.store_due(one.store, notes_of(one)) is not None  # and the worker dies
         await use_up(one, 3)
         worker = await Worker.start(one, limited(one, 4), other)
         assert [closer.name for closer in worker.closers] == [STREAM, "beside"]
-        [line] = worker.turned.refused
+        [line] = worker.plan.refused
         assert line.startswith(
             f"{STREAM}: generation 2 cannot begin, so the stream ends at 1970-01-01T00:17:40Z: "
         )

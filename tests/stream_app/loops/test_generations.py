@@ -24,10 +24,11 @@ from stream_app.core.counting.cells import KeyList
 from stream_app.core.ledger import ACCEPTED, statement
 from stream_app.core.records import Reply
 from stream_app.loops.closer import Closer
+from stream_app.loops.segment_plan import SegmentPlan
 from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError
-from stream_app.wiring.generations import Turned, with_generations
-from stream_app.wiring.starting import check_measured_before, check_streams, refused_generations
+from stream_app.wiring.segments import NotesInFiles, with_segments
+from stream_app.wiring.starting import check_measured_before, check_streams, refused_segments
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import (
@@ -74,31 +75,36 @@ def settings_of(one: OneSource, *streams: StreamSettings) -> Settings:
     )
 
 
-async def turned(one: OneSource, *streams: StreamSettings, store: Any = None) -> Turned:
+def notes_of(one: OneSource) -> NotesInFiles:
+    """Return the notes of a worker's machine."""
+    return NotesInFiles(one.directory / "state")
+
+
+async def plan_of(one: OneSource, *streams: StreamSettings, store: Any = None) -> SegmentPlan:
     """Return what a start with these streams finds."""
-    return await with_generations(settings_of(one, *streams), store or one.store, None, one.clock.now_us)
+    return await with_segments(settings_of(one, *streams), store or one.store, None, one.clock.now_us)
 
 
 @dataclass
 class Worker:
     """The loops of one worker, which the test runs by hand."""
 
-    turned: Turned
+    plan: SegmentPlan
     ingest: ByHand
     closers: list[Closer]
 
     @classmethod
     async def start(
-        cls, one: OneSource, *streams: StreamSettings, store: Any = None, found: Turned | None = None
+        cls, one: OneSource, *streams: StreamSettings, store: Any = None, found: SegmentPlan | None = None
     ) -> Worker:
         """Start as ``wiring/workers.py`` does. Args: found, what the start has found."""
         at = store or one.store
-        found = found or await turned(one, *streams, store=store)
-        found = found.without(await refused_generations(found.everything, at, one.clock.now_us))
+        found = found or await plan_of(one, *streams, store=store)
+        found = found.without(await refused_segments(found.checked, at, one.clock.now_us))
         found.log()
-        if found.is_due:
-            await check_streams(found.everything, at, one.keys)
-        found_settings = await found.store_due(at)
+        if found.due:
+            await check_streams(found.checked, at, one.keys)
+        found_settings = await found.store_due(at, notes_of(one))
         assert found_settings is not None
         one.strategies = tuple(planned(stream) for stream in found_settings.streams)
         closers = [
@@ -192,9 +198,9 @@ def test_each_event_counts_in_one_generation(
         assert statement(SOURCE, entries).epsilon == NO_NOISE
         assert {entry.successor_of for entry in entries if entry.stream == SECOND} == {STREAM}
         # A start after the change leaves out the generation that has ended.
-        last = await turned(one, stream_of(one, **facts))
-        assert [stream.name for stream in last.running.streams] == [SECOND]
-        assert last.running.names == {STREAM, SECOND}
+        last = await plan_of(one, stream_of(one, **facts))
+        assert [stream.name for stream in last.now.streams] == [SECOND]
+        assert last.now.names == {STREAM, SECOND}
 
     asyncio.run(run())
 
@@ -202,8 +208,8 @@ def test_each_event_counts_in_one_generation(
 def test_the_end_of_a_stream_names_the_one_that_goes_on(one: OneSource) -> None:
     async def run() -> None:
         await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        found = await turned(one, stream_of(one, **CHANGES[0]))
-        measuring = [Stream(strategy=planned(stream)) for stream in found.everything.streams]
+        found = await plan_of(one, stream_of(one, **CHANGES[0]))
+        measuring = [Stream(strategy=planned(stream)) for stream in found.checked.streams]
         before, after = (replace(stream, measuring=measuring).end_in_words for stream in measuring)
         assert before == f"it has released its last bin; {SECOND} goes on"
         assert after == "it has released its last bin; it counts nothing more"
@@ -220,11 +226,11 @@ def test_the_one_before_runs_until_readers_see_its_last_row(one: OneSource) -> N
         await worker.ingest.step()
         await worker.closers[0].close_due()
         # Its last row is released and not visible, and the worker dies here.
-        then = await turned(one, stream_of(one, **CHANGES[0]))
-        assert [stream.name for stream in then.running.streams] == [STREAM, SECOND]
+        then = await plan_of(one, stream_of(one, **CHANGES[0]))
+        assert [stream.name for stream in then.now.streams] == [STREAM, SECOND]
         await (await Worker.start(one, stream_of(one, **CHANGES[0]))).run(one, {}, EDGE + 0.5)
-        then = await turned(one, stream_of(one, **CHANGES[0]))
-        assert [stream.name for stream in then.running.streams] == [SECOND]
+        then = await plan_of(one, stream_of(one, **CHANGES[0]))
+        assert [stream.name for stream in then.now.streams] == [SECOND]
 
     asyncio.run(run())
 
@@ -257,12 +263,12 @@ def test_which_settings_need_a_generation_and_which_are_refused(
     async def run() -> None:
         begun = {} if "user" not in facts else {"user": PerUser("user", 1)}
         await Worker.start(one, stream_of(one, **begun))
-        found = await turned(one, stream_of(one, **facts))
+        found = await plan_of(one, stream_of(one, **facts))
         [following] = found.following
-        assert (following.stream.name, following.edge_us) == (SECOND, EDGE * BIN_US)
-        assert following.stream.declared.successor_of == STREAM
+        assert (following.segment.name, following.edge_us) == (SECOND, EDGE * BIN_US)
+        assert following.segment.declared.successor_of == STREAM
         for refused in ({"user": PerUser("other", 1)}, {"field": "paid"}, {"format": "ms"}):
-            [stream] = (await turned(one, stream_of(one, **facts | refused))).running.streams
+            [stream] = (await plan_of(one, stream_of(one, **facts | refused))).now.streams
             with pytest.raises(OperatorError, match="put it back"):
                 await one.closer(planned(stream)).reconcile()
 
@@ -275,7 +281,7 @@ def test_a_change_can_be_taken_back_until_it_is_stored(one: OneSource) -> None:
         changed = stream_of(one, **hours, bin_us=BIN_US // 2)
         await (await Worker.start(one, stream_of(one, **hours))).run(one, {}, CHANGED_AT)
         worker = await Worker.start(one, changed)
-        [line] = worker.turned.lines()
+        [line] = worker.plan.lines()
         assert line == (
             f"{STREAM}: from 1970-01-01T00:26:40Z on, as generation 2: time.bin 5s instead of 10s, "
             "time.epoch 5m instead of 10m; until 1970-01-01T00:21:40Z, the old settings can be put back"
@@ -287,14 +293,14 @@ def test_a_change_can_be_taken_back_until_it_is_stored(one: OneSource) -> None:
         assert not list(one.directory.glob("state/witness/*.json"))
         # Put back in time, nothing has changed.
         one.clock.set_bin(129)
-        assert (await Worker.start(one, stream_of(one, **hours))).turned.following == ()
+        assert (await Worker.start(one, stream_of(one, **hours))).plan.following == []
         # Once it is stored, the old settings follow as the generation after.
         one.clock.set_bin(130)
         await Worker.start(one, changed)
         worker = await Worker.start(one, stream_of(one, **hours))
         assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
-        [following] = worker.turned.following
-        assert (following.stream.name, following.edge_us) == (f"{STREAM}@3", 190 * BIN_US)
+        [following] = worker.plan.following
+        assert (following.segment.name, following.edge_us) == (f"{STREAM}@3", 190 * BIN_US)
 
     asyncio.run(run())
 
@@ -303,9 +309,9 @@ def test_the_instant_that_another_worker_has_stored_counts(one: OneSource) -> No
     async def run() -> None:
         changed = stream_of(one, epoch_bins=4)
         await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        slow = await turned(one, changed)
+        slow = await plan_of(one, changed)
         assert await one.store.end_at(STREAM, EDGE + 6) is Reply.DONE
-        assert await slow.store_due(one.store) is None
+        assert await slow.store_due(one.store, notes_of(one)) is None
         worker = await Worker.start(one, changed)
         assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
         await worker.run(one, drawn(6), 117)
@@ -319,10 +325,10 @@ def test_a_worker_of_the_configuration_before_counts_to_the_end_and_opens_nothin
     async def run() -> None:
         here, there, changed = one.directory / "state", one.directory / "there", stream_of(one, epoch_bins=4)
         await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        assert await (await turned(one, changed)).store_due(one.store) is not None
+        assert await (await plan_of(one, changed)).store_due(one.store, notes_of(one)) is not None
         here.rename(there)  # a worker of another machine stored the end, and died
         worker = await Worker.start(one, stream_of(one))
-        [found] = worker.turned.found
+        [found] = worker.plan.found
         assert found.abandoned_us == EDGE * BIN_US
         await worker.run(one, drawn(7), 117)
         assert max(await one.released()) == EDGE - 1
@@ -345,14 +351,14 @@ def test_a_note_whose_instant_is_counted_already_begins_nothing(one: OneSource) 
     async def run() -> None:
         here, there, changed = one.directory / "state", one.directory / "there", stream_of(one, epoch_bins=4)
         await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        assert await (await turned(one, changed)).store_due(one.store.copy()) is not None
+        assert await (await plan_of(one, changed)).store_due(one.store.copy(), notes_of(one)) is not None
         here.rename(there)
         await (await Worker.start(one, stream_of(one))).run(one, drawn(9), EDGE + 1)
         there.rename(here)
         assert (here / "witness" / "visits%402.json").exists()
-        found = await turned(one, changed)
-        assert [stream.name for stream in found.running.streams] == [STREAM]
-        assert [(one.stream.name, one.edge_us) for one in found.following] == [(SECOND, (EDGE + 6) * BIN_US)]
+        found = await plan_of(one, changed)
+        assert [stream.name for stream in found.now.streams] == [STREAM]
+        assert [(one.segment.name, one.edge_us) for one in found.following] == [(SECOND, (EDGE + 6) * BIN_US)]
         await (await Worker.start(one, changed)).run(one, drawn(9), EDGE + 8)
         assert max(await one.released()) == EDGE + 5
         assert min(await one.released(SECOND)) == EDGE + 6
@@ -398,7 +404,7 @@ async def dies_everywhere(one: OneSource, *, after_effect: bool) -> None:
         if dying.left > 0:
             break
         # The operator puts the old settings back: they hold only if nothing was stored.
-        names = [stream.name for stream in (await turned(one, stream_of(one))).running.streams]
+        names = [stream.name for stream in (await plan_of(one, stream_of(one))).now.streams]
         assert names == ([STREAM, SECOND] if list(notes.glob("*%402*")) else [STREAM])
         one.clock.set_bin(CHANGED_AT + 1)
         await Worker.start(one, changed)
@@ -438,7 +444,10 @@ async def done(*_arguments: Any) -> Reply:
 def test_a_generation_that_is_not_noted_first_is_caught(
     one: OneSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_app.wiring.generations._note", lambda settings, stream: None)
+    async def nothing(*_others: Any) -> None:
+        return None
+
+    monkeypatch.setattr(NotesInFiles, "keep", nothing)
     with pytest.raises((AssertionError, FileNotFoundError)):
         asyncio.run(dies_everywhere(one, after_effect=True))
 
@@ -446,7 +455,8 @@ def test_a_generation_that_is_not_noted_first_is_caught(
 def test_a_generation_that_is_forgotten_at_a_restart_is_caught(
     one: OneSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stream_app.loops.generations.number_of", lambda name: 1)
+    for place in ("loops.segments", "core.segments.plan"):
+        monkeypatch.setattr(f"stream_app.{place}.number_of", lambda name: 1)
     with pytest.raises((AssertionError, KeyError, OperatorError)):
         asyncio.run(dies_everywhere(one, after_effect=True))
 
@@ -502,8 +512,8 @@ def test_a_generation_beside_another_stream_of_the_source_needs_no_second_consen
         one.strategies = ()
         for epsilon, line in ((2, None), (30, "protects nobody")):
             changed = stream_of(one, **small | {"epsilon": epsilon, "epoch_bins": 4}), other
-            found = (await turned(one, *changed)).everything
-            refused = await refused_generations(found, one.store, one.clock.now_us)
+            found = (await plan_of(one, *changed)).checked
+            refused = await refused_segments(found, one.store, one.clock.now_us)
             assert list(refused) == ([] if line is None else [SECOND])
             assert all(str(line) in why for why in refused.values())
             witnesses = dict.fromkeys(found.names, MemoryWitness())
@@ -525,8 +535,8 @@ def test_another_streams_successor_is_the_newest_generation(one: OneSource) -> N
         assert [closer.name for closer in worker.closers] == [SECOND, "after"]
         entries = await one.store.ledger(SOURCE)
         assert {entry.successor_of for entry in entries if entry.stream == "after"} == {SECOND}
-        again = await turned(one, *both)
-        assert again.following == ()
+        again = await plan_of(one, *both)
+        assert again.following == []
 
     asyncio.run(run())
 
@@ -540,14 +550,14 @@ def test_a_next_generation_does_not_keep_time_first(one: OneSource, first: int |
         first_us = None if first is None else first * BIN_US
         await Worker.start(one, stream_of(one, epoch_bins=5, first_us=begun))
         changed = stream_of(one, bin_us=2 * BIN_US, epoch_bins=3, first_us=first_us)
-        found = await turned(one, changed)
+        found = await plan_of(one, changed)
         [following] = found.following
-        assert following.stream.declared.time.first_us == following.edge_us > begun
-        assert "time.first" not in following.facts
+        assert following.segment.declared.time.first_us == following.edge_us > begun
+        assert not any("time.first" in line for line in found.lines())
         worker = await Worker.start(one, changed)
         assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
         again = stream_of(one, bin_us=2 * BIN_US, epoch_bins=3, first_us=(FIRST_BIN - 10) * BIN_US)
-        assert (await turned(one, again)).following == ()
+        assert (await plan_of(one, again)).following == []
 
     asyncio.run(run())
 
@@ -557,7 +567,7 @@ def test_time_first_alone_cannot_change(one: OneSource) -> None:
         await Worker.start(one, stream_of(one))
         one.strategies = ()
         changed = stream_of(one, first_us=None)
-        assert (await turned(one, changed)).following == ()
+        assert (await plan_of(one, changed)).following == []
         with pytest.raises(OperatorError, match=r"time\.first was .*; put it back"):
             await Worker.start(one, changed)
 

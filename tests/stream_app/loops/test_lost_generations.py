@@ -16,11 +16,12 @@ import pytest
 from stream_app.config import StreamSettings
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.ledger import statement
-from stream_app.loops.generations import Released
+from stream_app.loops.segment_plan import SegmentPlan
+from stream_app.loops.segments import Released
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.stored_format import GENERATIONS
-from stream_app.wiring.generations import Turned, with_generations
+from stream_app.wiring.segments import with_segments
 from stream_app.wiring.starting import check_measured_before
 from stream_app.wiring.witnessed import notes_text, read_notes
 from tests.models.memory import MemoryStore
@@ -31,9 +32,9 @@ from tests.stream_app.loops.test_generations import (
     SECOND,
     Worker,
     drawn,
+    plan_of,
     settings_of,
     stream_of,
-    turned,
 )
 from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import OneSource
@@ -54,7 +55,7 @@ async def first_row(one: OneSource, name: str) -> bytes | None:
     return rows[0].row if rows else None
 
 
-async def found_by(one: OneSource, stream: StreamSettings, kept: Mapping[str, bytes]) -> Turned:
+async def found_by(one: OneSource, stream: StreamSettings, kept: Mapping[str, bytes]) -> SegmentPlan:
     """Return what a start finds that asks the witness. Args: kept, the notes in its rows, by generation."""
 
     async def witnessed(name: str) -> Released | None:
@@ -63,14 +64,14 @@ async def found_by(one: OneSource, stream: StreamSettings, kept: Mapping[str, by
         return Released(str(json.loads(row)["start"]), read_notes(kept.get(name, b"")))
 
     settings, now_us = settings_of(one, stream), one.clock.now_us
-    return await with_generations(settings, one.store, None, now_us, witnessed)
+    return await with_segments(settings, one.store, None, now_us, witnessed)
 
 
 async def started(one: OneSource, stream: StreamSettings, kept: Mapping[str, bytes]) -> Worker:
     """Start as ``wiring/workers.py`` does, over a witness that keeps these notes."""
     found = await found_by(one, stream, kept)
-    witnesses = dict.fromkeys(found.everything.names, one.witness)
-    await check_measured_before(found.everything, one.store, witnesses, None, one.clock.now_us)
+    witnesses = dict.fromkeys(found.checked.names, one.witness)
+    await check_measured_before(found.checked, one.store, witnesses, None, one.clock.now_us)
     return await Worker.start(one, stream, found=found)
 
 
@@ -88,7 +89,7 @@ async def until_lost(
     await worker.run(one, events, LOST_AT)
     one.store = MemoryStore(one.clock) if kind == "lost" else backup
     rmtree(one.directory / "state")
-    return worker.turned.notes()
+    return {name: notes_text(declared) for name, declared in worker.plan.notes().items()}
 
 
 @pytest.mark.parametrize("kind", ["lost", "set_back"])
@@ -153,11 +154,11 @@ def test_files_beside_the_witness_have_the_notes(one: OneSource) -> None:
         file.close()
         one.store = MemoryStore(one.clock)
         for stream in (stream_of(one), stream_of(one, epoch_bins=4)):
-            found = await with_generations(settings_of(one, stream), one.store, None, one.clock.now_us)
-            assert [one.name for one in found.known.streams] == [STREAM, SECOND]
+            found = await with_segments(settings_of(one, stream), one.store, None, one.clock.now_us)
+            assert [one.name for one in found.history.streams] == [STREAM, SECOND]
         (place / "visits%402.json").unlink()
         with pytest.raises(OperatorError, match="the settings of generation 2 are lost"):
-            await with_generations(settings_of(one, stream_of(one)), one.store, None, one.clock.now_us)
+            await with_segments(settings_of(one, stream_of(one)), one.store, None, one.clock.now_us)
         # A build that knows no generations does not start over this directory.
         assert (place / "format").read_text() == f"{GENERATIONS}\n"
 
@@ -197,7 +198,7 @@ def test_a_generation_that_a_dead_worker_reserved_is_opened_by_another_machine(
         # The worker that died comes back: its settings follow as the generation after.
         rmtree(place)
         found = await found_by(one, stream_of(one, epoch_bins=4), {})
-        assert [following.stream.name for following in found.following] == ([] if same else [f"{STREAM}@3"])
+        assert [following.segment.name for following in found.following] == ([] if same else [f"{STREAM}@3"])
 
     asyncio.run(run())
 
@@ -206,7 +207,7 @@ def test_an_end_for_good_is_not_taken_back_by_changing_something_else(one: OneSo
     async def run() -> None:
         ending = replace(stream_of(one), until_us=EDGE * BIN_US)
         await (await Worker.start(one, ending)).run(one, drawn(3), EDGE + 8)
-        [found] = (await turned(one, stream_of(one))).found
+        [found] = (await plan_of(one, stream_of(one))).found
         assert found.abandoned_us == EDGE * BIN_US
         with pytest.raises(OperatorError, match=r"time.epoch was .* with successor_of to continue this one"):
             await Worker.start(one, stream_of(one, epoch_bins=4))
@@ -223,7 +224,7 @@ def test_a_generation_that_has_released_is_found_behind_one_without_rows(one: On
         notes = read_notes(kept[SECOND])
         text = notes_text(notes | {third: notes[SECOND]})
         found = await found_by(one, streams[1], {third: text})
-        assert [one.name for one in found.known.streams] == [STREAM, SECOND, third]
+        assert [one.name for one in found.history.streams] == [STREAM, SECOND, third]
 
     asyncio.run(run())
 
@@ -239,7 +240,7 @@ def test_a_machine_that_joins_after_the_edge_survives_a_loss_of_the_store(one: O
         joined = await Worker.start(one, changed)
         assert [closer.name for closer in joined.closers] == [SECOND]
         one.store = MemoryStore(one.clock)
-        found = await turned(one, changed)
-        assert [stream.name for stream in found.known.streams] == [STREAM, SECOND]
+        found = await plan_of(one, changed)
+        assert [stream.name for stream in found.history.streams] == [STREAM, SECOND]
 
     asyncio.run(run())

@@ -9,11 +9,11 @@ import pytest
 
 from stream_app.config import ConfigError, Settings, load_text
 from stream_app.config.source import by_log
+from stream_app.loops.segment_plan import SegmentPlan
 from stream_app.monitoring.metrics import Metrics
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
 from stream_app.wiring.counted_logs import Adapters, label_of, measuring
-from stream_app.wiring.generations import Turned
 from stream_app.wiring.starting import CheckedStart
 
 SOURCES = {
@@ -41,7 +41,7 @@ def settings_of(directory: Path, sources: dict[str, str]) -> Settings:
 def test_a_worker_restores_streams_of_one_source_together(tmp_path: Path) -> None:
     settings, keys = settings_of(tmp_path, SOURCES), KeyFiles(tmp_path / "keys")
     store = RedisStore("redis://127.0.0.1:1")  # no server is asked
-    start = CheckedStart(settings, Turned(settings, (), 0), {}, None, keys)
+    start = CheckedStart(settings, SegmentPlan(settings, (), 0), {}, None, keys)
     adapters = Adapters(start, tmp_path, lambda _resources: store, store, Metrics(), AsyncExitStack())
     found = measuring(settings.streams, {}, adapters)
     together = {source: [other.strategy.stream for other in others] for source, others in found.items()}

@@ -110,7 +110,7 @@ def test_a_worker_starts_its_loops_again_when_a_generation_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The old settings can be put back for six seconds at least; then the worker needs no restart."""
-    monkeypatch.setattr("stream_app.loops.generations.LEAD_US", 6_000_000)
+    monkeypatch.setattr("stream_app.core.segments.plan.LEAD_US", 6_000_000)
     caplog.set_level(logging.WARNING)
 
     async def run() -> None:
@@ -163,7 +163,7 @@ def test_what_is_stored_is_said_until_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """``doctor``, ``check-config`` and each start name the coming generation, and that it stays."""
-    monkeypatch.setattr("stream_app.loops.generations.LEAD_US", 7_200_000_000)
+    monkeypatch.setattr("stream_app.core.segments.plan.LEAD_US", 7_200_000_000)
 
     async def run() -> None:
         service = Service(tmp_path, "1h")
@@ -210,7 +210,7 @@ def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
             await asyncio.gather(waiting, return_exceptions=True)
         assert not service.notes()
         # A change that finds no instant: the worker counts on, and ``check-config`` and ``doctor`` refuse it.
-        monkeypatch.setattr("stream_app.loops.generations.common_edge", lambda *_asked: None)
+        monkeypatch.setattr("stream_app.core.segments.plan.common_edge", lambda *_asked: None)
         async with service.runs("2s", "clicks"):
             [refused] = (await service.compared("2s")).refused
             assert refused.said.startswith("stream clicks: generation 2 cannot begin, so the settings so far")

@@ -1,0 +1,283 @@
+"""The table that decides a stream's segments: what is known, what is configured, and the time.
+
+A stream is a sequence of segments, each with its settings. Nothing else decides which of them run, which one
+begins next, and where: no adapter and no record takes part.
+
+| the newest known segment                    | the configuration         | decision                    |
+|---------------------------------------------|---------------------------|-----------------------------|
+| is of a replay, is unknown here, or history | any                       | runs as configured          |
+| any                                         | is the same               | runs as configured          |
+| has ended, or another name continues it     | differs                   | runs as configured          |
+| any                                         | differs, has `time.until` | runs as configured          |
+| any                                         | differs in fixed facts    | runs as configured          |
+| any                                         | differs, has no edge      | runs as stored; a refusal   |
+| any                                         | differs                   | runs as stored to the edge, |
+|                                             |                           | where the next one begins   |
+
+"As configured" is refused later, in one line, where the configuration differs from what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec import structs
+
+from stream_app.core.declaration import Declaration
+from stream_app.core.instants import format_instant
+from stream_app.core.measurements import end_of
+from stream_app.core.records import LedgerEntry, StreamState
+from stream_app.core.segments.edges import common_edge, ends_ahead, never_meet
+from stream_app.core.segments.history import read_strategy
+from stream_app.core.segments.names import base_of, generation, number_of
+from stream_app.core.segments.strategies import needs_segment
+from stream_app.core.strategy import Strategy
+
+LEAD_US = 300_000_000  # before a segment begins, its beginning is stored; it cannot be taken back then
+STORED = "this is stored, and it cannot be taken back"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One segment of a stream. Args: name, for example ``clicks@2``; until_us, its end; None: it has none."""
+
+    name: str
+    declared: Declaration
+    until_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSegment:
+    """A segment that began, or whose beginning is stored.
+
+    Args: state, in the store; None: the store has lost it; strategy, as stored or noted; None: only the
+        ledger has it; first_us, where it begins; is_shown, whether readers see all rows, and none will leave.
+    """
+
+    name: str
+    state: StreamState | None = None
+    strategy: Strategy | None = None
+    first_us: int | None = None
+    is_shown: bool = False
+
+    @property
+    def is_history(self) -> bool:
+        """Whether nobody counts it: it was retired or imported."""
+        return self.state is not None and read_strategy(self.state.strategy)[1] is not None
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it has counted to its end. If it is the newest one, the stream has ended for good."""
+        return self.state is not None and self.state.stopped and self.state.has_ended
+
+    @property
+    def end_us(self) -> int | None:
+        """The end that the store has of it; None: it has none."""
+        if self.state is None or self.strategy is None or self.state.until_bin is None:
+            return None
+        return self.strategy.declared.time.binning.start_us(self.state.until_bin)
+
+
+@dataclass(frozen=True, slots=True)
+class NextSegment:
+    """The segment that is wanted next.
+
+    Args: before, the one that ends where it begins; edge_us, this instant; is_stored, whether the store has
+        the end of the one before; wanted, its settings before it got its beginning.
+    """
+
+    segment: Segment
+    before: Segment
+    edge_us: int
+    is_stored: bool
+    wanted: Declaration
+
+    @property
+    def stores_us(self) -> int:
+        """When the beginning is stored: until then the old settings can be put back."""
+        return self.edge_us - LEAD_US
+
+    def is_due(self, now_us: int) -> bool:
+        """Return whether the beginning is to be stored now, if it is not."""
+        return self.is_stored or now_us >= self.stores_us
+
+    def line(self, facts: str, now_us: int) -> str:
+        """Return what happens, and until when it can be taken back. Args: facts, what changes, in words."""
+        until = f"until {format_instant(self.stores_us)}, the old settings can be put back"
+        if self.is_stored:
+            until = STORED
+        elif self.is_due(now_us):
+            until = "a start stores this now, and it cannot be taken back"
+        return f"{_from(self.segment.name, self.edge_us)}: {facts}; {until}"
+
+    def too_late(self) -> str:
+        """Return what happens if the start took so long that the one before has counted beyond the edge."""
+        number, edge = number_of(self.segment.name), format_instant(self.edge_us)
+        return (
+            f"{base_of(self.segment.name)}: generation {number} cannot begin at {edge}, because bins from "
+            "there on are counted already; the settings so far hold, and the worker chooses a later instant"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """The segments of one configured stream.
+
+    Args:
+        running: those that a worker runs, oldest first.
+        ended: earlier ones that count nothing more, and whose rows readers see.
+        next: the one that is wanted; None: the configuration is that of the newest one.
+        abandoned_us: where the newest one ends although nobody has said what follows; None: it does not.
+        refused: a line about one that cannot begin, and what happens instead; None: there is none.
+    """
+
+    running: tuple[Segment, ...]
+    ended: tuple[Segment, ...] = ()
+    next: NextSegment | None = None
+    abandoned_us: int | None = None
+    refused: str | None = None
+
+    @property
+    def newest(self) -> str:
+        """The name of the newest one that is known."""
+        return self.running[-1].name
+
+    def due(self, now_us: int) -> NextSegment | None:
+        """Return the next one if its beginning is to be stored now; None: it is not."""
+        return self.next if self.next is not None and self.next.is_due(now_us) else None
+
+    def beginning(self, following: NextSegment | None) -> tuple[Segment, ...]:
+        """Return what runs if the next one begins; None: it does not."""
+        if following is None:
+            return self.running
+        *earlier, _ = self.running
+        return *earlier, replace(following.before, until_us=following.edge_us), following.segment
+
+    def without(self, refused: Mapping[str, str]) -> Segments:
+        """Return these without a segment that cannot begin, and without those after it.
+
+        The one before runs on; if its end is stored, it runs to its end. Args: refused, why, by name.
+        """
+        for place, segment in enumerate(self.running):
+            if segment.name in refused:
+                line = _cannot_begin(segment.name, refused[segment.name], segment.declared.time.first_us)
+                return Segments(self.running[:place], self.ended, refused=line)
+        if self.next is None or self.next.segment.name not in refused:
+            return self
+        name, end_us = self.next.segment.name, self.next.edge_us if self.next.is_stored else None
+        return Segments(self.running, self.ended, refused=_cannot_begin(name, refused[name], end_us))
+
+    def coming(self, now_us: int) -> str | None:
+        """Return the line about the newest one if it is stored and begins later; None: it has begun."""
+        newest = self.running[-1] if self.running else None
+        first_us = None if newest is None else newest.declared.time.first_us
+        if newest is None or number_of(newest.name) == 1 or first_us is None or first_us <= now_us:
+            return None
+        return f"{_from(newest.name, first_us)}; {STORED}"
+
+
+def segments_of(
+    configured: Segment,
+    known: Sequence[KnownSegment],
+    entries: Sequence[LedgerEntry],
+    now_us: int,
+    planned: Callable[[Declaration], Strategy],
+) -> Segments:
+    """Return the segments of a configured stream: the table above.
+
+    Args: configured, under the stream's own name; known, oldest first, at least one; entries, of the source's
+        ledgers, about this stream, those that continue it, and the one before it; planned, the planner.
+    """
+    if configured.declared.source.replay is not None:
+        return Segments((configured,))
+    *earlier, newest = known
+    running, ended = list[Segment](), list[Segment]()
+    for one, following in zip(earlier, known[1:], strict=True):
+        if one.strategy is not None and not one.is_history:
+            stored = Segment(one.name, one.strategy.declared, following.first_us)
+            (ended if one.has_stopped and one.is_shown else running).append(stored)
+    then, end_us = newest.strategy, newest.end_us
+    as_configured = replace(
+        configured, name=newest.name, declared=_begun_as(configured.declared, newest, entries)
+    )
+    segments = Segments((*running, as_configured), tuple(ended))
+    if then is None or newest.is_history or then.declared == as_configured.declared:
+        is_followed = configured.until_us is not None or end_of(entries, newest.name) is not None
+        return segments if is_followed else replace(segments, abandoned_us=end_us)
+    wanted = _with_first(as_configured.declared, then.declared)
+    continued = any(_continues(entry, newest.name) for entry in entries)
+    is_over = configured.until_us is not None or newest.has_stopped or continued
+    if is_over or not needs_segment(then, planned(wanted)):
+        return segments
+    before = Segment(newest.name, then.declared)
+    name = generation(configured.name, number_of(newest.name) + 1)
+    edge_us = common_edge(then, as_configured.declared, ends_ahead(then, newest.state, now_us))
+    if edge_us is None:
+        _, planned_end = next(ends_ahead(then, newest.state, now_us))
+        why = never_meet(configured.name, then.declared.time.binning.start_us(planned_end))
+        return Segments((*running, before), tuple(ended), refused=_cannot_begin(name, why, end_us))
+    declared = structs.replace(beginning_at(as_configured.declared, edge_us), successor_of=newest.name)
+    coming = NextSegment(Segment(name, declared), before, edge_us, end_us is not None, wanted)
+    return Segments((*running, before), tuple(ended), coming)
+
+
+def beginning_at(declared: Declaration, first_us: int | None) -> Declaration:
+    """Return settings of a segment that begins at an instant."""
+    return structs.replace(declared, time=structs.replace(declared.time, first_us=first_us))
+
+
+def noted_first(before: KnownSegment, note: Declaration) -> int | None:
+    """Return where a segment begins of which there is a note only; None: its beginning was not stored.
+
+    Another worker may have stored another instant, or the segment before has counted beyond it.
+    """
+    state, first_us = before.state, note.time.first_us
+    if state is None or before.strategy is None or first_us is None:
+        return first_us
+    if before.end_us is not None:
+        return before.end_us
+    [first_bin] = before.strategy.declared.time.binning.bin_of([first_us]).tolist()
+    return first_us if state.sealed_bin < first_bin else None
+
+
+def _begun_as(declared: Declaration, newest: KnownSegment, entries: Sequence[LedgerEntry]) -> Declaration:
+    """Return the configured settings with the beginning of the segment that has them."""
+    number, base = number_of(newest.name), base_of(newest.name)
+    if number > 1:
+        before = generation(base, number - 1)
+        return structs.replace(beginning_at(declared, newest.first_us), successor_of=before)
+    if declared.successor_of is None:
+        return declared
+    stored = None if newest.strategy is None else newest.strategy.declared.successor_of
+    if stored is None or base_of(stored) != declared.successor_of:
+        stored = _newest_in(entries, declared.successor_of)
+    return structs.replace(declared, successor_of=stored)
+
+
+def _with_first(declared: Declaration, then: Declaration) -> Declaration:
+    """Return settings with the stored ``time.first``: it says where the first segment began, no other."""
+    if declared.successor_of is not None:
+        return declared  # the stream before ends there
+    return beginning_at(declared, then.time.first_us)
+
+
+def _newest_in(entries: Sequence[LedgerEntry], base: str) -> str:
+    """Return the newest segment of a stream that the ledger has: the one that another stream succeeds."""
+    numbers = (number_of(entry.stream) for entry in entries if base_of(entry.stream) == base)
+    return generation(base, max(numbers, default=1))
+
+
+def _continues(entry: LedgerEntry, name: str) -> bool:
+    """Return whether an entry is of a stream that continues a segment under another name."""
+    return entry.successor_of == name and base_of(entry.stream) != base_of(name)
+
+
+def _from(name: str, edge_us: int) -> str:
+    return f"{base_of(name)}: from {format_instant(edge_us)} on, as generation {number_of(name)}"
+
+
+def _cannot_begin(name: str, why: str, end_us: int | None) -> str:
+    """Return what happens without a segment. Args: end_us, the stored end of the one before, if any."""
+    then = "the settings so far hold" if end_us is None else f"the stream ends at {format_instant(end_us)}"
+    return f"{base_of(name)}: generation {number_of(name)} cannot begin, so {then}: {why}"

@@ -1,0 +1,247 @@
+"""Carries out what the table of segments decides: stores ends, waits for edges, and logs what begins."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Protocol
+
+from stream_app.config.settings import OutputSettings, Settings, StreamSettings
+from stream_app.config.source import all_ledgers_of
+from stream_app.core.declaration import Declaration
+from stream_app.core.instants import format_instant
+from stream_app.core.records import Reply
+from stream_app.core.segments.names import base_of, number_of, topic_of
+from stream_app.core.segments.plan import NextSegment, Segments
+from stream_app.loops.configured import facts_in_words
+from stream_app.loops.segments import settings_of
+from stream_app.ports import Clock, OperatorError, Store
+
+_LONGEST_SLEEP_S = 60.0  # the clock may be set meanwhile
+_AGAIN_US = 60_000_000  # after a start: it must not stop all streams again and again
+
+log = logging.getLogger(__name__)
+
+
+class Notes(Protocol):
+    """Keeps the settings of segments outside the store."""
+
+    async def keep(self, stream: StreamSettings) -> None:
+        """Note the settings of a segment; they are durable when this returns."""
+
+    async def forget(self, stream: str) -> None:
+        """Delete the note of a segment that did not begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPlan:
+    """The configuration with each stream's segments.
+
+    Args: configured, the settings as the file has them; found, the segments of each stream, in their order;
+        now_us, when the store was asked.
+    """
+
+    configured: Settings
+    found: tuple[Segments, ...]
+    now_us: int
+
+    @property
+    def following(self) -> list[NextSegment]:
+        """The segments that are wanted next."""
+        return [one.next for one in self.found if one.next is not None]
+
+    @property
+    def due(self) -> list[NextSegment]:
+        """The segments whose beginning is to be stored now, if it is not."""
+        return [following for following in self.following if following.is_due(self.now_us)]
+
+    @property
+    def now(self) -> Settings:
+        """The settings of what a worker runs now."""
+        return self._settings(())
+
+    @property
+    def checked(self) -> Settings:
+        """The settings of what runs now and of what is wanted next: what a start checks."""
+        return self._settings(self.following)
+
+    @property
+    def beginning(self) -> Settings:
+        """The settings of what runs, once what is due is stored."""
+        return self._settings(self.due)
+
+    @property
+    def history(self) -> Settings:
+        """The settings of all segments that are known, also of those that ended."""
+        return self._settings((), with_ended=True)
+
+    @property
+    def refused(self) -> list[str]:
+        """A line about each segment that cannot begin."""
+        return [one.refused for one in self.found if one.refused is not None]
+
+    def without(self, refused: Mapping[str, str]) -> SegmentPlan:
+        """Return the plan without segments that cannot begin. Args: refused, why, by name.
+
+        Raises: OperatorError if no stream is left.
+        """
+        plan = replace(self, found=tuple(one.without(refused) for one in self.found))
+        if refused and not any(one.running for one in plan.found):
+            raise OperatorError(f"stream {'; '.join(plan.refused)}")
+        return plan
+
+    def leaving(self, halted: Container[str]) -> SegmentPlan:
+        """Return the plan without streams that do not run: no end is stored for them."""
+        pairs = zip(self.configured.streams, self.found, strict=True)
+        kept = [(stream, one) for stream, one in pairs if stream.name not in halted]
+        configured = replace(self.configured, streams=tuple(stream for stream, _ in kept))
+        return replace(self, configured=configured, found=tuple(one for _, one in kept))
+
+    def notes(self) -> dict[str, dict[str, Declaration]]:
+        """Return, for each segment, the settings of all segments up to it, as output topics keep them.
+
+        A stream of which no later segment runs or is due has none.
+        """
+        found = dict[str, dict[str, Declaration]]()
+        for one in self.found:
+            streams = [*one.ended, *one.beginning(one.due(self.now_us))]
+            streams.sort(key=lambda stream: number_of(stream.name))
+            if streams and number_of(streams[-1].name) > 1:
+                declared = {stream.name: stream.declared for stream in streams}
+                for number, name in enumerate(declared, start=1):
+                    found[name] = dict(islice(declared.items(), number))
+        return found
+
+    def lines(self) -> list[str]:
+        """Return what begins with a segment, and when, a line each."""
+        said = [self._line(one) for one in self.found]
+        return [line for line in said if line is not None]
+
+    def log(self) -> None:
+        """Log what changes, and when; and what ends without anything that follows."""
+        for line in (*self.lines(), *self.refused):
+            log.warning("stream %s", line)
+        for found in self.found:
+            if found.abandoned_us is not None:
+                log.warning(
+                    "stream %s: it ends at %s, and this configuration does not say how it goes on; start a "
+                    "worker with the configuration that was to follow, or change this one",
+                    *(base_of(found.newest), format_instant(found.abandoned_us)),
+                )
+
+    async def is_overtaken(self, store: Store) -> bool:
+        """Return whether another worker has meanwhile opened a segment that this one is about to begin."""
+        return any([await store.load(one.segment.name) is not None for one in self.due])
+
+    async def store_due(self, store: Store, notes: Notes) -> Settings | None:
+        """Store what is due and return the settings to run; None: another worker stored something else.
+
+        It cannot be taken back, so the caller makes all checks of a start before (``check_streams``).
+        Guarantee: the note of a segment is durable before the end of the one before it is stored, and
+            that end is stored before the segment is in the ledger.
+        """
+        for stream, one in zip(self.configured.streams, self.found, strict=True):
+            running = one.beginning(one.due(self.now_us))
+            if any(number_of(segment.name) > 1 for segment in running):
+                # Those that ended, too: a machine that joined later needs them after a loss of the store.
+                for segment in (*one.ended, *running):
+                    await notes.keep(settings_of(stream, segment))
+        late = list[NextSegment]()
+        for following in self.due:
+            before = following.before
+            if await store.load(before.name) is None:
+                continue  # its own loops store the end when they open it
+            until_bin = int(before.declared.time.binning.bin_of([following.edge_us])[0])
+            reply = await store.end_at(before.name, until_bin)
+            if reply in (Reply.DONE, Reply.ALREADY):
+                continue
+            # It did not begin: were the note kept, a stream that ends later could go on by it.
+            await notes.forget(following.segment.name)
+            if reply is not Reply.SEALED:
+                return None
+            late.append(following)
+            log.warning("stream %s", following.too_late())
+        return self._settings([one for one in self.due if one not in late])
+
+    async def until_next(self, running: Settings, clock: Clock) -> None:
+        """Wait until the beginning of a segment is to be stored; for ever if none is wanted.
+
+        Args: running, what runs now. A beginning that came too late for its instant is tried again later.
+            clock, of the store: a worker whose clock is wrong stores no end.
+        """
+        names, again_us = {stream.name for stream in running.streams}, self.now_us + _AGAIN_US
+        wanted = [one for one in self.following if one.segment.name not in names]
+        ahead = [again_us if one.is_due(self.now_us) else one.stores_us for one in wanted]
+        while ahead:
+            left_us = 1_000_000
+            with suppress(OSError):  # the loops wait for the store and its clock, and say so
+                left_us = min(ahead) - await clock.now_us()
+            if left_us <= 0:
+                return
+            await asyncio.sleep(min(left_us / 1e6, _LONGEST_SLEEP_S))
+        await asyncio.Event().wait()
+
+    def _line(self, one: Segments) -> str | None:
+        if one.next is None:
+            line, name = one.coming(self.now_us), one.newest if one.running else ""
+        else:
+            facts = facts_in_words(one.next.before.declared, one.next.wanted)
+            line, name = one.next.line(facts, self.now_us), one.next.segment.name
+        output = None if line is None else self.checked.output_of(name)
+        return line if output is None else f"{line}; it writes to topic {output.topic}"
+
+    def _settings(self, beginning: Sequence[NextSegment], *, with_ended: bool = False) -> Settings:
+        """Return the settings if these segments begin; each after the first writes to a separate topic."""
+        outputs = {output.stream: output for output in self.configured.outputs}
+        streams, ended = list[StreamSettings](), set[str]()
+        for stream, one in zip(self.configured.streams, self.found, strict=True):
+            running = one.beginning(one.next if one.next in beginning else None)
+            ended |= {segment.name for segment in one.ended}
+            for segment in (*one.ended, *running) if with_ended else running:
+                streams.append(settings_of(stream, segment))
+                output, number = outputs.get(stream.name), number_of(segment.name)
+                if output is not None and number > 1:
+                    topic = topic_of(output.topic, number)
+                    outputs[segment.name] = OutputSettings(segment.name, topic, output.cluster)
+        return replace(
+            self.configured,
+            streams=tuple(streams),
+            outputs=tuple(outputs.values()),
+            ended=frozenset(ended),
+        )
+
+
+async def until_begun_elsewhere(running: Settings, store: Store) -> set[str]:
+    """Wait until another worker has begun a segment that this one does not run; return its streams.
+
+    A worker that ran on without it would keep the partitions for which the segment waits.
+    """
+    newest = dict[str, int]()
+    for stream in running.streams:
+        newest[base_of(stream.name)] = max(number_of(stream.name), newest.get(base_of(stream.name), 0))
+    while True:
+        await asyncio.sleep(_LONGEST_SLEEP_S)
+        begun = set[str]()
+        with suppress(OSError):
+            for source in dict.fromkeys(sources_of(running)):
+                for name in {entry.stream for entry in await store.ledger(source)}:
+                    is_later = number_of(name) > newest.get(base_of(name), number_of(name))
+                    if is_later and await store.load(name) is not None:  # its settings are known
+                        begun.add(name)
+        for name in sorted(begun):
+            log.warning(
+                "stream %s: another worker began its generation %d; this worker goes on with it until it "
+                "starts again with its own configuration",
+                *(base_of(name), number_of(name)),
+            )
+        if begun:
+            return {base_of(name) for name in begun}
+
+
+def sources_of(settings: Settings) -> Iterable[str]:
+    """Yield the name of each ledger that the configuration's sources have."""
+    return (name for stream in settings.streams for name in all_ledgers_of(stream, settings))

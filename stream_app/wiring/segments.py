@@ -1,0 +1,132 @@
+"""The segments of all configured streams, and the notes about them that outlive the store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from stream_app.config import Settings, StreamSettings
+from stream_app.config.source import all_ledgers_of
+from stream_app.core.declaration import Declaration
+from stream_app.core.records import LedgerEntry
+from stream_app.core.segments.names import base_of
+from stream_app.core.segments.plan import Segments
+from stream_app.core.strategy import canonical_json
+from stream_app.durable import secret_directory, write_durably
+from stream_app.loops.segment_plan import Notes, SegmentPlan, sources_of
+from stream_app.loops.segments import Witnessed, found_segments
+from stream_app.ports import OutsideLedger, Store
+from stream_app.ports.errors import StreamError, about
+from stream_app.stored_format import GENERATIONS, mark_directory
+from stream_app.together import each_to_its_end
+from stream_app.wiring.known_logs import with_known_logs
+from stream_app.wiring.witnessed import Witnesses
+
+
+async def with_segments(
+    settings: Settings,
+    store: Store,
+    outside: OutsideLedger | None,
+    now_us: int,
+    witnessed: Witnessed | None = None,
+    elsewhere: Collection[str] = (),
+) -> SegmentPlan:
+    """Return the segments of each configured stream. It stores nothing.
+
+    Args: witnessed, what the witnesses say; None: only those in files are asked, for commands over a store
+        that a worker keeps; elsewhere, streams that another worker took to a segment since this process
+        started: they go on as stored. Raises: OperatorError, as ``found_segments``; OSError.
+    """
+    settings = await with_known_logs(settings, store, outside)
+    asked = witnessed or Witnesses(settings, topics=False)
+    notes = await asyncio.to_thread(_notes, settings.state_dir, {one.name for one in settings.streams})
+    kept = () if outside is None else await outside.entries()
+    sources = dict.fromkeys(sources_of(settings))
+    # By the streams that they are about: with a thousand streams, each would look at the entries of all.
+    ledgers = {source: _by_stream([*await store.ledger(source), *kept], source) for source in sources}
+
+    def entries(stream: StreamSettings) -> list[LedgerEntry]:
+        about = (stream.name, stream.declared.successor_of)
+        names = all_ledgers_of(stream, settings)
+        return [entry for name in names for one in about if one for entry in ledgers[name].get(one, ())]
+
+    async def look(stream: StreamSettings) -> Segments:
+        with about(stream.name):
+            return await found_segments(store, stream, notes, entries(stream), now_us, asked)
+
+    found = tuple(
+        replace(one, next=None) if base_of(one.newest) in elsewhere else one
+        for one in await each_to_its_end(*map(look, settings.streams))
+    )
+    return SegmentPlan(settings, found, now_us)
+
+
+def _by_stream(entries: Iterable[LedgerEntry], source: str) -> dict[str, list[LedgerEntry]]:
+    """Return a source's entries by the configured names of the stream and of the one that it continues."""
+    found = defaultdict[str, list[LedgerEntry]](list)
+    for entry in entries:
+        if entry.source == source:
+            for name in {base_of(entry.stream), base_of(entry.successor_of or entry.stream)}:
+                found[name].append(entry)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class NotesInFiles(Notes):
+    """Notes the settings of a segment beside its witness, without the place of its log."""
+
+    state_dir: Path
+
+    async def keep(self, stream: StreamSettings) -> None:
+        await asyncio.to_thread(self._write, stream)
+
+    async def forget(self, stream: str) -> None:
+        await asyncio.to_thread(_note_of(self.state_dir, stream).unlink, missing_ok=True)
+
+    def _write(self, stream: StreamSettings) -> None:
+        path, text = _note_of(self.state_dir, stream.name), canonical_json(stream.declared.plain())
+        if not path.exists() or path.read_bytes() != text:
+            mark_directory("state.dir", secret_directory(path.parent), GENERATIONS)
+            write_durably(path, [text])
+
+
+def _note_of(state_dir: Path, stream: str) -> Path:
+    return _directory(state_dir) / f"{quote(stream, safe='')}.json"
+
+
+def _notes(state_dir: Path, streams: Collection[str]) -> dict[str, Declaration]:
+    """Return what this machine has noted of the segments of these streams, by name.
+
+    Raises: OperatorError, one line. A note of a stream that has left the configuration is not read.
+    """
+    files = {unquote(file.stem): file for file in sorted(_directory(state_dir).glob("*.json"))}
+    return {name: _read_note(name, file) for name, file in files.items() if base_of(name) in streams}
+
+
+def _read_note(name: str, file: Path) -> Declaration:
+    try:
+        return Declaration.of(json.loads(file.read_bytes()))
+    except (OSError, ValueError) as failure:
+        raise StreamError(
+            f"{file}: the settings of {name} cannot be read ({failure}); bring the file back from a copy of "
+            "state.dir, or, if Redis has lost nothing, remove it",
+            base_of(name),
+        ) from None
+
+
+def _directory(state_dir: Path) -> Path:
+    return state_dir / "witness"
+
+
+async def of_all_segments(settings: Settings, store: Store, witnessed: Witnessed | None = None) -> Settings:
+    """Return the settings of every segment that the store or this machine knows, for commands.
+
+    Args and Raises: as ``with_segments``.
+    """
+    return (await with_segments(settings, store, None, time.time_ns() // 1_000, witnessed)).history
