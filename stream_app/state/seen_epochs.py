@@ -35,7 +35,8 @@ class SeenEpochs:
     """Reads the epochs of streams: all of them at first and after a change, otherwise a few fields.
 
     An opening adds the next number or another field. Only the last epoch ends, unless another one opens.
-    Retention changes ``trimmed`` or removes fields, and rows that are put back add fields.
+    Retention changes ``trimmed`` or removes fields. Rows that are put back add the fields of their epochs in
+    order; each step of one epoch moves its end, and it is the epoch before the last one meanwhile.
     """
 
     def __init__(self, redis: RoundTrips) -> None:
@@ -66,6 +67,7 @@ class SeenEpochs:
         self._seen.pop(stream, None)
         if epochs.all:
             last = epochs.all[-1].epoch
-            names = codec.fields_of_epochs([last, last + 1])
+            before = [epoch.epoch for epoch in epochs.all[-2:-1]]
+            names = codec.fields_of_epochs([*before, last, last + 1])
             self._seen[stream] = len(fields), names, [fields.get(name) for name in names], epochs
         return epochs, replies

@@ -52,6 +52,8 @@ async def test_rows_tiles_and_the_end_of_their_epoch_are_back(stores: Stores) ->
     for step in (lost(1, 1), lost(2, 3)):
         assert await stores.store.put_back(stores.stream, step) == Reply.DONE
         assert await stores.store.put_back(stores.stream, step) == Reply.ALREADY
+        _, [first, _] = await read(stores)  # a reader that looks between two steps sees the next one, too
+        assert first == (0, step.epoch.last_bin, "early")
     rows, epochs = await read(stores)
     assert rows == [(seq, b"row %d" % seq) for seq in range(1, BINS + 1)]
     assert epochs == [(0, FIRST_BIN + BINS - 1, "early"), (1, None, None)]
