@@ -45,6 +45,7 @@ from tests.stream_app.product_stream import (
     some_events,
     view_of,
 )
+from tests.world import World
 
 pytestmark = pytest.mark.slow
 
@@ -69,13 +70,13 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
 
 
 @asynccontextmanager
-async def asked(one: ProductSource) -> AsyncIterator[httpx.AsyncClient]:
+async def asked(one: ProductSource | World) -> AsyncIterator[httpx.AsyncClient]:
     rules = AccessRules(scrapes=Scrapes(keys_of=frozenset({STREAM})))
     async with asking(one.store, rules) as (_, client):
         yield client
 
 
-def answer(one: ProductSource, path: str, **parameters: Any) -> Any:
+def answer(one: ProductSource | World, path: str, **parameters: Any) -> Any:
     async def run() -> httpx.Response:
         async with asked(one) as client:
             return await client.get(path, params=parameters)
