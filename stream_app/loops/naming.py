@@ -103,7 +103,8 @@ class Naming:
             return self._keys
         kind, epoch, first = strategy.kind, state.epoch, first_unlisted(strategy)
         assert isinstance(kind, Discovering)
-        self._keys, self._window = None, epoch.first_bin + epoch.bins - 1
+        windows = strategy.declared.cap_windows(epoch, strategy.time.horizon)  # the reader's, too
+        self._keys, self._window = None, int(windows.of(np.array([epoch.first_bin]))[0])
         key = self._vault.user_key(self._stream, state.user_keys.of(self._window))
         self._names = KeyNames(key, self._stream, self._window)
         keys = UnlistedKeys(kind.rule, self.seed)

@@ -212,9 +212,9 @@ async def test_no_crash_changes_a_decision(tmp_path: Path, unit: str) -> None:
         if await opened.load(FOUND) is not None:
             break
     found = set[tuple[Any, ...]]()
-    for step in range(0, 200, 23):
+    for step in (20, 61, 113):
         store, witness = opened.copy(), MemoryWitness()
-        for at, after in ((step, True), (step + 7, False), (step + 30, True), (-1, False)):
+        for at, after in ((step, True), (step + 7, False), (-1, False)):
             crashing = cast("Any", Crashing(store, at, after))
             with suppress(Crash):
                 await replay(tmp_path, crashing, store.reader(), witness=witness, **given)
