@@ -105,8 +105,16 @@ class Struck:
         return [arguments for asked, arguments in self.asked if asked == name]
 
 
+# Calls of ports that change nothing.
+LOOKS = {
+    *("now_us", "load", "ledger", "sources", "rows", "witness_rows", "read_cells", "visible_seq"),
+    *("noise_key", "read_noise", "refused_ahead", "oldest_epoch", "mark", "chains"),
+    *("read", "owned", "partitions", "positions_at", "first_position", "kept_since_us"),
+}
+
+
 class Death:
-    """Kills a worker at the n-th call of its ports, before or after the call takes effect."""
+    """Kills a worker at the n-th call that changes something, before or after the call takes effect."""
 
     def __init__(self, number: int, after_effect: bool) -> None:
         self.left, self.after_effect = number, after_effect
@@ -133,6 +141,8 @@ class _Mortal:
 
         async def call(*arguments: Any, **more: Any) -> Any:
             if not death.has_come:
+                if name in LOOKS:  # dying here is dying at the next call that changes something
+                    return await real(*arguments, **more)
                 death.left -= 1
                 if not death.has_come:
                     return await real(*arguments, **more)

@@ -68,10 +68,10 @@ class LetterList:
 
 
 class Worker:
-    """A worker process. Args: task, its loops; pipeline, of these loops."""
+    """A worker process. Args: task, its loops; pipeline, of these loops; death, that may end it."""
 
-    def __init__(self, pipeline: Pipeline, task: asyncio.Task[None]) -> None:
-        self.pipeline, self.task = pipeline, task
+    def __init__(self, pipeline: Pipeline, task: asyncio.Task[None], death: Death | None) -> None:
+        self.pipeline, self.task, self.death = pipeline, task, death
 
     def kill(self) -> None:
         """End all loops at their next await."""
@@ -80,6 +80,8 @@ class Worker:
     @property
     def failure(self) -> BaseException | None:
         """Return the error with which the worker ended; None: it runs, was killed, or ended well."""
+        if self.death is not None and self.death.has_come:
+            return None
         return None if not self.task.done() or self.task.cancelled() else self.task.exception()
 
 
@@ -200,7 +202,7 @@ class World(Surfaces):
             for one in strategies
         ]
         pipeline = Pipeline.over(ports, opened, start=first)
-        worker = Worker(pipeline, self.loop.create_task(_work(pipeline)))
+        worker = Worker(pipeline, self.loop.create_task(_work(pipeline)), death)
         if death is not None:
             death.kill = worker.kill
         self.workers.append(worker)

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
-from stream_app.core.segments.history import history_text
 
 from stream_app.core.incoming import Reason
 from stream_app.core.records import Cut, History, PartitionCuts, Reply
+from stream_app.core.segments.history import history_text
 from stream_app.loops import refused_ahead
 from stream_app.loops.cutting import MOST_CUTS, calls_of
 from stream_app.loops.loaded_streams import LoadedStream

@@ -42,7 +42,7 @@ def test_a_start_with_another_witness_is_refused_once_readers_have_seen_rows(
     kept, lost = MemoryWitness(), MemoryWitness()
 
     def start(witness: MemoryWitness, until: float) -> None:
-        world.start(witness=witness, **({} if name is None else {"lease": lease(world, name)}))
+        world.start(witness=witness, lease=None if name is None else lease(world, name))
         world.until(until)
         world.end()
 

@@ -20,7 +20,7 @@ from stream_app.vault.shared_key import SharedKey
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, STREAM, design_of, strategy_of
 from tests.world import Struck, World, first, slow
-from tests.world.faults import Call, Fault
+from tests.world.faults import Call
 from tests.world.world import Worker
 
 pytestmark = pytest.mark.slow
@@ -140,15 +140,18 @@ def test_a_row_released_after_an_instant_waits_even_if_the_loop_is_late(public: 
 def test_a_worker_takes_over_and_its_predecessor_is_kept_out(world: Shared) -> None:
     """The first worker's calls stand still for longer than its lease, just before it shows a row."""
 
-    def stalled(fault: Fault) -> Fault:
-        async def strike(call: Call) -> Any:
-            return await (fault(call) if world.now > 101.05 else call())
+    stopped: list[float] = []
 
-        return strike
+    async def stops(call: Call) -> Any:
+        stopped.append(world.now)
+        await asyncio.sleep(0.5 * BIN_S)
+        return await call()
 
-    store = Struck(world.store, hold=stalled(slow(0.5 * BIN_S)))
-    witness = Struck(world.topic.seen_by_a_worker(), append=stalled(first(slow(0.4 * BIN_S))))
-    world.join("a", lease_s=1.0, store=store, witness=witness)
+    async def held(call: Call) -> Any:
+        return await (slow(0.5 * BIN_S)(call) if stopped else call())
+
+    witness = Struck(world.topic.seen_by_a_worker(), append=first(stops))
+    world.join("a", lease_s=3.0, store=Struck(world.store, hold=held), witness=witness)
     world.until(101.2)
     world.join("b")
     world.until(104.2)

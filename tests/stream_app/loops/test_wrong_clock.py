@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +14,7 @@ from stream_app.loops.lease import Lease
 from stream_app.ports import ClockDoubt
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, strategy_of
-from tests.world import World
+from tests.stream_app.one_source import OneSource
 
 SECOND_US = 1_000_000
 NOW_US = 2_000_000_000_000_000
@@ -110,20 +113,41 @@ async def test_an_answer_that_took_too_long_compares_nothing() -> None:
         await clock.now_us()
 
 
-def test_no_bin_is_closed_early_and_the_lease_is_given_up() -> None:
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+    """Yield a service with one stream whose noise is zero."""
+    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
+    with closing(OneSource(tmp_path, strategy_of())) as one:
+        yield one
+
+
+def test_no_bin_is_closed_early_and_the_lease_is_given_up(one: OneSource) -> None:
     """The clock of Redis is ten minutes ahead, so 60 bins seem to be due."""
-    with World(strategy_of()) as world:
-        clock = LiveClock(world.store, 5 * SECOND_US, lambda: world.start_us + world.loop.now_us)
-        world.start(clock=clock, lease=Lease(world.store, STREAM, "a", 60))
-        world.arrive(FIRST_BIN)
-        world.until(FIRST_BIN + 0.5)
-        world.clock_ahead_us = 600 * SECOND_US
-        world.run(asyncio.sleep(BIN_US / 1e6))
-        other = Lease(world.store, STREAM, "b", 0.001)
-        assert world.run(other.held()), "a worker whose clock is right may close"
-        assert [part.last_cut_bin for part in world.state().partitions.values()] == [FIRST_BIN - 1]
-        assert world.stored() == []
-        world.clock_ahead_us = 0
-        world.until(FIRST_BIN + 3.2)
-        assert world.bins() == [FIRST_BIN, FIRST_BIN + 1, FIRST_BIN + 2]
-        assert world.counts() == {FIRST_BIN: 1}
+
+    async def run() -> None:
+        clocks = Clocks(FIRST_BIN * BIN_US)
+        one.store = clocks.store
+        clock = clocks.live()
+        closer = one.closer(clock=clock, sharing={"lease": Lease(one.store, STREAM, "a", 60)})
+        await closer.agree()
+        ingest = one.ingest(clock=clock)
+
+        one.append(FIRST_BIN)
+        await ingest.step()
+        clocks.own_us += BIN_US
+        clocks.redis_ahead_us = 600 * SECOND_US
+        for refused in (ingest.cut, closer.close_due, closer._leadership.leads):
+            with pytest.raises(ClockDoubt):
+                await refused()
+        assert await Lease(one.store, STREAM, "b", 0.001).held(), "a worker whose clock is right may close"
+        state = await one.store.load(STREAM)
+        assert state is not None
+        assert [p.last_cut_bin for p in state.partitions.values()] == [FIRST_BIN - 1]
+        clocks.redis_ahead_us = 0
+        clocks.own_us += SECOND_US
+        while await ingest.step():
+            pass
+        assert await closer.close_due() == (FIRST_BIN + 1, True)
+        assert await one.released() == {FIRST_BIN: 1}
+
+    asyncio.run(run())
