@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.laws.interval import Interval, half_width, half_widths
+from dphist.laws.interval import Interval as Interval  # its users name it beside Estimate
+from dphist.laws.interval import half_width, half_widths
 from dphist.laws.law import WeightedNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import (

@@ -16,7 +16,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "explanation" / "libraries.md").read_text(encoding="utf-8")
-CODE = dict(re.findall(r'```python title="(\w+)"\n(.*?)```', PAGE, flags=re.DOTALL))
+CODE = dict(re.findall(r'```py(?:thon)? title="(\w+)"\n(.*?)```', PAGE, flags=re.DOTALL))
 TASKS = re.findall(r"^# (\d .*)$", CODE["dphist"], flags=re.MULTILINE)
 HERE = ("dphist", "opendp")
 OTHERS = ("diffprivlib", "tumult")
@@ -33,14 +33,14 @@ def interpreter(name: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*HERE, *OTHERS])
-def test_code_of_each_library_runs_and_answers_well(name: str) -> None:
+def test_code_of_each_library_runs_and_answers_well(name: str, tmp_path: Path) -> None:
     checks = "print(float(epsilon))" if name != "tumult" else "print(len(list(running)))"
     program = "\n".join([CODE["setup"], CODE[name], checks])
     python = interpreter(name)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY) if name in HERE else ""}
     environment["PYSPARK_PYTHON"] = str(python)
     done = subprocess.run(
-        [python, "-c", program], capture_output=True, text=True, env=environment, check=False
+        [python, "-c", program], capture_output=True, text=True, env=environment, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr[-2000:]
     said = float(done.stdout.split()[-1])
