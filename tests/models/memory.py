@@ -441,10 +441,11 @@ class MemoryStore(Store):
             return Reply.CONFLICT
         if state.strategy_hash != strategy_hash:
             return Reply.STRATEGY
-        if state.stopped or window <= state.sealed_bin:
-            return Reply.SEALED
         if state.user_key_of(window) not in (mark, b""):
             return Reply.USER_KEY
+        known = {one.hash for one in state.unlisted.get(window, [])}
+        if (state.stopped or window <= state.sealed_bin) and not known.issuperset(one.hash for one in names):
+            return Reply.SEALED
         return state.name_keys(window, mark, names)
 
     async def named_keys(self, stream: str, window: int, numbers: Sequence[int]) -> list[SealedKey]:

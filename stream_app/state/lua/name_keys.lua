@@ -1,7 +1,7 @@
 -- Give each key that no list names a number, which is its cell less a constant. A key has one number in a window.
 -- KEYS: state, the hash of the window's users and keys, open_windows
 -- ARGV: strategy hash, window, mark of the key that hashes, then for each name: its hash, and the name encrypted
--- Replies: packed numbers, or a word: conflict, strategy, sealed (no epoch will count the window), user_key
+-- Replies: packed numbers, or a word: conflict, strategy, sealed (no epoch will count the window, and a key has no number), user_key
 #include user_keys
 local state, held_keys, open_windows = unpack(KEYS)
 local strategy_hash, window, mark = unpack(ARGV, 1, 3)
@@ -9,9 +9,13 @@ local GIVEN_ARGUMENTS = 3
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'stopped', 'user_keys')
 if not held[1] then return 'conflict' end
 if held[1] ~= strategy_hash then return 'strategy' end
-if held[3] or tonumber(window) <= tonumber(held[2]) then return 'sealed' end
 local noted = user_key_of(held_keys, window, held[4])
 if noted and noted ~= mark then return 'user_key' end
+if held[3] or tonumber(window) <= tonumber(held[2]) then -- keys that have a number keep it
+  for i = GIVEN_ARGUMENTS + 1, #ARGV, 2 do
+    if redis.call('HEXISTS', held_keys, 'number:' .. ARGV[i]) == 0 then return 'sealed' end
+  end
+end
 
 redis.call('HSETNX', held_keys, 'key mark', mark)
 redis.call('ZADD', open_windows, window, window)
