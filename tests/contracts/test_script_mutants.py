@@ -353,8 +353,8 @@ MUTANTS = {
     ),
     "counts of a running epoch are forgotten": Mutant(
         "forget_cells",
-        "or redis.call('HEXISTS', epochs, ARGV[1] .. ':end_reason') == 0",
-        "",
+        "if not finished and redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 0 then",
+        "if false then",
         found_keys.test_counts_of_keys_stay_until_the_epoch_ends,
     ),
     "names of rows that nobody saw stay": Mutant(

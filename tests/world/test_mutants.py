@@ -130,7 +130,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "one more record of a user counts": (
         choosing,
         "counted",
-        lambda records, room: _counted(records, room + 1),
+        lambda records, room, *rank: _counted(records, room + 1, *rank),
         feature("two-of-a-user"),
     ),
     "each bin is a window of the cap": (CapWindows, "of", lambda windows, bins: bins, feature("users")),

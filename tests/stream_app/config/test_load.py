@@ -179,7 +179,9 @@ streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01
   privacy: {epsilon: 1}, sum: {field: a, min: 0, max: 1, unit: 1}},
   h: {source: {http: h}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h}, privacy: {epsilon: 1}},
   p: {source: {http: p}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h}, privacy: {epsilon: 1},
-  keys: {fields: [f, g], list: {f: [a], g: [a]}, other: {f: false}}}}
+  keys: {fields: [f, g], list: {f: [a], g: [a]}, other: {f: false}}},
+  d: {source: {file: d}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1d}, privacy: {epsilon: 1},
+  tree: {release: causal}, keys: {field: k, discover: {epsilon: 0.5, delta: 1e-9}}}}
 api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
 ingest: {tls: {certificate: c, key: k}}
 alerts: {rules: {r: {when: count(n) > 1}}, email: {server: smtp://m, from: a@b, to: [a@b]}}
@@ -202,7 +204,7 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     for name in ("take", "section", "sections"):
         monkeypatch.setattr(Section, name, noted(getattr(Section, name)))
     load_text(EVERY_SECTION, Path("app.yaml"), {})
-    named = {re.sub(r"^streams\.[ntuhp]\b", "streams.<name>", key) for key in found}
+    named = {re.sub(r"^streams\.[ntuhpd]\b", "streams.<name>", key) for key in found}
     nested = re.compile(r"where\.(all\[1\]|any\[1\]|not)\.")
     named = {key.replace("where.f", "where.<field>") for key in named if not nested.search(key)}
     named = {re.sub(r"keys\.(list|other)\.[fg]$", r"keys.\1.<field>", key) for key in named}
@@ -216,7 +218,7 @@ def _of_boards(found: re.Match[str]) -> str:
 
 
 # Each of these is one value, or a mapping of keys.
-BOTH = ("privacy.unit", "where", "where.<field>", "keys.list", "keys.other")
+BOTH = ("privacy.unit", "where", "where.<field>", "keys.list", "keys.other", "keys.discover")
 
 
 def test_every_key_is_documented_and_every_documented_key_exists(monkeypatch):
