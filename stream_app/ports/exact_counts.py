@@ -37,7 +37,8 @@ class ExactCounts(Protocol):
         """Return the number of each key in a window, from 0; a new key gets the next one.
 
         Args: window, named by its last bin; mark, of the key that hashes.
-        Returns: SEALED if no epoch will count the window and a key has no number; USER_KEY if its keys are hashed with another key.
+        Returns: SEALED if no epoch will count the window and a key has no number; USER_KEY if its keys are
+            hashed with another key.
         """
 
     async def named_keys(self, stream: str, window: int, numbers: Sequence[int]) -> list[SealedKey]:

@@ -1,7 +1,8 @@
 -- Give each key that no list names a number, which is its cell less a constant. A key has one number in a window.
 -- KEYS: state, the hash of the window's users and keys, open_windows
 -- ARGV: strategy hash, window, mark of the key that hashes, then for each name: its hash, and the name encrypted
--- Replies: packed numbers, or a word: conflict, strategy, sealed (no epoch will count the window, and a key has no number), user_key
+-- Replies: packed numbers, or a word: conflict, strategy, sealed (no epoch will count the window, and a key has no number),
+-- user_key
 #include user_keys
 local state, held_keys, open_windows = unpack(KEYS)
 local strategy_hash, window, mark = unpack(ARGV, 1, 3)
