@@ -75,7 +75,7 @@ export function showHeadline(page, found, until, seq) {
 
 // Over the number of a part of the stream say which part; below it, the number of the whole stream.
 function showRange(page, now) {
-  const part = page.isPart && now;
+  const part = now && page.isPart;
   at("value-range").hidden = !part;
   at("all-time").hidden = !(part && now.whole);
   if (!part) return;

@@ -334,7 +334,13 @@ async function show() {
 
 // Copy the number in words. Without the right to write the clipboard, the reader may select the text.
 async function copyNumber() {
-  await navigator.clipboard.writeText(headlineText(page)).then(() => say(at("copied"), "Copied"), () => say(at("copied"), headlineText(page)));
+  try {
+    await navigator.clipboard.writeText(headlineText(page));
+  } catch { // no clipboard: browsers have none without TLS, but on loopback
+    say(at("copied"), headlineText(page));
+    return;
+  }
+  say(at("copied"), "Copied");
   setTimeout(() => say(at("copied"), ""), 4000);
 }
 

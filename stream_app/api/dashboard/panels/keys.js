@@ -41,7 +41,7 @@ export class Keys extends Panel {
     this.by.value = by ?? "*";
     const key = await this.#found(page, by);
     this.search.hidden = Boolean(by) || page.detail.axes.keys <= FIRST;
-    if (key?.length === 0) return { ...this.answer, keys: [], by, note: "No key has this in its name." };
+    if (key?.length === 0) return { ...this.answer, keys: [], keys_available: 0, by, note: "No key has this in its name." };
     const answer = await page.ask(page.measure.keys, { ...page.slices(SLICES), limit: this.most, key, by });
     const inFile = this.#inFile(answer, page.measure);
     const held = inFile === answer.keys_available ? `all ${inFile.toLocaleString("en")}` : `the first ${inFile.toLocaleString("en")}`;
@@ -175,10 +175,13 @@ export class Keys extends Panel {
 
   // Return the rows of a file, of all keys: each key in each slice. Of many keys there are fewer slices.
   async csv() {
-    const { page, measure, answer: { by, keys_available: available } } = this;
-    const limit = this.#inFile(this.answer, measure);
+    const { page, measure, answer: { by } } = this;
+    const found = this.search.value.trim(); // a file holds all keys, also while the panel shows those of a search
+    const all = found ? await page.ask(measure.keys, { ...page.slices(SLICES), limit: 1, key: null, by }) : this.answer;
+    const available = all.keys_available;
+    const limit = this.#inFile(all, measure);
     const slices = page.slices(Math.min(SLICES, Math.floor(MOST_NUMBERS / limit) - 2)); // two may be partial
-    const answer = limit > this.answer.keys.length ? await page.ask(measure.keys, { ...slices, limit, key: null, by }) : this.answer;
+    const answer = found || limit > this.answer.keys.length ? await page.ask(measure.keys, { ...slices, limit, key: null, by }) : this.answer;
     const { keys, start, end, partial, private: known } = answer;
     const heads = ["key", "start", "end", "value", "lower", "upper", ...(measure.enough ? [] : ["partial"]), "private"];
     const time = (seconds) => new Date(seconds * 1000).toISOString();
