@@ -9,8 +9,9 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import WeightedNoise
-from dphist.product.design import ColumnDesign, ProductDesign
+from dphist.product.design import ColumnDesign, ColumnGroup, ProductDesign, TreeGroup
 from dphist.tree.estimate import ReleasedForest
+from dphist.tree.forest_laws import forest_errors
 from dphist.tree.release import BinReleases
 
 
@@ -45,6 +46,18 @@ class RangeSum:
             raise ValueError("ranges: only those of one list of keys and one set of buckets add up")
         columns = zip(*(part.groups for part in (first, *rest)), strict=True)
         return cls(first.design, tuple(_added(groups) for groups in columns))
+
+    @classmethod
+    def without_events(cls, design: ColumnDesign, span: tuple[int, int]) -> RangeSum:
+        """Return what a complete epoch without events and noise releases over a range of its bins.
+
+        Guarantee: its laws are those of every such epoch's errors, which do not depend on events.
+        """
+        groups = []
+        for group in design.groups:
+            law, rounding = _error_of_range(group, span)
+            groups.append(GroupSum(np.zeros((group.keys, group.nodes)), law, rounding))
+        return cls(design, tuple(groups))
 
 
 class ProductForest:
@@ -121,3 +134,11 @@ def _added(groups: tuple[GroupSum, ...]) -> GroupSum:
         WeightedNoise.joined(group.law for group in groups),
         sum(group.rounding for group in groups),
     )
+
+
+def _error_of_range(group: ColumnGroup, span: tuple[int, int]) -> tuple[WeightedNoise, float]:
+    """Return the law and the rounding of the error of one column over bins [a, b) of a complete epoch."""
+    starts, stops = (np.array([edge]) for edge in span)
+    if isinstance(group, TreeGroup) and not group.design.anticipates:
+        return forest_errors(group.design, group.design.horizon, starts, stops).error(0)
+    return group.published_laws(starts, stops).law(0), group.published_rounding(span[0])

@@ -14,11 +14,9 @@ from rich.table import Table
 from dphist.laws.law import WeightedNoise
 from dphist.product.answers import Histogram
 from dphist.product.columns import ColumnSum, column_sum
-from dphist.product.design import ColumnDesign, ColumnGroup, TreeGroup
-from dphist.product.forest import GroupSum, RangeSum
+from dphist.product.forest import RangeSum
 from dphist.product.sums import sum_columns
 from dphist.tree.estimate import Estimate
-from dphist.tree.forest_laws import forest_errors
 from stream_app.config import StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.settings import DAY_US
@@ -91,7 +89,7 @@ def rows_of(stream: StreamSettings) -> Iterator[Row]:
         needed, unit = kind.rule.threshold + 1, "events" if declared.privacy.per_user is None else "users"
         axes = kind.with_found([FoundKeys(0, ("found",))], 0).axes
         yield f"a key appears once about {needed:,} {unit} have brought it", ""
-    whole = without_events(axes, (0, horizon))
+    whole = RangeSum.without_events(axes, (0, horizon))
     if axes.keys.cells > 1:
         error = half_width(column_sum(axes, 0).of_range(whole))
         yield f"{noun} of one key in an epoch", f"± {in_words(error)}"
@@ -130,26 +128,6 @@ def mean_error(whole: RangeSum, part: float) -> float:
     one = ColumnSum(whole.design, None, np.array([1.0, 0.0]), 1).of_range(whole)  # the other end is alike
     law = WeightedNoise.weighted([(part, 1, one.law), (1.0 - part, 1, one.law)])
     return half_width(Estimate(0.0, law.variance, law, one.rounding))
-
-
-def without_events(axes: ColumnDesign, span: tuple[int, int]) -> RangeSum:
-    """Return what a complete epoch without events and noise releases over a range of its bins.
-
-    Its laws are those of every epoch's errors, so the API's own code computes errors from it.
-    """
-    groups = []
-    for group in axes.groups:
-        law, rounding = _error_of_range(group, span)
-        groups.append(GroupSum(np.zeros((group.keys, group.nodes)), law, rounding))
-    return RangeSum(axes, tuple(groups))
-
-
-def _error_of_range(group: ColumnGroup, span: tuple[int, int]) -> tuple[WeightedNoise, float]:
-    """Return the law and the rounding of the error of one column over bins [a, b) of a complete epoch."""
-    starts, stops = (np.array([edge]) for edge in span)
-    if isinstance(group, TreeGroup) and not group.design.anticipates:
-        return forest_errors(group.design, group.design.horizon, starts, stops).error(0)
-    return group.published_laws(starts, stops).law(0), group.published_rounding(span[0])
 
 
 def count_of_span(strategy: Strategy, span: tuple[int, int]) -> Estimate:

@@ -1,4 +1,4 @@
-"""Rules over keys, quantiles, shares and distances, compared with a recount or with the law of the noise."""
+"""Rules over keys, quantiles, shares and distances, compared with a recount."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dphist import SeededNoise
-from dphist.tree.design import Release
-from stream_app.core.alerts.distance_forecast import forecast_distance
-from stream_app.core.alerts.forecast import forecast
-from stream_app.core.alerts.ranges import columns_asked, edge_of, places_of
+from stream_app.core.alerts.ranges import edge_of
 from stream_app.core.alerts.readings import Reading, readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.answers.query import StreamView
@@ -181,46 +177,6 @@ def test_alert_clears_at_its_clear_value(counted: tuple[StreamView, TABLE]) -> N
     text = f"quantile({STREAM}, 0.6003, {bins(3)}) > {EDGES[bucket + 1]}"
     assert reading(text, view, clear=float(EDGES[bucket + 1])).cleared
     assert not reading(text, view, clear=float(EDGES[bucket])).cleared
-
-
-@pytest.mark.parametrize(
-    "text", ["sum(s['UA'], {w}) > 9", "quantile(s, 0.9, {w}) > 20", "cdf(s['AA', '7'], 20, {w}) > 0.4"]
-)
-@pytest.mark.parametrize(("total", "release"), [(False, "causal"), (True, "causal"), (True, "anticipating")])
-def test_the_false_alarm_rate_is_what_the_confidence_allows(text: str, total: bool, release: Release) -> None:
-    """If margins were wrong by a factor of 2/3 or 3/2, the rate would be 0.14 or 0.008."""
-    strategy = product_strategy(Fraction(1), horizon=32, total=total, release=release)
-    one = rule(text.format(w=bins(4)), confidence=0.95)
-    product = strategy.kind.product
-    assert product is not None
-    columns = columns_asked(one.condition, product, strategy.declared.cells)
-    found = forecast(one, product.time, BIN_US, SeededNoise(7), columns=columns)
-    assert found.paths * found.bins > 10_000
-    assert found.false_alarm_rate == pytest.approx(0.05, abs=0.02)
-    assert found.false_firings < found.false_alarm_rate
-    assert 1 <= found.delay_bins[0] <= found.delay_bins[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("release", ["causal", "anticipating"])
-def test_forecast_of_a_distance_depends_on_the_number_of_events(release: Release) -> None:
-    strategy = product_strategy(Fraction(1), horizon=32, release=release)
-    product = strategy.kind.product
-    assert product is not None
-    one = rule(f"ks({STREAM}, {bins(4)}, {bins(8)}) > 0.2", confidence=0.9)
-    keys = places_of(one.condition, strategy.declared.cells)
-    few, many = (
-        forecast_distance(one, product, keys, BIN_US, events, SeededNoise(3), 3.0) for events in (1e3, 1e6)
-    )
-    assert few.false_alarm_rate <= 0.1
-    assert many.false_alarm_rate <= 0.1
-    assert few.margin == pytest.approx(1e3 * many.margin)
-    huge = forecast_distance(one, product, keys, BIN_US, 1e6, SeededNoise(3), 1e9)
-    assert huge.delay_bins == (1, 1)
-    with pytest.raises(ValueError, match="longer than an epoch"):
-        forecast_distance(
-            rule(f"ks(s, {bins(9)}, {bins(30)}) > 0.2"), product, keys, BIN_US, 9, SeededNoise(3)
-        )
 
 
 def test_refusal_of_a_point_between_edges_names_the_nearest_edges() -> None:

@@ -79,7 +79,7 @@ def test_alerts_of_an_approximate_stream_are_forecast_from_its_noise(tmp_path: P
     config.write_text(config.read_text() + rule)
     shown = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["plan-alert", "--config", str(config)])
     assert shown.exit_code == 0, shown.output
-    assert "(at most 5.00%)" in shown.output
+    assert "at most 5.00% of releases" in shown.output
 
 
 def test_stream_that_is_not_private_is_planned_without_modes(tmp_path: Path) -> None:
