@@ -3,7 +3,6 @@
 from dphist.noise.sources import (
     LARGEST_SCALE,
     GaussianSource,
-    GeometricSource,
     NoiseSource,
     Scale,
     SeededNoise,
@@ -15,7 +14,6 @@ from dphist.noise.sources import (
 __all__ = [
     "LARGEST_SCALE",
     "GaussianSource",
-    "GeometricSource",
     "NoiseSource",
     "Scale",
     "SeededNoise",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from dphist.noise.gaussian import DiscreteGaussian
-from dphist.noise.laplace import DiscreteLaplace, Geometric
+from dphist.noise.laplace import DiscreteLaplace
 
 Scale = Fraction | int | float
 
@@ -39,20 +39,6 @@ class NoiseSource(Protocol):
 
     def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
         """Draw an index privately, favouring high scores (permute and flip)."""
-        ...
-
-
-@runtime_checkable
-class GeometricSource(Protocol):
-    """A source of one-sided noise, by which names of keys are found."""
-
-    @property
-    def private(self) -> bool:
-        """Whether these draws may protect people: true for the system source only."""
-        ...
-
-    def geometric(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        """Draw independent integers Z >= 0 with P(Z = z) proportional to exp(-z / scale)."""
         ...
 
 
@@ -106,14 +92,6 @@ class SystemNoise:
             return _laplace_blocks(exact).draw(math.prod(_axes(shape)), os.urandom).reshape(shape)
         return _in_lists(_opendp().laplace(exact), shape)
 
-    def geometric(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        """Draw independent integers Z >= 0 with P(Z = z) proportional to exp(-z / scale).
-
-        Always by the vectorised sampler. Args, Raises: as those of ``discrete_laplace``.
-        """
-        size = math.prod(_axes(shape))
-        return _geometric_blocks(checked_scale(scale)).draw(size, os.urandom).reshape(shape)
-
     def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
         """Draw independent integers Z with P(Z = z) proportional to exp(-z^2 / (2 variance)).
 
@@ -151,12 +129,9 @@ class SeededNoise:
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         """Draw discrete Laplace noise, as the difference of two geometric draws."""
-        return self.geometric(scale, shape) - self.geometric(scale, shape)
-
-    def geometric(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        """Draw geometric noise."""
         success = -math.expm1(-1.0 / checked_scale(scale))
-        return np.asarray(self.generator.geometric(success, shape) - 1, dtype=np.int64)
+        one, other = (self.generator.geometric(success, shape) for _ in range(2))
+        return np.asarray(one - other, dtype=np.int64)
 
     def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
         """Draw discrete Gaussian noise: by its probabilities if narrow, else by rounding a normal draw."""
@@ -223,11 +198,6 @@ def _in_lists(measurement: Any, shape: int | tuple[int, ...]) -> Int64Array:
         stop = min(start + _DRAWS_PER_CALL, size)
         drawn[start:stop] = measurement([0] * (stop - start))
     return drawn.reshape(shape)
-
-
-@lru_cache(maxsize=64)
-def _geometric_blocks(scale: float) -> Geometric:
-    return Geometric(Fraction(scale))
 
 
 @lru_cache(maxsize=64)

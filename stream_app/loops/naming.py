@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.counting.bringing import BROUGHT, Slots, UnlistedKeys
+from dphist.discovery import KeyDiscovery
+from stream_app.core.counting.bringing import BROUGHT, Slots
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Named
@@ -45,7 +46,7 @@ class Naming:
     def __init__(self, ports: Ports, stream: str) -> None:
         self._ports, self._stream, self._store, self._vault = ports, stream, ports.store, ports.keys
         self.seed = b""
-        self._keys: UnlistedKeys | None = None
+        self._keys: KeyDiscovery | None = None
         self._at: tuple[str, int] = "", 0  # the epoch's nonce and the last bin that ``_keys`` has decided
         self._names: KeyNames | None = None
         self._window = 0
@@ -97,7 +98,7 @@ class Naming:
         shown = [*range(first), *(first + number for number in keys.named)]
         return Decided(last_bin, counts, await self._named(keys, found, first, state, last_bin), shown)
 
-    async def _known(self, strategy: Strategy, state: StreamState) -> UnlistedKeys:
+    async def _known(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
         """Return the keys after the last released bin."""
         if self._keys is not None and self._at == (state.noise, state.released_bin):
             return self._keys
@@ -107,7 +108,7 @@ class Naming:
         self._keys, self._window = None, int(windows.of(np.array([epoch.first_bin]))[0])
         key = self._vault.user_key(self._stream, state.user_keys.of(self._window))
         self._names = KeyNames(key, self._stream, self._window)
-        keys = UnlistedKeys(kind.rule, self.seed)
+        keys = KeyDiscovery(kind.rule, self.seed)
         if epoch.names and state.released_bin < self._window:
             sealed = list(map(self._names.sealed, epoch.names))
             given = self._stream, strategy.hash, self._window, mark_of_users(key), sealed
@@ -124,14 +125,14 @@ class Naming:
         self._keys, self._at = keys, (state.noise, state.released_bin)
         return keys
 
-    async def _bring(self, keys: UnlistedKeys, counts: Mapping[int, int], first: int, by_users: bool) -> None:
+    async def _bring(self, keys: KeyDiscovery, counts: Mapping[int, int], first: int, by_users: bool) -> None:
         """Add the users of a bin; under the unit event, each event is its own user."""
         base = first + (BROUGHT if by_users else 0)
         brought = {cell - base: users for cell, users in counts.items() if cell >= base and users}
         await self._learn(keys, max(brought, default=-1))
         keys.bring(list(brought), list(brought.values()))
 
-    async def _learn(self, keys: UnlistedKeys, last: int) -> None:
+    async def _learn(self, keys: KeyDiscovery, last: int) -> None:
         """Read the hashes of keys up to a number."""
         new = range(len(keys.hashes), last + 1)
         try:
@@ -151,7 +152,7 @@ class Naming:
         return np.column_stack([counts, np.array(totals, np.int64) - counts.sum(axis=1)])
 
     async def _named(
-        self, keys: UnlistedKeys, found: Sequence[int], first: int, state: StreamState, last_bin: int
+        self, keys: KeyDiscovery, found: Sequence[int], first: int, state: StreamState, last_bin: int
     ) -> Named:
         """Return the names and all counts of keys, in the order of names: numbers tell which came first."""
         if not found:

@@ -1,4 +1,4 @@
-"""Which keys a user brings, and which of them are named: the rule of docs/decisions/0055-names-of-keys.md.
+"""Which keys a user brings: the rule of docs/decisions/0055-names-of-keys.md.
 
 A user brings her first keys that are not public, in the order of bins, and within a bin in the order of a
 hash of her id and the key. Which keys are public follows from the decisions before the bin. So what she
@@ -9,13 +9,8 @@ a part.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
-
-from dphist.arrays import Int64Array
-from dphist.discovery import DiscoveryRule
-from dphist.noise.derived import DerivedNoise
 from stream_app.core.counting.bounding import CELL_BYTES, rank_of
 
 BROUGHT = 1 << 40  # added to the cell of a key: the cell of the same bin with the users who bring the key
@@ -64,44 +59,3 @@ def brought(
         if cell >= slots.first_unlisted and cell not in slots.shown and cell not in before
     ]
     return sorted(new, key=lambda cell: ranks[cell])[: slots.per_user - len(before)]
-
-
-@dataclass
-class UnlistedKeys:
-    """The keys of an epoch that no list names, by number, and the decisions which of them are named. SECRET.
-
-    Guarantee: the noise of a decision follows from the seed, the key's hash and the bin. So a decision is the
-        same, whoever makes it again, after any crash.
-    Args: rule; seed, of the epoch, 32 bytes.
-    Cost: of a decision, about a microsecond for each key that users have brought and that is not named.
-    """
-
-    rule: DiscoveryRule
-    seed: bytes = field(repr=False)
-    hashes: list[bytes] = field(default_factory=list, repr=False)
-    users: Int64Array = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
-    named: list[int] = field(default_factory=list)  # numbers of keys that are public, in their order
-
-    def __post_init__(self) -> None:
-        self._noise = DerivedNoise(self.seed, self.rule.step)
-        self._bars = np.empty(0, np.int64)
-
-    def add(self, hashes: Sequence[bytes]) -> None:
-        """Add the next keys. Args: the hash of each."""
-        self.hashes += hashes
-        bars = self.rule.threshold + self._noise.geometric(b"bar", hashes)
-        self._bars = np.concatenate([self._bars, bars])
-        self.users = np.concatenate([self.users, np.zeros(len(hashes), np.int64)])
-
-    def bring(self, numbers: Sequence[int], users: Sequence[int]) -> None:
-        """Add the users of a bin who bring keys. Args: numbers, of these keys, each once."""
-        self.users[np.array(numbers, np.int64)] += np.array(users, np.int64)
-
-    def decide(self, position: int) -> list[int]:
-        """Return the numbers of the keys that are named after a bin. Args: position, in the epoch."""
-        open_ = np.setdiff1d(np.flatnonzero(self.users > 0), self.named)
-        hashes = [self.hashes[number] for number in open_.tolist()]
-        least = self._bars[open_] - self.users[open_] + 1
-        found: list[int] = open_[self._noise.at_least(b"bin %d" % position, hashes, least)].tolist()
-        self.named += found
-        return found

@@ -18,7 +18,6 @@ from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.columns import column_sum
 from dphist.product.design import ProductDesign
 from dphist.tree.shape import TreeShape
-from stream_app.core.counting.bringing import UnlistedKeys
 from stream_app.core.found_keys import FoundKeys
 from stream_app.core.kinds import Discovering, kind_from
 from stream_app.core.kinds.epoch import AxesEpoch
@@ -118,26 +117,3 @@ def test_intervals_of_found_keys_hold_their_counts() -> None:
             inside += bool(found.lower <= counts[2:9, place].sum() <= found.upper)
     assert stats.binom.cdf(inside, 4 * runs, 0.95) > RARE
     assert stats.binom.sf(inside - 1, 4 * runs, 0.985) > RARE  # nor are they far too wide
-
-
-def test_decisions_follow_the_law_of_the_rule() -> None:
-    """Of many keys with the same users, as many are named by each decision as the rule's law says."""
-    rule, keys = DiscoveryRule(Fraction(1), Fraction(1, 100), BINS), 20_000
-    users = [1, 1, 3, 5, 5, 5, 8, 8, 8, 8, 8, 9]
-    unlisted, named = UnlistedKeys(rule, bytes(range(32))), []
-    unlisted.add([number.to_bytes(16) for number in range(keys)])
-    for position, number in enumerate(users):
-        unlisted.bring(range(keys), [number - int(unlisted.users[0])] * keys)
-        named.append(len(unlisted.decide(position)))
-    law = rule.chances(users)
-    expected = np.append(law, 1 - law.sum()) * keys
-    seen = np.append(named, keys - sum(named))
-    often = expected >= 5
-    assert (
-        stats.chisquare(seen[often], expected[often] * seen[often].sum() / expected[often].sum()).pvalue
-        > RARE
-    )
-    again = UnlistedKeys(rule, bytes(range(32)))
-    again.add([number.to_bytes(16) for number in reversed(range(keys))])
-    again.bring(range(keys), [1] * keys)
-    assert len(again.decide(0)) == named[0]
