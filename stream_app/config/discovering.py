@@ -6,9 +6,12 @@ from stream_app.config import values
 from stream_app.config.approximate import read_delta
 from stream_app.config.document import Section
 from stream_app.config.settings import StreamSettings
-from stream_app.core.counting.unlisted import Discover
+from stream_app.core.counting.unlisted import EPOCHS, ROOM, Discover
 
 MOST_BROUGHT = 8
+_LEAST_USERS = values.whole(1, 1_000_000, more=": a key that fewer users have brought is nearly never shown")
+_EPOCHS = values.whole(0, 10_000, more=": for how many epochs after the one that found it a key is listed")
+_ROOM = values.whole(1_000, 1_000_000_000, more=": events of hidden keys for which there is room")
 _PER_USER = values.whole(1, MOST_BROUGHT, more=": the new keys that a user can help to find")
 
 
@@ -21,7 +24,16 @@ def read_discover(keys: Section) -> Discover | None:
     delta = read_delta(section)
     if delta is None:
         raise section.error("delta", "is missing: names need one; write for example 1e-9")
-    discover = Discover(epsilon, delta, section.take("per_user", _PER_USER, 1))
+    users = section.section("users")
+    discover = Discover(
+        epsilon,
+        delta,
+        section.take("per_user", _PER_USER, 1),
+        users.take("minimum", _LEAST_USERS, 1),
+        section.take("epochs", _EPOCHS, EPOCHS),
+        section.take("room", _ROOM, ROOM),
+    )
+    users.finish()
     section.finish()
     return discover
 

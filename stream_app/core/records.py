@@ -146,6 +146,16 @@ class EpochRecord:
         """The names of all found keys, in the order of their columns."""
         return tuple(name for one in self.found for name in one.names)
 
+    @property
+    def thinned(self) -> int:
+        """How often the hidden keys have been halved so far."""
+        return max((one.thinned for one in self.found), default=0)
+
+    @property
+    def listed(self) -> tuple[FoundKeys, ...]:
+        """The keys that earlier epochs found, and what else holds from the epoch's start."""
+        return tuple(one for one in self.found if one.bin < self.first_bin)
+
     def plain(self) -> dict[str, Any]:
         """Return the facts that are stored; older builds know no ``changed_from``, and need none."""
         facts = asdict(self)

@@ -358,7 +358,7 @@ class Closer:
             try:
                 if strategy.kind.seeded:
                     self._naming.seed = await self._ahead.seed(state)
-                    await self._naming.release(strategy, state, last_bin, partial(self._tally, strategy))
+                    await self._naming.release(strategy, state, partial(self._tally, strategy))
                     return
                 ahead = await self._ahead.of_bins(strategy, state, last_bin)
             except NoiseLost as loss:

@@ -7,7 +7,7 @@ all again if a bin was released that it did not decide itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,28 +16,31 @@ from dphist.arrays import Int64Array
 from dphist.discovery import KeyDiscovery
 from stream_app.core.counting.bringing import BROUGHT, Slots
 from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.unlisted import Discover, stays
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Named
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import mark_of_users
+from stream_app.loops.learning import MOST_NAMES
 from stream_app.loops.stream import Ports
 from stream_app.vault.key_names import KeyNames
+
+MOST_FOUND = 100_000  # keys of an epoch; then none is named any more
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What the next bins release. SECRET.
+    """What the next bin releases. SECRET.
 
-    Args: last_bin, of these bins: the first one that names a key, if one does; counts, as
-        ``Discovering.close_naming`` takes them; shown_cells, those of all keys that are then public.
+    Args: counts, as ``Discovering.close_naming`` takes them; needless, cells whose counts no release needs
+        any more: those of all keys that are then public, and of keys that do not stay.
     """
 
-    last_bin: int
     counts: Int64Array
     named: Named
-    shown_cells: Sequence[int]
+    needless: Sequence[int]
 
 
 class Naming:
@@ -50,86 +53,112 @@ class Naming:
         self._at: tuple[str, int] = "", 0  # the epoch's nonce and the last bin that ``_keys`` has decided
         self._names: KeyNames | None = None
         self._window = 0
+        self._thinned = 0  # as of ``_keys``: how often hidden keys have been halved
 
     async def release(
         self,
         strategy: Strategy,
         state: StreamState,
-        last_bin: int,
         tally: Callable[[int, Slots], Awaitable[bool]],
     ) -> None:
-        """Store the release of sealed bins, up to the first one that names keys.
+        """Store the release of the next sealed bin: names and released counts decide about the bin after it.
 
-        Args: strategy, as stored; last_bin, up to which to release at most; tally, chooses users' records up
-            to a bin, and returns whether this is done.
+        Args: strategy, as stored; tally, chooses users' records up to a bin, and returns whether this is
+            done.
         """
-        if strategy.declared.bounds is not None:
-            last_bin = state.released_bin + 1  # what users bring depends on the keys that earlier bins name
-            if not await tally(last_bin, await self._slots(strategy, state)):
-                return
-        decided = await self._decide(strategy, state, last_bin)
+        if strategy.declared.bounds is not None and not await tally(
+            state.released_bin + 1, await self._slots(strategy, state)
+        ):
+            return
+        decided = await self._decide(strategy, state)
         noise, nonce = self._ports.noise[self._stream], self._ports.make_nonce()
         release = make_release(state, strategy, decided.counts, noise, nonce, named=decided.named)
-        await self._store.release(self._stream, replace(release, shown_cells=decided.shown_cells))
+        await self._store.release(self._stream, replace(release, shown_cells=decided.needless))
 
     async def _slots(self, strategy: Strategy, state: StreamState) -> Slots:
         """Return what decides which keys the users of the next bin bring."""
-        keys, discover = await self._known(strategy, state), _list_of(strategy).discover
-        assert discover is not None  # the stream finds keys
-        first = first_unlisted(strategy)
+        keys, first = await self._known(strategy, state), first_unlisted(strategy)
         shown = frozenset(first + number for number in keys.named)
-        return Slots(discover.per_user, first, shown, state.epoch.epoch, state.seq)
+        epoch = state.epoch
+        return Slots(_rule_of(strategy).per_user, first, shown, epoch.epoch, state.seq, epoch.thinned)
 
-    async def _decide(self, strategy: Strategy, state: StreamState, last_bin: int) -> Decided:
-        """Return what the bins after the last released one release; they are sealed and tallied."""
+    async def _decide(self, strategy: Strategy, state: StreamState) -> Decided:
+        """Return what the bin after the last released one releases; it is sealed and tallied."""
         keys, first, start = await self._known(strategy, state), first_unlisted(strategy), state.epoch
-        before, bins = tuple(keys.named), range(state.released_bin + 1, last_bin + 1)
-        cells = await self._store.read_kept(self._stream, bins, ())
-        by_users = strategy.declared.privacy.per_user is not None
-        found: list[int] = []
-        for place, of_bin in enumerate(cells):
-            await self._bring(keys, of_bin, first, by_users)
-            found = keys.decide(bins[place] - start.first_bin)
-            self._at = state.noise, bins[place]
-            if found:
-                break
-        last_bin = self._at[1]
-        counts = self._counts(strategy, cells[: last_bin - bins[0] + 1], before)
-        shown = [*range(first), *(first + number for number in keys.named)]
-        return Decided(last_bin, counts, await self._named(keys, found, first, state, last_bin), shown)
+        bin, before = state.released_bin + 1, tuple(keys.named)
+        cells = await self._store.read_kept(self._stream, [bin], ())
+        await self._bring(keys, cells[0], first, strategy)
+        found = keys.decide(bin - start.first_bin) if len(before) < MOST_FOUND else []
+        self._at = state.noise, bin
+        counts = self._counts(strategy, cells, before)
+        named = await self._named(keys, found, first, state, MOST_FOUND - len(before))
+        needless = [*range(first), *(first + number for number in keys.named)]
+        if start.thinned:
+            hidden = {number for number in self._numbers(cells[0], first) if number not in keys.named}
+            gone = [first + number for number in hidden if not self._stays(keys, number)]
+            needless += [cell + of for cell in gone for of in (0, BROUGHT)]
+        return Decided(counts, replace(named, room=_rule_of(strategy).room), needless)
+
+    def _numbers(self, cells: Iterable[int], first: int) -> set[int]:
+        """Return the numbers of the keys whose counts some cells have."""
+        return {cell % BROUGHT - first for cell in cells if cell % BROUGHT >= first}
 
     async def _known(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
-        """Return the keys after the last released bin."""
-        if self._keys is not None and self._at == (state.noise, state.released_bin):
-            return self._keys
+        """Return the keys after the last released bin, with what is then known of those that stay."""
+        if self._keys is None or self._at != (state.noise, state.released_bin):
+            self._keys, self._thinned = None, 0  # until all of it is read
+            self._keys = await self._read(strategy, state)
+        if self._thinned < state.epoch.thinned:
+            await self._thin(self._keys, state, first_unlisted(strategy))
+        return self._keys
+
+    async def _thin(self, keys: KeyDiscovery, state: StreamState, first: int) -> None:
+        """Delete the keys that do not stay. Another worker, or this one, may do it again."""
+        self._thinned, named = state.epoch.thinned, set(keys.named)
+        gone = [n for n in range(len(keys.hashes)) if n not in named and not self._stays(keys, n)]
+        keys.users[gone] = 0
+        reply = await self._store.thin_keys(self._stream, state, self._window, first, gone)
+        if reply is not Reply.DONE:
+            self._keys = None
+            raise ConnectionError(f"stream {self._stream}: it changed while its keys were thinned")
+
+    def _stays(self, keys: KeyDiscovery, number: int) -> bool:
+        return stays(keys.hashes[number], self._thinned)
+
+    async def _read(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
+        """Read all keys anew."""
         kind, epoch, first = strategy.kind, state.epoch, first_unlisted(strategy)
         assert isinstance(kind, Discovering)
         windows = strategy.declared.cap_windows(epoch, strategy.time.horizon)  # the reader's, too
-        self._keys, self._window = None, int(windows.of(np.array([epoch.first_bin]))[0])
+        self._window = int(windows.of(np.array([epoch.first_bin]))[0])
         key = self._vault.user_key(self._stream, state.user_keys.of(self._window))
         self._names = KeyNames(key, self._stream, self._window)
         keys = KeyDiscovery(kind.rule, self.seed)
         if epoch.names and state.released_bin < self._window:
             sealed = list(map(self._names.sealed, epoch.names))
-            given = self._stream, strategy.hash, self._window, mark_of_users(key), sealed
-            numbers = await self._store.name_keys(*given)
-            if isinstance(numbers, Reply):
-                raise ConnectionError(f"stream {self._stream}: it changed while its keys were read")
-            await self._learn(keys, max(numbers))
-            keys.named = numbers
-        by_users = strategy.declared.privacy.per_user is not None
-        for counts in await self._store.read_kept(
-            self._stream, range(epoch.first_bin, state.released_bin + 1), ()
-        ):
-            await self._bring(keys, counts, first, by_users)
-        self._keys, self._at = keys, (state.noise, state.released_bin)
+            for start in range(0, len(sealed), MOST_NAMES):
+                some = sealed[start : start + MOST_NAMES]
+                given = self._stream, strategy.hash, self._window, mark_of_users(key), some
+                numbers = await self._store.name_keys(*given)
+                if isinstance(numbers, Reply):
+                    raise ConnectionError(f"stream {self._stream}: it changed while its keys were read")
+                keys.named += numbers
+            await self._learn(keys, max(keys.named))
+        bins = range(epoch.first_bin, state.released_bin + 1)
+        for counts in await self._store.read_kept(self._stream, bins, ()):
+            await self._bring(keys, counts, first, strategy)
+        self._at = state.noise, state.released_bin
         return keys
 
-    async def _bring(self, keys: KeyDiscovery, counts: Mapping[int, int], first: int, by_users: bool) -> None:
+    async def _bring(
+        self, keys: KeyDiscovery, counts: Mapping[int, int], first: int, strategy: Strategy
+    ) -> None:
         """Add the users of a bin; under the unit event, each event is its own user."""
-        base = first + (BROUGHT if by_users else 0)
+        base = first + (BROUGHT if strategy.declared.privacy.per_user is not None else 0)
         brought = {cell - base: users for cell, users in counts.items() if cell >= base and users}
         await self._learn(keys, max(brought, default=-1))
+        if self._thinned:
+            brought = {number: users for number, users in brought.items() if self._stays(keys, number)}
         keys.bring(list(brought), list(brought.values()))
 
     async def _learn(self, keys: KeyDiscovery, last: int) -> None:
@@ -152,24 +181,34 @@ class Naming:
         return np.column_stack([counts, np.array(totals, np.int64) - counts.sum(axis=1)])
 
     async def _named(
-        self, keys: KeyDiscovery, found: Sequence[int], first: int, state: StreamState, last_bin: int
+        self, keys: KeyDiscovery, found: Sequence[int], first: int, state: StreamState, most: int
     ) -> Named:
-        """Return the names and all counts of keys, in the order of names: numbers tell which came first."""
+        """Return the names and all counts of keys, in the order of names: numbers tell which came first.
+
+        Args: most, the number of keys that may still be shown.
+        """
         if not found:
             return Named()
         assert self._names is not None
         sealed = await self._store.named_keys(self._stream, self._window, found)
         names = {self._names.name(key): first + number for key, number in zip(sealed, found, strict=True)}
-        in_order = sorted(names)
+        in_order = sorted(names)[:most]
         cells = [names[name] for name in in_order]
         keys.named[-len(found) :] = [cell - first for cell in cells]
-        kept = await self._store.read_kept(self._stream, range(state.epoch.first_bin, last_bin + 1), cells)
+        bins = range(state.epoch.first_bin, state.released_bin + 2)
+        kept = await self._store.read_kept(self._stream, bins, cells)
         return Named(tuple(in_order), np.array([[one.get(cell, 0) for cell in cells] for one in kept]))
 
 
 def first_unlisted(strategy: Strategy) -> int:
     """Return the cell of the first key that no list names: after the listed keys and all other events."""
     return _list_of(strategy).count
+
+
+def _rule_of(strategy: Strategy) -> Discover:
+    discover = _list_of(strategy).discover
+    assert discover is not None  # the stream finds keys
+    return discover
 
 
 def _list_of(strategy: Strategy) -> KeyList:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from stream_app.core.arrival import ArrivalChange
+from stream_app.core.found_keys import FoundKeys
 from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, StreamState
 from stream_app.core.releases.release import RowLink
 from stream_app.core.segments.names import number_of
@@ -104,12 +105,32 @@ def following_start(strategy: Strategy, state: StreamState, now_us: int) -> Star
         first_seq=state.seq + 1,
         strategy_hash=last.strategy_hash,
         counts_from_bin=last.first_bin if last.counts_from_bin is None else last.counts_from_bin,
+        found=still_listed(strategy, last, state.released_bin + 1),
     )
     if not state.stopped:
         return Start(record, state.head, record.first_bin, last, _carried(strategy, state), state.change)
     [now] = strategy.declared.time.binning.bin_of([now_us]).tolist()
     later = replace(record, first_bin=max(record.first_bin, now + 1), counts_from_bin=None)
     return Start(later, state.head, record.first_bin, last)
+
+
+def still_listed(strategy: Strategy, last: EpochRecord, first_bin: int) -> tuple[FoundKeys, ...]:
+    """Return the keys that the next epoch lists because earlier ones found them; public.
+
+    A key is listed for as many bins as ``keys.discover.epochs`` whole epochs have.
+    """
+    keys = strategy.declared.keys
+    if keys is None or keys.discover is None:
+        return ()
+    oldest = first_bin - keys.discover.epochs * strategy.time.horizon
+    listed = (FoundKeys(one.bin, one.names) for one in last.found if one.names and one.bin >= oldest)
+    return *listed, *_thinned(last, first_bin)
+
+
+def _thinned(last: EpochRecord, first_bin: int) -> tuple[FoundKeys, ...]:
+    """Return what the next epoch knows of hidden keys, if it begins within the window of the last one."""
+    is_within = first_bin < last.first_bin + last.bins
+    return (FoundKeys(first_bin - 1, (), last.thinned),) if last.thinned and is_within else ()
 
 
 def _carried(strategy: Strategy, state: StreamState) -> bytes:
@@ -131,6 +152,7 @@ def start_after_witness(state: StreamState, head: RowLink) -> Start:
         first_seq=max(state.seq, head.seq) + 1,
         strategy_hash=state.epoch.strategy_hash,
     )
+    record = replace(record, found=_thinned(state.epoch, record.first_bin))
     return Start(
         record, head.hash, record.first_bin, state.epoch, change=state.change, ending=Ending.STORE_SET_BACK
     )

@@ -29,7 +29,7 @@ from stream_app.core.counting.bounding import UserRecords
 from stream_app.core.counting.cells import Cells
 from stream_app.core.counting.outcomes import Outcomes, outcomes
 from stream_app.core.counting.read_values import users_in
-from stream_app.core.counting.unlisted import key_names
+from stream_app.core.counting.unlisted import NO_CELL, key_names
 from stream_app.core.declaration import Time
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.core.records import Ahead, Apply, Cut, PartitionState, Users
@@ -193,10 +193,13 @@ class Slices:
         bins, places = part.assignment.bins[counted], part.places[counted]
         cells = stream.declared.cells
         if named := self._named(stream, part, counted, bins, places):
-            numbers = [stream.numbers[name] for name in named.values()]
-            places = places.copy()
-            places[list(named)] = cells.width + np.array(numbers)
-            cells = replace(cells, unlisted=max(numbers) + 1)
+            rows = np.fromiter(named, np.int64, len(named))
+            numbers = np.fromiter((stream.numbers[name] for name in named.values()), np.int64, len(named))
+            has_cell, places = numbers < NO_CELL, places.copy()
+            places[rows[has_cell]] = cells.width + numbers[has_cell]
+            if part.users is not None:  # the choice among a user's records needs the order of her keys
+                places[rows[~has_cell]] = numbers[~has_cell]
+            cells = replace(cells, unlisted=int(numbers[has_cell].max(initial=-1)) + 1)
         return _Rows(bins, places, cells)
 
     def _changes(self, stream: LoadedStream, part: Slice) -> Iterator[Apply]:

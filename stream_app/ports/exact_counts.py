@@ -9,7 +9,7 @@ from dphist.arrays import Int64Array
 from stream_app.core.counting.bringing import Slots
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.found_keys import SealedKey
-from stream_app.core.records import Reply
+from stream_app.core.records import Reply, StreamState
 
 
 class ExactCounts(Protocol):
@@ -38,7 +38,18 @@ class ExactCounts(Protocol):
 
         Args: window, named by its last bin; mark, of the key that hashes.
         Returns: SEALED if no epoch will count the window and a key has no number; USER_KEY if its keys are
-            hashed with another key.
+            hashed with another key. -1 for a key that does not stay (``unlisted.stays``) and has no number.
+        """
+
+    async def thin_keys(
+        self, stream: str, seen: StreamState, window: int, first_unlisted: int, numbers: Sequence[int]
+    ) -> Reply:
+        """Note how often the hidden keys of a window have been halved, and delete keys that do not stay.
+
+        Their counts in released bins and their names go; their hashes stay until the window ends.
+        Args: seen, the stream as last loaded; first_unlisted, the cell of the first key that no list names;
+            numbers, of these keys.
+        Returns: CONFLICT if the stream has released more than the caller saw.
         """
 
     async def named_keys(self, stream: str, window: int, numbers: Sequence[int]) -> list[SealedKey]:

@@ -154,9 +154,10 @@ def targets_ahead(keys: StreamKeys, names: Iterable[str]) -> dict[str, tuple[str
 def of_slots(slots: Slots | None) -> Iterator[Argument]:
     """Yield what decides which keys users bring; nobody brings one without slots."""
     if slots is None:
-        yield from (0, 0, "", "", _pack([]))
+        yield from (0, 0, "", "", 0, _pack([]))
     else:
-        yield from (slots.per_user, slots.first_unlisted, slots.epoch, slots.seq, _pack(list(slots.shown)))
+        yield from (slots.per_user, slots.first_unlisted, slots.epoch, slots.seq, slots.thinned)
+        yield _pack(list(slots.shown))
 
 
 def of_found(release: Release) -> Iterator[Argument]:

@@ -83,12 +83,13 @@ def decode_epoch(fields: Mapping[bytes, bytes], number: int) -> EpochRecord:
 
 def encode_found(found: Sequence[FoundKeys]) -> bytes:
     """Return the keys that an epoch has found: a line for each bin that named some."""
-    return b"".join(canonical_json([one.bin, one.names]) + b"\n" for one in found)
+    return b"".join(canonical_json(one if one.thinned else one[:2]) + b"\n" for one in found)
 
 
 def decode_found(lines: bytes) -> tuple[FoundKeys, ...]:
     """Return the keys that ``encode_found`` wrote, line by line."""
-    return tuple(FoundKeys(bin, tuple(names)) for bin, names in map(json.loads, lines.splitlines()))
+    told = map(json.loads, lines.splitlines())
+    return tuple(FoundKeys(bin, tuple(names), *more) for bin, names, *more in told)
 
 
 def encode_trimmed(trimmed: Trimmed) -> bytes:

@@ -59,6 +59,7 @@ async def open_epoch(
                 *((noise.nonce, noise.pages) if noise else ("", 0)),
                 carried,
                 *(seq or "0", seen_head or "", visible or "0", replaced, needed),
+                codec.encode_found(record.found),
                 *(len(bins), len(windows), len(shards)),
                 *(*bins, *windows, *shards),
                 *(piece.offset_bytes for piece in invisible),

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, product
 
 import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import ID_BYTES
-from stream_app.core.counting.bringing import Slots
+from stream_app.core.counting.bringing import BROUGHT, Slots
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.found_keys import SealedKey
-from stream_app.core.records import Reply
+from stream_app.core.records import Reply, StreamState
 from stream_app.ports.exact_counts import ExactCounts
 from stream_app.state import arguments, checks, codec
 from stream_app.state.connection import batch, script
@@ -21,6 +21,7 @@ from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument, Command, RoundTrips
 
 _BINS_PER_READ = 1_000
+_KEYS_PER_THINNING, _BINS_PER_THINNING = 500, 100
 _WORDS = {reply.value.encode() for reply in Reply}
 
 
@@ -79,6 +80,24 @@ class ExactCountsInRedis(ExactCounts):
         if reply is None or reply in _WORDS:
             return codec.decode_reply(reply)
         return msgspec.msgpack.decode(reply, type=list[int])
+
+    async def thin_keys(
+        self, stream: str, seen: StreamState, window: int, first_unlisted: int, numbers: Sequence[int]
+    ) -> Reply:
+        keys, epoch = StreamKeys(stream), seen.epoch
+        first_bin, bins = epoch.first_bin, seen.released_bin + 1 - epoch.first_bin
+        for start, row in product(
+            range(0, max(len(numbers), 1), _KEYS_PER_THINNING), range(0, max(bins, 1), _BINS_PER_THINNING)
+        ):
+            some = numbers[start : start + _KEYS_PER_THINNING]
+            of_bins = range(first_bin + row, first_bin + min(row + _BINS_PER_THINNING, bins))
+            cells = [first_unlisted + number + of for number in some for of in (0, BROUGHT)]
+            given: list[Argument] = [epoch.epoch, seen.seq, epoch.thinned, len(cells), *cells, *some]
+            targets = [keys.state, keys.users(window), *map(keys.cells, of_bins)]
+            reply = codec.decode_reply(await script("thin_keys")(self._redis, targets, given))
+            if reply is not Reply.DONE:
+                return reply
+        return Reply.DONE
 
     async def named_keys(self, stream: str, window: int, numbers: Sequence[int]) -> list[SealedKey]:
         if not numbers:

@@ -12,6 +12,7 @@ import pytest
 from dphist.caps import Caps
 from stream_app.core.counting.bringing import BROUGHT, Slots
 from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.unlisted import NO_CELL, place_by_hash, stays
 from stream_app.core.found_keys import FoundKeys, SealedKey
 from stream_app.core.records import Reply
 from stream_app.state.connection import execute
@@ -112,6 +113,76 @@ async def test_a_user_brings_so_many_keys_whatever_their_numbers(
     if most == 10**4:
         assert sum(brought[0].values()) == sum(min(len(keys), per_user) for keys in keys_of.values())
     assert sum(brought[0].values()) <= per_user * 9
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+async def test_a_key_without_a_cell_is_chosen_as_if_it_had_one(stores: Stores, most: int) -> None:
+    """Whether the reader knows yet that a key does not stay changes no count and nothing that users bring."""
+    rng, thinned, found = random.Random(most), 1, list[dict[int, int]]()
+    hashed = [SealedKey(rng.randbytes(16), b"sealed") for _ in range(20)]
+    visits = {(f"user {rng.randrange(9)}", rng.randrange(20)) for _ in range(120)}
+    for knows in (False, True):
+        own = replace(stores, stream=f"{stores.stream}-{knows}")
+        await opened(own)
+        await named(own, hashed)
+
+        def place(key: int, knows: bool = knows) -> int:
+            gone = knows and not stays(hashed[key].hash, thinned)
+            return place_by_hash(hashed[key].hash) if gone else LISTED + key
+
+        records = [(FIRST_BIN, place(key), user) for user, key in sorted(visits)]
+        await own.store.apply(own.stream, of_users(0, len(records), records))
+        await cut_and_seal(own, FIRST_BIN)
+        assert await tallied(own, replace(slots(2), thinned=thinned), most) is Reply.ALREADY
+        [kept] = await own.store.read_kept(own.stream, [FIRST_BIN], [])
+        staying = {
+            LISTED + key + of for key in range(20) if stays(hashed[key].hash, thinned) for of in (0, BROUGHT)
+        }
+        rest = sum(n for cell, n in kept.items() if cell not in staying)
+        assert not [cell for cell in kept if cell >= NO_CELL and cell not in staying]
+        found.append({cell: n for cell, n in kept.items() if cell in staying} | {-1: rest})
+    assert found[0] == found[1]
+
+
+async def test_keys_that_do_not_stay_are_deleted(stores: Stores) -> None:
+    await opened(stores)
+    store, name = stores.store, stores.stream
+    hashed = [SealedKey(bytes([255 * (n % 2)] * 16)[:15] + bytes([n]), b"sealed") for n in range(6)]
+    await named(stores, hashed)
+    await store.apply(
+        name, apply(0, 6, [(FIRST_BIN + bin, LISTED + n, 1) for bin in (0, 1) for n in range(6)])
+    )
+    await cut_and_seal(stores, FIRST_BIN)
+    first = replace(release_of(await loaded(stores), 1), found=FoundKeys(FIRST_BIN, (), 1), shown_cells=[0])
+    before = await loaded(stores)
+    assert await store.release(name, first) is Reply.DONE
+    assert await store.thin_keys(name, before, LAST, LISTED, [1]) is Reply.CONFLICT
+    seen = await loaded(stores)
+    assert seen.epoch.thinned == 1
+    assert await store.thin_keys(name, seen, LAST, LISTED, [1, 3, 5]) is Reply.DONE
+    assert await store.thin_keys(name, seen, LAST, LISTED, [1, 3, 5]) is Reply.DONE
+    kept = await store.read_kept(name, [FIRST_BIN, FIRST_BIN + 1], [])
+    assert kept == [{LISTED + n: 1 for n in (0, 2, 4)}, {LISTED + n: 1 for n in range(6)}]
+    assert await store.named_keys(name, LAST, [1, 2]) == [SealedKey(hashed[1].hash, b""), hashed[2]]
+    more = SealedKey(b"\xfe" * 16, b"sealed")
+    assert await named(stores, [hashed[2], hashed[3], more]) == [2, -1, -1]
+
+
+async def test_an_epoch_lists_the_keys_that_earlier_ones_found(stores: Stores) -> None:
+    await opened(stores)
+    store, name = stores.store, stores.stream
+    await cut_and_seal(stores, LAST)
+    last = release_of(await loaded(stores), BINS)
+    assert await store.release(name, last) is Reply.DONE
+    listed = (FoundKeys(FIRST_BIN, ("/a", "ü")), FoundKeys(FIRST_BIN + 2, ("/b",)))
+    opening = replace(NEXT_EPOCH, strategy_hash=HASH, found=listed)
+    for reply in (Reply.DONE, Reply.ALREADY):
+        assert await store.open_epoch(name, TEXT, opening, last.head) is reply
+    assert (await loaded(stores)).epoch.found == listed
+    await store.publish(name, last.expected_seq + len(last.rows))
+    seen = await stores.reader.public_state(name)
+    assert seen is not None
+    assert seen.epochs[-1].found == listed
 
 
 async def test_a_user_brings_a_key_once_over_all_bins(stores: Stores) -> None:

@@ -79,8 +79,12 @@ async def busy_users_count_as_others(stores: Stores) -> None:
         await busy.test_what_counts_of_a_busy_user_is_what_one_script_would_choose(stores, patched, 1)
 
 
-async def users_bring_one_key(stores: Stores) -> None:
-    await found_keys.test_a_user_brings_so_many_keys_whatever_their_numbers(stores, 1, 10**4)
+async def users_bring_keys(stores: Stores) -> None:
+    await found_keys.test_a_user_brings_so_many_keys_whatever_their_numbers(stores, 3, 10**4)
+
+
+async def keys_without_cells_are_chosen(stores: Stores) -> None:
+    await found_keys.test_a_key_without_a_cell_is_chosen_as_if_it_had_one(stores, 2)
 
 
 async def users_with_a_small_cap_bring_keys(stores: Stores) -> None:
@@ -314,16 +318,16 @@ MUTANTS = {
     ),
     "a user brings a key that is public": Mutant(
         "tally",
-        "if place >= first_unlisted and not shown[place]",
-        "if place >= first_unlisted",
-        users_bring_one_key,
+        "if is_unlisted(place) and not shown[place] and",
+        "if is_unlisted(place) and",
+        users_bring_keys,
     ),
     "a user brings one key too many": Mutant(
-        "tally", "math.min(free, #records)", "math.min(free + 1, #records)", users_bring_one_key
+        "tally", "math.min(free, #records)", "math.min(free + 1, #records)", users_bring_keys
     ),
     "the first of all users' keys comes first": Mutant(
         "tally",
-        "redis.sha1hex(user .. string.sub(key, 1, ID_BYTES))",
+        "redis.sha1hex(user .. packed_place(NO_CELL + bits % NO_CELL)) .. hash",
         "redis.sha1hex(user .. packed_place(place))",
         users_with_a_small_cap_bring_keys,
     ),
@@ -370,7 +374,43 @@ MUTANTS = {
         found_keys.test_keys_of_another_strategy_or_key_or_of_a_sealed_window_have_none,
     ),
     "a key gets a new number": Mutant(
-        "name_keys", "if not number then", "if true then", found_keys.test_a_key_has_one_number_in_a_window
+        "name_keys", "elseif not number then", "else", found_keys.test_a_key_has_one_number_in_a_window
+    ),
+    "a key that does not stay gets a cell": Mutant(
+        "name_keys",
+        "if not number and not has_cell(hash) then",
+        "if false then",
+        found_keys.test_keys_that_do_not_stay_are_deleted,
+    ),
+    "names of keys that do not stay are kept": Mutant(
+        "thin_keys",
+        "redis.call('HSET', held_keys, key, hash)",
+        "",
+        found_keys.test_keys_that_do_not_stay_are_deleted,
+    ),
+    "keys are thinned by a worker that has not seen the last release": Mutant(
+        "thin_keys",
+        "held[1] ~= epoch or held[2] ~= seq",
+        "held[1] ~= epoch",
+        found_keys.test_keys_that_do_not_stay_are_deleted,
+    ),
+    "a user brings a key that does not stay": Mutant(
+        "tally",
+        "not shown[place] and has_cell(place, window_users)",
+        "not shown[place]",
+        keys_without_cells_are_chosen,
+    ),
+    "an event of a key without a cell counts in a cell of its own": Mutant(
+        "tally",
+        "if per_user > 0 and place >= NO_CELL and place < BROUGHT then",
+        "if false then",
+        keys_without_cells_are_chosen,
+    ),
+    "an epoch forgets what earlier ones found": Mutant(
+        "open_epoch",
+        "if listed ~= '' then",
+        "if false then",
+        found_keys.test_an_epoch_lists_the_keys_that_earlier_ones_found,
     ),
     "partitions share the cuts of the first one": Mutant(
         "take_cuts",

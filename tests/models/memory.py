@@ -177,7 +177,7 @@ class MemoryStore(Store):
             return Reply.STRATEGY
         if record.epoch == state.epoch.epoch:
             opened = replace(state.epoch, last_bin=None, end_reason=None, found=())
-            same = (opened, state.opening_head, state.noise) == (record, head, nonce)
+            same = (opened, state.opening_head, state.noise) == (replace(record, found=()), head, nonce)
             return Reply.ALREADY if same else Reply.CONFLICT
         if (
             record.epoch < state.epoch.epoch
@@ -444,9 +444,19 @@ class MemoryStore(Store):
         if state.user_key_of(window) not in (mark, b""):
             return Reply.USER_KEY
         known = {one.hash for one in state.unlisted.get(window, [])}
-        if (state.stopped or window <= state.sealed_bin) and not known.issuperset(one.hash for one in names):
+        is_over = state.stopped or window <= state.released_bin
+        if is_over and not known.issuperset(one.hash for one in names):
             return Reply.SEALED
         return state.name_keys(window, mark, names)
+
+    async def thin_keys(
+        self, stream: str, seen: StreamState, window: int, first_unlisted: int, numbers: Sequence[int]
+    ) -> Reply:
+        state = self._opened(stream)
+        if (state.epoch.epoch, state.seq) != (seen.epoch.epoch, seen.seq):
+            return Reply.CONFLICT
+        state.thin_keys(window, seen.epoch.thinned, first_unlisted, numbers)
+        return Reply.DONE
 
     async def named_keys(self, stream: str, window: int, numbers: Sequence[int]) -> list[SealedKey]:
         held = dict(enumerate(self._opened(stream).unlisted.get(window, [])))

@@ -19,6 +19,7 @@ from stream_app.core.counting.bounding import (
 )
 from stream_app.core.counting.bringing import BROUGHT, Slots, brought, rank
 from stream_app.core.counting.choosing import Bounds, by_key, chosen
+from stream_app.core.counting.unlisted import NO_CELL, stays
 from stream_app.core.found_keys import SealedKey
 from stream_app.core.incoming import Reason
 from stream_app.core.records import (
@@ -97,6 +98,7 @@ class MemoryStream:
     users: dict[int, dict[bytes, dict[int, int]]] = field(default_factory=dict)
     user_keys: dict[int, bytes] = field(default_factory=dict)
     unlisted: dict[int, list[SealedKey]] = field(default_factory=dict)  # by window: keys in order of numbers
+    thinned: dict[int, int] = field(default_factory=dict)  # by window: how often hidden keys were halved
     slots: dict[int, dict[tuple[int, bytes], list[int]]] = field(default_factory=dict)  # by epoch and user
     trimmed: Trimmed | None = None  # what retention removed
     noted_keys: UserKeys = field(default_factory=UserKeys)  # as a rotation has noted them
@@ -181,11 +183,22 @@ class MemoryStream:
         self.users.setdefault(window, {})
         self.user_keys.setdefault(window, mark)
         held = self.unlisted.setdefault(window, [])
+        numbers = {one.hash: number for number, one in enumerate(held) if one.name}
         for name in names:
-            if name.hash not in [one.hash for one in held]:
+            if name.hash not in numbers and stays(name.hash, self.thinned.get(window, 0)):
+                numbers[name.hash] = len(held)
                 held.append(name)
-        hashes = [one.hash for one in held]
-        return [hashes.index(name.hash) for name in names]
+        return [numbers.get(name.hash, -1) for name in names]
+
+    def thin_keys(self, window: int, thinned: int, first_unlisted: int, numbers: Sequence[int]) -> None:
+        """Delete the names and the released counts of keys that do not stay."""
+        self.users.setdefault(window, {})
+        self.thinned[window] = thinned
+        for number in numbers:
+            self.unlisted[window][number] = SealedKey(self.unlisted[window][number].hash, b"")
+            for bin in range(self.epoch.first_bin, self.released_bin + 1):
+                for cell in (first_unlisted + number, BROUGHT + first_unlisted + number):
+                    self.cells.get(bin, {}).pop(cell, None)
 
     def tally(self, bounds: Bounds, up_to_bin: int, slots: Slots | None = None) -> bool:
         """Choose which users' records count, in a bounded number of shards; return whether there were any.
@@ -219,11 +232,12 @@ class MemoryStream:
             if slots is not None:
                 places = {int.from_bytes(name[ID_BYTES:], "big"): order for name, order in ranks.items()}
                 used = self.slots.setdefault(shard.window, {}).setdefault((slots.epoch, user), [])
-                new = brought(taken, slots, used, places)
+                new = brought(taken, slots, used, places, hashes)
                 used += new
                 for cell in new:
                     cells[BROUGHT + cell] = cells.get(BROUGHT + cell, 0) + 1
-            for cell, number in cells_added(taken, bounds.weight).items():
+            for place, number in cells_added(taken, bounds.weight).items():
+                cell = place if slots is None or place < NO_CELL else slots.first_unlisted - 1
                 cells[cell] = cells.get(cell, 0) + number
             if taken:
                 users[user] = by_key(taken.items(), bounds, before)
@@ -247,6 +261,7 @@ class MemoryStream:
             self.user_keys.pop(window, None)
             self.unlisted.pop(window, None)
             self.slots.pop(window, None)
+            self.thinned.pop(window, None)
 
     def part_of_tile(self, piece: TileSlice) -> bytes:
         """Return the bytes of a part of a tile."""
@@ -265,6 +280,7 @@ class MemoryStream:
         self.stopped, self.change, self.counter = True, None, b""
         for counts in (self.cells, self.users, self.user_keys, self.untallied, self.unlisted, self.slots):
             counts.clear()
+        self.thinned.clear()
         for partition in self.partitions.values():
             partition.ahead = []
 

@@ -132,7 +132,7 @@ class VisibleEpochs:
             by_number[want.epoch].append(want.table, values)
         self.epochs, self.visible_seq, self.history = epochs, state.visible_seq, state.history
         self.trimmed = state.trimmed
-        if epochs and epochs[-1].record.found:
+        if epochs and self.declared.finds_keys:
             self.strategy = strategy_of(self._texts, epochs[-1].record)
             self.declared = self.strategy.declared
 

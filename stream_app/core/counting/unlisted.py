@@ -13,6 +13,12 @@ from stream_app.core.counting.read_values import comparable
 
 OTHER = "other"  # the key for all events that have no key of their own
 LONGEST_NAME = 200  # characters; an event with a longer value has no key
+EPOCHS = 4  # for which a found key is listed, unless the configuration says another number
+ROOM = 1_000_000  # events of hidden keys, unless the configuration says another number
+_HASH_BITS = 32  # of a key's hash that decide whether the key stays
+MOST_THINNED = _HASH_BITS - 1
+_RANK = slice(4, 8)  # the bytes of a key's hash that decide about the order of a user's keys
+NO_CELL = 1 << 31  # from this place on: keys that have no cell, each with 31 bits of its hash
 
 _LARGEST = 2**53  # below it a double says which whole number was written
 
@@ -20,13 +26,17 @@ _LARGEST = 2**53  # below it a double says which whole number was written
 class Discover(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How keys that no list names are found.
 
-    Args: epsilon and delta, of all names of an epoch; per_user, how many keys a user brings
-        (``dphist.discovery.DiscoveryRule``).
+    Args: epsilon and delta, of all names of an epoch; per_user, how many keys a user brings; least_users, a
+        public least number (``dphist.discovery.DiscoveryRule``); epochs, for how many epochs after the one
+        that found it a key is listed; room, for how many events of hidden keys there are cells.
     """
 
     epsilon: Fraction
     delta: Fraction
     per_user: int = 1
+    least_users: int = 1
+    epochs: int = EPOCHS
+    room: int = ROOM
 
     def rule(self, decisions: int) -> DiscoveryRule:
         """Return the rule of an epoch. Args: decisions, one for each bin."""
@@ -35,7 +45,31 @@ class Discover(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 @lru_cache(maxsize=64)
 def _rule(discover: Discover, decisions: int) -> DiscoveryRule:
-    return DiscoveryRule(discover.epsilon, discover.delta, decisions, discover.per_user)
+    given = discover.epsilon, discover.delta, decisions, discover.per_user, discover.least_users
+    return DiscoveryRule(*given)
+
+
+def thinned_for(events: float, room: int) -> int:
+    """Return how often the hidden keys are halved so that there is room for the cells of the others.
+
+    A hidden key stays if that many of the first bits of its keyed hash are 0. So no key takes another one's
+    place, and nobody can choose which keys stay.
+    Args: events, released, of all keys that are not shown; room, for how many of them there are cells.
+
+    >>> [thinned_for(events, 100) for events in (-5, 100, 101, 350, 401)]
+    [0, 0, 1, 2, 3]
+    """
+    return next((n for n in range(MOST_THINNED) if events <= room << n), MOST_THINNED)
+
+
+def stays(key: bytes, thinned: int) -> bool:
+    """Return whether a hidden key has a cell. Args: key, its hash; thinned, as ``thinned_for`` returns it."""
+    return int.from_bytes(key[: _HASH_BITS // 8]) >> (_HASH_BITS - thinned) == 0
+
+
+def place_by_hash(key: bytes) -> int:
+    """Return the place of a key without a cell, which decides the order in which a user's keys count."""
+    return NO_CELL | int.from_bytes(key[_RANK])
 
 
 def key_names(column: Iterable[object]) -> list[str]:

@@ -22,10 +22,13 @@ from dphist.arrays import Int64Array
 from dphist.discovery import DiscoveryRule
 from dphist.noise import LARGEST_SCALE, NoiseSource
 from dphist.privacy import exact
+from dphist.product.columns import column_sum
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.counter import CounterSnapshot, TreeCounter
+from dphist.units import UNITS_PER_COUNT
+from stream_app.core.counting.unlisted import thinned_for
 from stream_app.core.found_keys import FoundKeys
 from stream_app.core.kinds.axes import CausalAxes, CausalAxesEpoch, totals
 from stream_app.core.kinds.kind import Asked, Vector, node_tables, values_hash
@@ -40,7 +43,10 @@ _SEED_DRAWS = 16  # of about 50 bits of entropy each
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The keys that one row names. Args: position, of the row's bin in its epoch; names."""
+    """The keys that one row names. Args: position, of the row's bin in its epoch; names.
+
+    Keys that earlier epochs found are one group, which begins before the epoch's first bin.
+    """
 
     position: int
     names: tuple[str, ...]
@@ -66,7 +72,9 @@ class Discovering(CausalAxes):
         return self.rule.delta
 
     def with_found(self, found: Sequence[FoundKeys], first_bin: int) -> Discovering:
-        groups = tuple(Group(one.bin - first_bin, one.names) for one in found)
+        listed = tuple(name for one in found if one.bin < first_bin for name in one.names)
+        new = [Group(one.bin - first_bin, one.names) for one in found if one.bin >= first_bin]
+        groups = tuple(one for one in (Group(-1, listed), *new) if one.names)
         return self._with_groups(groups) if groups != self.groups else self
 
     def _with_groups(self, groups: tuple[Group, ...]) -> Discovering:
@@ -114,12 +122,15 @@ class Discovering(CausalAxes):
         for one in releases.levels:
             parts = zip(self.tables_of(one.level), self._parts(one.values), strict=True)
             blocks += [Block(table, one.first_index, values) for table, values in parts if values.size]
+        hidden = float(releases.published[-1] @ column_sum(product, product.keys.keys).weights)
         if named.names:
             past = self._past(named, noise)
             releases = past.push_many(named.counts)
             number, state = len(self.groups), _beside(state, past.snapshot())
             blocks += [Block(_table(one.level, number), 0, one.values) for one in releases.levels]
-        return Closed(blocks[0].first, running, tuple(blocks), state, found=named.names)
+            hidden -= float(releases.published[-1].sum())
+        thinned = thinned_for(hidden / UNITS_PER_COUNT, named.room)
+        return Closed(blocks[0].first, running, tuple(blocks), state, found=named.names, thinned=thinned)
 
     def _past(self, named: Named, noise: NoiseSource) -> TreeCounter:
         """Return a counter for new keys, which has counted nothing yet."""

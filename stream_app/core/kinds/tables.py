@@ -11,6 +11,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.privacy import Neighbours
 from dphist.tree.release import BinReleases
+from stream_app.core.counting.unlisted import ROOM
 
 SeriesKind = Literal["running", "bin", "window"]  # what each point of a series counts
 SeriesView = Literal["unbiased", "first_published"]  # the current estimate, or the value first published
@@ -68,11 +69,12 @@ class Named:
     """The keys that the last of some closed bins shows for the first time. SECRET.
 
     Args: names, in the order of names; counts, their exact counts in all bins since the start of the epoch,
-        shape (bins, names).
+        shape (bins, names); room, for events of hidden keys (``unlisted.thinned_for``).
     """
 
     names: tuple[str, ...] = ()
     counts: Int64Array = field(default_factory=lambda: np.zeros((0, 0), np.int64), repr=False)
+    room: int = ROOM
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Closed:
         columns: the running count of every column, with noise, shape (bins, columns), in units of 2^-16; None
             for a kind without axes.
         found: the names of keys that the last bin shows for the first time.
+        thinned: how often the hidden keys have to be halved by then (``unlisted.thinned_for``).
     """
 
     first_bin: int
@@ -95,6 +98,7 @@ class Closed:
     state: bytes
     columns: Int64Array | None = None
     found: tuple[str, ...] = ()
+    thinned: int = 0
 
     @classmethod
     def of(

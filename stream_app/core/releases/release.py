@@ -100,8 +100,14 @@ def make_release(
         head=row_hash(rows[-1]),
         tiles=[tile for tiles in blocks for tile in tiles],
         counter=closed.state,
-        found=FoundKeys(last_bin, closed.found) if closed.found else None,
+        found=_found(state, closed, last_bin),
     )
+
+
+def _found(state: StreamState, closed: Closed, last_bin: int) -> FoundKeys | None:
+    """Return the keys that the last bin shows for the first time; None if it changes nothing about keys."""
+    thinned = closed.thinned if closed.thinned > state.epoch.thinned else 0
+    return FoundKeys(last_bin, closed.found, thinned) if closed.found or thinned else None
 
 
 def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str) -> Iterator[bytes]:
@@ -142,6 +148,7 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
             **words,
             **({"sum": sums[position]} if sums else {}),
             **(changed if position == 0 else {}),
+            **(_of_keys(state, closed) if position == len(closed) - 1 else {}),
             "strategy": strategy.hash,
             "prev": prev,
             "nonce": _row_nonce(nonce, seq),
@@ -149,6 +156,16 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
         row = canonical_json(message)
         prev = row_hash(row)
         yield row
+
+
+def _of_keys(state: StreamState, closed: Closed) -> dict[str, object]:
+    """Return what a row says about hidden keys, and about keys that earlier epochs found."""
+    said: dict[str, object] = {}
+    if state.released_bin + 1 == state.epoch.first_bin and state.epoch.listed:
+        said["listed"] = [list(one) for one in state.epoch.listed]
+    if closed.thinned > state.epoch.thinned:
+        said["thinned"] = closed.thinned
+    return said
 
 
 def _row_nonce(attempt: str, seq: int) -> str:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -125,9 +126,18 @@ def epochs_of(strategies: Mapping[str, Strategy], rows: Sequence[WitnessRow]) ->
             bins = horizon  # an older version began an epoch of a whole window after the store was lost
         changed_from = first.get("changed", {}).get("from")
         record = EpochRecord(epoch, first["bin"], bins, seq, first["strategy"], changed_from=changed_from)
-        found = (FoundKeys(row["bin"], tuple(row["found"]["keys"])) for _, row in of_epoch if "found" in row)
+        found = (one for _, row in of_epoch for one in _found(row))
         epochs.append(replace(record, found=tuple(found)))
     return epochs
+
+
+def _found(row: Mapping[str, Any]) -> Iterator[FoundKeys]:
+    """Yield what a row says of keys: those that earlier epochs found, then those that it names."""
+    for bin, names, thinned in row.get("listed", ()):
+        yield FoundKeys(bin, tuple(names), thinned)
+    names, thinned = row.get("found", {}).get("keys", ()), row.get("thinned", 0)
+    if names or thinned:
+        yield FoundKeys(row["bin"], tuple(names), thinned)
 
 
 def _tiles(strategy: Strategy, epoch: EpochRecord, rows: Sequence[WitnessRow]) -> list[TileAppend]:

@@ -1,19 +1,31 @@
 -- Included by tally.lua, which says what the names hold. A user brings her first keys that are not public, up to `per_user`
 -- in an epoch (core/counting/bringing.py). How many users bring a key in a bin is a cell of this bin, too.
 local BROUGHT = 1099511627776 -- 2^40, beyond all cells of keys
+local NO_CELL = 2147483648 -- 2^31; from here on places are bits of a hash (core/counting/unlisted.py)
+
+local function is_unlisted(place) return per_user > 0 and place >= first_unlisted and place < NO_CELL end
+
+local function hash_of(place, window_users)
+  return string.sub(redis.call('HGET', window_users, 'key:' .. text_of[place - first_unlisted]), 1, ID_BYTES)
+end
 
 -- The hash of a place's key decides its order: its number says which of all users' keys came first.
 local function rank_of(user, place, window_users)
-  if per_user == 0 or place < first_unlisted then return redis.sha1hex(user .. packed_place(place)) end
-  local key = redis.call('HGET', window_users, 'key:' .. text_of[place - first_unlisted])
-  return redis.sha1hex(user .. string.sub(key, 1, ID_BYTES))
+  if not is_unlisted(place) then return redis.sha1hex(user .. packed_place(place)) end
+  local hash = hash_of(place, window_users)
+  local bits = struct.unpack('>I4', hash, 5)
+  return redis.sha1hex(user .. packed_place(NO_CELL + bits % NO_CELL)) .. hash
+end
+
+local function has_cell(place, window_users)
+  return thinned == 0 or struct.unpack('>I4', hash_of(place, window_users)) < 2 ^ (32 - thinned)
 end
 
 -- Note which keys a user brings with the places that count, and add them to the numbers by place.
 local function bring(user, places, window_users, added)
   local new = {}
   for _, place in ipairs(places) do
-    if place >= first_unlisted and not shown[place] then new[#new + 1] = place end
+    if is_unlisted(place) and not shown[place] and has_cell(place, window_users) then new[#new + 1] = place end
   end
   if #new == 0 then return end
   local slots = 'slots:' .. epoch .. ':' .. user

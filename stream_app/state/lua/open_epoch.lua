@@ -5,14 +5,15 @@
 -- ARGV: strategy, strategy hash, epoch, record, first bin, last bin, first seq, head, nonce of the epoch's noise
 --       (may be empty), number of its pages, the counter that it begins with if the chain goes on from its own
 --       head, seq, head and visible seq that the caller saw, the strategies in whose place these come if the settings change
---       (may be empty), the format that the stream needs (may be empty), numbers of bins, windows and shards to forget, these bins, these
+--       (may be empty), the format that the stream needs (may be empty), the keys that earlier epochs found as lines of JSON
+--       (may be empty), numbers of bins, windows and shards to forget, these bins, these
 --       windows (each named by its last bin), these shards, then the visible length of each tile
 -- Replies: 'again' if the state has changed since the caller read it
 local state, strategy, epochs, visible, chain, open_bins, noise, open_windows, untallied = unpack(KEYS, 1, 9)
 local text, strategy_hash, epoch, record, first_bin, last_bin, first_seq, head = unpack(ARGV, 1, 8)
 local nonce, pages, carried, seen_seq, seen_head, seen_visible, replaced, format = unpack(ARGV, 9, 16)
-local bins_to_forget, windows_to_forget, shards_to_forget = unpack(ARGV, 17, 19)
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 9, 19
+local listed, bins_to_forget, windows_to_forget, shards_to_forget = unpack(ARGV, 17, 20)
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 9, 20
 local counter = ''
 bins_to_forget, windows_to_forget = tonumber(bins_to_forget), tonumber(windows_to_forget)
 shards_to_forget = tonumber(shards_to_forget)
@@ -152,6 +153,7 @@ local held_format = redis.call('HGET', epochs, 'format') or '1'
 if format ~= '' and tonumber(format) > tonumber(held_format) then redis.call('HSET', epochs, 'format', format) end
 redis.call('HDEL', state, 'stopped')
 redis.call('HSET', epochs, epoch, record)
+if listed ~= '' then redis.call('HSET', epochs, epoch .. ':found', listed) end
 redis.call('HSET', state,
   'strategy_hash', strategy_hash, 'epoch', epoch, 'last_bin', last_bin, 'opening_head', head, 'head', head,
   'seq', string.format('%.0f', tonumber(first_seq) - 1),

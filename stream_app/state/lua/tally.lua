@@ -6,7 +6,7 @@
 -- ARGV: strategy hash, up to bin, most events of a user, most entries of a call, weight of an event of a sum (0: none),
 --       most keys of a user (0: no cap on keys), most events of a user in a key, consecutive places of a key, how many keys a
 --       user brings (0: no keys are found), the first place of a key that no list names, the epoch and seq that the caller
---       saw, packed places of keys that are public, names of the shards. A record's place is its cell. With a sum it is its key and its amount: key * (weight + 1) + amount, which
+--       saw, how often the hidden keys have been halved, packed places of keys that are public, names of the shards. A record's place is its cell. With a sum it is its key and its amount: key * (weight + 1) + amount, which
 --       adds weight - amount to cell 2 * key and amount to the next one
 -- Replies: 'already' if no shard is left; 'done' means call again, also if the caller saw other shards
 #include counts
@@ -16,7 +16,8 @@ local strategy_hash, up_to_bin = ARGV[1], ARGV[2]
 local most_events, most_entries, weight = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local most_keys, most_of_key, key_places = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local per_user, first_unlisted, epoch, seq = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 13
+local thinned = tonumber(ARGV[13])
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 14
 local shards = #ARGV - GIVEN_ARGUMENTS
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'epoch', 'seq')
@@ -26,7 +27,7 @@ if tonumber(up_to_bin) > tonumber(held[2]) then return 'not_sealed' end
 -- Which keys are public follows from all earlier bins.
 if per_user > 0 and (held[3] ~= epoch or held[4] ~= seq) then return 'conflict' end
 local shown = {}
-for _, place in ipairs(cmsgpack.unpack(ARGV[13])) do shown[place] = true end
+for _, place in ipairs(cmsgpack.unpack(ARGV[14])) do shown[place] = true end
 
 -- Return the entries of a shard without their header.
 local function all_entries(records, counted)
@@ -79,7 +80,9 @@ local function add_to_cells(bin_cells, by_place)
     numbers[cell] = numbers[cell] + number
   end
   for place, number in pairs(by_place) do
-    if weight == 0 then
+    if per_user > 0 and place >= NO_CELL and place < BROUGHT then
+      add(first_unlisted - 1, number)
+    elseif weight == 0 then
       add(place, number)
     else
       local amount = place % (weight + 1)

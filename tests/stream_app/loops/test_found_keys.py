@@ -13,10 +13,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.kinds.tables import Span
-from stream_app.core.records import TileKey
+from stream_app.core.records import Release, Reply, TileKey
 from stream_app.core.releases.restored import restored
 from stream_app.core.releases.tiles import TileGeometry, join_slices
 from stream_app.core.strategy import Strategy
@@ -115,7 +116,8 @@ async def test_each_epoch_finds_its_own_keys(tmp_path: Path) -> None:
         (hour + 0.5, "", page) for hour in range(24) for page in (["/a", "/b"] if hour < 12 else ["/b", "/c"])
     ]
     write_visits(tmp_path, visits)
-    view = await (await replay(tmp_path, time={"epoch": "12h"})).view()
+    own = {"discover": DISCOVER | {"epochs": 0}}
+    view = await (await replay(tmp_path, time={"epoch": "12h"}, keys=own)).view()
     start, keys = view.span.start, view.declared.keys
     assert keys is not None
     assert keys.labels == ("/b", "/c")
@@ -129,6 +131,76 @@ async def test_each_epoch_finds_its_own_keys(tmp_path: Path) -> None:
         view.counts_of_keys(view.span)
     with pytest.raises(QueryError, match="not on the public list"):
         view.of_key("/a")
+
+
+async def test_a_found_key_is_listed_for_the_stated_number_of_epochs(tmp_path: Path) -> None:
+    """Each epoch has six hours. Of the later ones none brings /a often enough to find it."""
+    visits = [(hour + 0.5, "", "/a") for hour in (1, 1, 8, 14, 20)] + [(8.5, "", "/b"), (9.5, "", "/b")]
+    write_visits(tmp_path, visits)
+    own = {"discover": DISCOVER | {"epochs": 1}}
+    replayed = await replay(tmp_path, time={"epoch": "6h"}, keys=own)
+    shown = [await view_at(replayed.reader, seq) for seq in (5, 6, 11, 17, 24)]
+    assert [one.declared.keys.labels for one in shown if one.declared.keys] == [
+        *(("/a",), ("/a",), ("/a", "/b"), ("/b",), ()),
+    ]
+    start = shown[0].span.start
+    assert [one.of_key("/a").count(one.span).value for one in shown[:3]] == [2, 2, 3]
+    assert shown[3].of_key("/b").count(Span(start, start + 18)).value == 2
+    assert shown[2].epochs[1].record.found[0].bin == start + 1  # a listed key says when it was found
+    rows = await replayed.rows()
+    assert [row["seq"] for row in rows if "listed" in row] == [7, 13]
+
+
+@pytest.mark.parametrize("unit", ["event", "user"])
+async def test_hidden_keys_are_halved_where_there_is_no_room(tmp_path: Path, unit: str) -> None:
+    """Which keys stay follows from their hashes: other keys, and the order of events, change nothing."""
+    pages = [f"/secret-{page}" for page in range(400)]
+    floods = [[f"/flood-{start + page}" for page in range(3_000)] for start in (0, 10_000)]
+    own = {"unit": {"user": "user", "max_events": 3}} if unit == "user" else {}
+    given = {"keys": {"discover": DISCOVER | {"room": 1_000}}, "privacy": own, "vault": MemoryKeys()}
+    named = []
+    for flood in floods:
+        visits = [(0.5 + place / 9_000, f"a{place}", page) for place, page in enumerate(flood)]
+        visits += [(1.5, f"b{page}", page) for page in pages]
+        visits += [(5.5, f"c{page}", page) for page in (pages if flood is floods[0] else pages[::-1])]
+        directory = tmp_path / flood[0][1:]
+        directory.mkdir()
+        write_visits(directory, visits)
+        replayed = await replay(directory, **given | {"vault": deepcopy(given["vault"])})
+        view, truth = await replayed.view(), Recount.of_events(visits)
+        keys, record = view.declared.keys, view.epochs[0].record
+        assert keys is not None
+        assert record.found[0] == (record.first_bin, (), 2)  # 3,000 events of hidden keys
+        for key in keys.labels[:20]:
+            assert view.of_key(key).count(view.span).value == 2
+        assert view.count(view.span).value == sum(one.total() for one in truth.counts.values())
+        assert {row.get("thinned") for row in await replayed.rows()} == {None, 2}
+        named.append(keys.labels)
+    assert named[0] == named[1]
+    assert set(named[0]) <= set(pages)
+    assert stats.binom.cdf(len(named[0]), len(pages), 0.25) > 1e-7
+    assert stats.binom.sf(len(named[0]) - 1, len(pages), 0.25) > 1e-7
+
+
+async def test_keys_that_do_not_stay_leave_the_store(tmp_path: Path) -> None:
+    visits = [(place / 4_000, "", f"/flood-{place}") for place in range(3_900)]
+    visits += [(3.5 + place / 9_000, "", f"/later-{place}") for place in range(4_000)]
+    write_visits(tmp_path, visits)
+    kept = dict[int, int]()
+
+    class Watched(MemoryStore):
+        async def release(self, stream: str, release: Release) -> Reply:
+            held = self._streams[stream]
+            [names] = held.unlisted.values()
+            kept[release.last_bin - held.epoch.first_bin] = sum(bool(one.name) for one in names)
+            return await super().release(stream, release)
+
+    store = Watched()
+    keys = {"discover": DISCOVER | {"room": 1_000}}
+    await replay(tmp_path, store, store.reader(), keys=keys)
+    assert kept[0] == 7_900  # a replay reads far ahead
+    assert kept[2] < 2_400
+    assert kept[23] < 1_300
 
 
 async def test_other_and_shown_keys_are_the_total_at_every_instant(tmp_path: Path) -> None:
