@@ -157,8 +157,8 @@ async def test_hidden_keys_are_halved_where_there_is_no_room(tmp_path: Path, uni
     pages = [f"/secret-{page}" for page in range(400)]
     floods = [[f"/flood-{start + page}" for page in range(3_000)] for start in (0, 10_000)]
     own = {"unit": {"user": "user", "max_events": 3}} if unit == "user" else {}
-    given = {"keys": {"discover": DISCOVER | {"room": 1_000}}, "privacy": own, "vault": MemoryKeys()}
-    named = []
+    given: dict[str, Any] = {"keys": {"discover": DISCOVER | {"room": 1_000}}, "privacy": own}
+    vault, named = MemoryKeys(), list[tuple[str, ...]]()
     for flood in floods:
         visits = [(0.5 + place / 9_000, f"a{place}", page) for place, page in enumerate(flood)]
         visits += [(1.5, f"b{page}", page) for page in pages]
@@ -166,7 +166,7 @@ async def test_hidden_keys_are_halved_where_there_is_no_room(tmp_path: Path, uni
         directory = tmp_path / flood[0][1:]
         directory.mkdir()
         write_visits(directory, visits)
-        replayed = await replay(directory, **given | {"vault": deepcopy(given["vault"])})
+        replayed = await replay(directory, vault=deepcopy(vault), **given)
         view, truth = await replayed.view(), Recount.of_events(visits)
         keys, record = view.declared.keys, view.epochs[0].record
         assert keys is not None
