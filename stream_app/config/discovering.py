@@ -6,7 +6,8 @@ from stream_app.config import values
 from stream_app.config.approximate import read_delta
 from stream_app.config.document import Section
 from stream_app.config.settings import StreamSettings
-from stream_app.core.counting.unlisted import EPOCHS, ROOM, Discover
+from stream_app.core.counting.unlisted import EPOCHS, Discover
+from stream_app.core.found_keys import ROOM
 
 MOST_BROUGHT = 8
 _LEAST_USERS = values.whole(1, 1_000_000, more=": a key that fewer users have brought is nearly never shown")

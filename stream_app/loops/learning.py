@@ -10,9 +10,9 @@ from stream_app.core.records import Reply
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import NoiseKeys, Store
+from stream_app.ports.exact_counts import MOST_NAMES
 from stream_app.vault.key_names import KeyNames
 
-MOST_NAMES = 1_000  # in one call
 _MOST_KNOWN = 1_000_000  # in memory, for each stream
 
 Unlisted = tuple[int, str]  # a cap window and the name of a key

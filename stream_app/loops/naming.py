@@ -16,15 +16,16 @@ from dphist.arrays import Int64Array
 from dphist.discovery import KeyDiscovery
 from stream_app.core.counting.bringing import BROUGHT, Slots
 from stream_app.core.counting.cells import KeyList
-from stream_app.core.counting.unlisted import Discover, stays
+from stream_app.core.counting.unlisted import Discover
+from stream_app.core.found_keys import stays
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Named
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import mark_of_users
-from stream_app.loops.learning import MOST_NAMES
 from stream_app.loops.stream import Ports
+from stream_app.ports.exact_counts import MOST_NAMES
 from stream_app.vault.key_names import KeyNames
 
 MOST_FOUND = 100_000  # keys of an epoch; then none is named any more

@@ -11,6 +11,8 @@ from stream_app.core.counting.choosing import Bounds
 from stream_app.core.found_keys import SealedKey
 from stream_app.core.records import Reply, StreamState
 
+MOST_NAMES = 1_000  # in one call of ``name_keys``
+
 
 class ExactCounts(Protocol):
     """The part of ``Store`` about sealed counts and their keys. All of it is SECRET.
@@ -38,7 +40,7 @@ class ExactCounts(Protocol):
 
         Args: window, named by its last bin; mark, of the key that hashes.
         Returns: SEALED if no epoch will count the window and a key has no number; USER_KEY if its keys are
-            hashed with another key. -1 for a key that does not stay (``unlisted.stays``) and has no number.
+            hashed with another key. -1 for a key that does not stay (``found_keys.stays``) and has no number.
         """
 
     async def thin_keys(

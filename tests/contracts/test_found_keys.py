@@ -12,8 +12,8 @@ import pytest
 from dphist.caps import Caps
 from stream_app.core.counting.bringing import BROUGHT, Slots
 from stream_app.core.counting.choosing import Bounds
-from stream_app.core.counting.unlisted import NO_CELL, place_by_hash, stays
-from stream_app.core.found_keys import FoundKeys, SealedKey
+from stream_app.core.counting.unlisted import NO_CELL, place_by_hash
+from stream_app.core.found_keys import FoundKeys, SealedKey, stays
 from stream_app.core.records import Reply
 from stream_app.state.connection import execute
 from stream_app.state.redis_store import RedisStore

@@ -19,8 +19,8 @@ from stream_app.core.counting.bounding import (
 )
 from stream_app.core.counting.bringing import BROUGHT, Slots, brought, rank
 from stream_app.core.counting.choosing import Bounds, by_key, chosen
-from stream_app.core.counting.unlisted import NO_CELL, stays
-from stream_app.core.found_keys import SealedKey
+from stream_app.core.counting.unlisted import NO_CELL
+from stream_app.core.found_keys import SealedKey, stays
 from stream_app.core.incoming import Reason
 from stream_app.core.records import (
     Ahead,

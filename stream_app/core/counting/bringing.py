@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stream_app.core.counting.bounding import CELL_BYTES, rank_of
-from stream_app.core.counting.unlisted import NO_CELL, place_by_hash, stays
+from stream_app.core.counting.unlisted import NO_CELL, place_by_hash
+from stream_app.core.found_keys import stays
 
 BROUGHT = 1 << 40  # added to the cell of a key: the cell of the same bin with the users who bring the key
 
@@ -23,7 +24,7 @@ class Slots:
 
     Args: per_user, the keys that a user brings in an epoch; first_unlisted, the cell of the first key that no
         list names; shown, the cells of public keys; epoch, and seq of the last released row: the bin follows;
-        thinned, how often the hidden keys have been halved (``unlisted.thinned_for``).
+        thinned, how often the hidden keys have been halved (``found_keys.thinned_for``).
     """
 
     per_user: int

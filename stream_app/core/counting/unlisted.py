@@ -10,13 +10,11 @@ import msgspec
 
 from dphist.discovery import DiscoveryRule
 from stream_app.core.counting.read_values import comparable
+from stream_app.core.found_keys import ROOM
 
 OTHER = "other"  # the key for all events that have no key of their own
 LONGEST_NAME = 200  # characters; an event with a longer value has no key
 EPOCHS = 4  # for which a found key is listed, unless the configuration says another number
-ROOM = 1_000_000  # events of hidden keys, unless the configuration says another number
-_HASH_BITS = 32  # of a key's hash that decide whether the key stays
-MOST_THINNED = _HASH_BITS - 1
 _RANK = slice(4, 8)  # the bytes of a key's hash that decide about the order of a user's keys
 NO_CELL = 1 << 31  # from this place on: keys that have no cell, each with 31 bits of its hash
 
@@ -47,24 +45,6 @@ class Discover(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 def _rule(discover: Discover, decisions: int) -> DiscoveryRule:
     given = discover.epsilon, discover.delta, decisions, discover.per_user, discover.least_users
     return DiscoveryRule(*given)
-
-
-def thinned_for(events: float, room: int) -> int:
-    """Return how often the hidden keys are halved so that there is room for the cells of the others.
-
-    A hidden key stays if that many of the first bits of its keyed hash are 0. So no key takes another one's
-    place, and nobody can choose which keys stay.
-    Args: events, released, of all keys that are not shown; room, for how many of them there are cells.
-
-    >>> [thinned_for(events, 100) for events in (-5, 100, 101, 350, 401)]
-    [0, 0, 1, 2, 3]
-    """
-    return next((n for n in range(MOST_THINNED) if events <= room << n), MOST_THINNED)
-
-
-def stays(key: bytes, thinned: int) -> bool:
-    """Return whether a hidden key has a cell. Args: key, its hash; thinned, as ``thinned_for`` returns it."""
-    return int.from_bytes(key[: _HASH_BITS // 8]) >> (_HASH_BITS - thinned) == 0
 
 
 def place_by_hash(key: bytes) -> int:

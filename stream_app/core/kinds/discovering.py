@@ -28,8 +28,7 @@ from dphist.product.design import ProductDesign
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.units import UNITS_PER_COUNT
-from stream_app.core.counting.unlisted import thinned_for
-from stream_app.core.found_keys import FoundKeys
+from stream_app.core.found_keys import FoundKeys, thinned_for
 from stream_app.core.kinds.axes import CausalAxes, CausalAxesEpoch, totals
 from stream_app.core.kinds.kind import Asked, Vector, node_tables, values_hash
 from stream_app.core.kinds.pages import SeedPage

@@ -11,7 +11,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.privacy import Neighbours
 from dphist.tree.release import BinReleases
-from stream_app.core.counting.unlisted import ROOM
+from stream_app.core.found_keys import ROOM
 
 SeriesKind = Literal["running", "bin", "window"]  # what each point of a series counts
 SeriesView = Literal["unbiased", "first_published"]  # the current estimate, or the value first published
@@ -69,7 +69,7 @@ class Named:
     """The keys that the last of some closed bins shows for the first time. SECRET.
 
     Args: names, in the order of names; counts, their exact counts in all bins since the start of the epoch,
-        shape (bins, names); room, for events of hidden keys (``unlisted.thinned_for``).
+        shape (bins, names); room, for events of hidden keys (``found_keys.thinned_for``).
     """
 
     names: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Closed:
         columns: the running count of every column, with noise, shape (bins, columns), in units of 2^-16; None
             for a kind without axes.
         found: the names of keys that the last bin shows for the first time.
-        thinned: how often the hidden keys have to be halved by then (``unlisted.thinned_for``).
+        thinned: how often the hidden keys have to be halved by then (``found_keys.thinned_for``).
     """
 
     first_bin: int
