@@ -23,8 +23,9 @@ import tempfile
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,26 +84,35 @@ class Followers:
     async def follow(self, number: int) -> None:
         """Follow the stream until cancelled; drop the connection every few seconds and resume."""
         await asyncio.sleep(number / FOLLOWERS * RESUME_EVERY_S)  # not all at the same moment
-        after = 0
+        seen, loop = self.seen[number], asyncio.get_running_loop()
+        reading = partial(_Reading, partial(self._note, seen))
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RESUME_EVERY_S):
-                    async for seq in self._connection(after):
-                        self.seen[number].append(seq)
-                        if time.perf_counter() - self._began_s > RESUME_EVERY_S + 1:  # all follow
-                            self.arrived_s[seq].append(time.perf_counter())
-                        after = seq
+            transport, _ = await loop.create_connection(reading, "127.0.0.1", self._port)
+            path = f"/v1/streams/{self._stream}/events?after={seen[-1] if seen else 0}"
+            transport.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            try:
+                await asyncio.sleep(RESUME_EVERY_S)
+            finally:
+                transport.close()
 
-    async def _connection(self, after: int) -> AsyncIterator[int]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        try:
-            path = f"/v1/streams/{self._stream}/events?after={after}"
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            while line := await reader.readline():
-                if line.startswith(b"id: "):
-                    yield int(line[4:])
-        finally:
-            writer.close()
+    def _note(self, seen: list[int], seq: int) -> None:
+        seen.append(seq)
+        now_s = time.perf_counter()
+        if now_s - self._began_s > RESUME_EVERY_S + 1:  # all follow
+            self.arrived_s[seq].append(now_s)
+
+
+class _Reading(asyncio.Protocol):
+    """Calls a function with the seq of each release that arrives, at once: a reader's task would wait."""
+
+    def __init__(self, note: Callable[[int], None]) -> None:
+        self._note, self._rest = note, b""
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"id: "):
+                self._note(int(line[4:]))
 
 
 async def followed(port: int) -> None:
