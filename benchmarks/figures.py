@@ -1,7 +1,7 @@
 """Measures the figures of README, docs/limits.md and the comparison anew; writes commit and date beside them.
 
     python -m benchmarks.figures                  all of them: two hours of an idle machine
-    python -m benchmarks.figures bench-api        only what this command measures (a name of ``FIGURES``)
+    python -m benchmarks.figures bench-api        only what these commands measure (names of ``FIGURES``)
     python -m benchmarks.figures --stamp          measure nothing, write the stamps into the pages
 
 Beside each figure stand the commit and the day at which it was measured. Code that a figure depends on is
@@ -15,13 +15,16 @@ import json
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from benchmarks.machine import ROOT, commit
 
 MOST_COMMITS = 150
-STAMPS = ROOT / "benchmarks" / "results" / "measured.json"
+RESULTS = ROOT / "benchmarks" / "results"
+STAMPS = RESULTS / "measured.json"
 _STAMP = r"(?:, [0-9a-f]{8} of \d{4}-\d\d-\d\d(?:, older code)?)?"
 LIVE = ("stream_app/loops", "stream_app/state", "stream_app/sources")
 
@@ -39,7 +42,11 @@ def _python(*modules: str) -> tuple[str, ...]:
 
 
 FIGURES = {
-    "first-minutes": Figure(("make first-minutes",), ("first_minutes",), ("stream_app/shell", "deploy")),
+    "first-minutes": Figure(
+        (f"{sys.executable} -m tests.tutorial.first_minutes --write",),
+        ("first_minutes",),
+        ("stream_app/shell", "deploy"),
+    ),
     "bench-accuracy": Figure(
         _python("benchmarks.accuracy", "benchmarks.coverage"),
         ("accuracy", "coverage"),
@@ -100,30 +107,50 @@ def stamped(page: str, text: str) -> str:
 
 
 def measure(name: str) -> Stamp:
-    """Run a figure's commands, one after the other; return the new stamp. Raises: if one fails."""
+    """Run a figure's commands, one after the other; return the new stamp.
+
+    Raises: CalledProcessError if a command fails; LookupError if a file of results stays as it was.
+    """
+    began_s, results = time.time(), [RESULTS / f"{one}.json" for one in FIGURES[name].results]
     for command in FIGURES[name].command:
         print(f"== {command}", flush=True)
         subprocess.run(command.split(), cwd=ROOT, check=True)
+    if old := [path.name for path in results if path.stat().st_mtime < began_s]:
+        raise LookupError(f"{', '.join(old)}: the command has not written it")
+    print(f"== {name}: {(time.time() - began_s) / 60:.1f} minutes", flush=True)
     return Stamp(commit(), datetime.now(UTC).date().isoformat())
 
 
+def measure_all(names: Sequence[str]) -> list[str]:
+    """Measure figures and keep their stamps; return a line for each one that failed."""
+    failed = []
+    for name in names:
+        try:
+            found = stamps() | {name: measure(name)}
+        except (subprocess.CalledProcessError, LookupError) as failure:
+            failed.append(f"{name}: {failure}")
+        else:
+            STAMPS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    return failed
+
+
 def main() -> None:
-    """Measure the named figures, or all; write the stamps into the pages."""
-    asked = sys.argv[1:] or list(FIGURES)
+    """Measure the named figures, or all; write the stamps into the pages. One that fails keeps its stamp."""
+    asked, failed = sys.argv[1:] or list(FIGURES), list[str]()
     if asked != ["--stamp"]:
         if unknown := set(asked) - set(FIGURES):
             raise SystemExit(f"figures: {', '.join(unknown)} is unknown; known: {', '.join(FIGURES)}")
         if commit().endswith("+"):
             raise SystemExit("figures: the service differs from its last commit; commit it, then measure")
-        for name in asked:
-            found = stamps() | {name: measure(name)}
-            STAMPS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+        failed = measure_all(asked)
     for page in PAGES:
         path = ROOT / page
         path.write_text(stamped(page, path.read_text()))
     print(
         "Figures are not copied into sentences: pytest tests/test_published_figures.py names those to change."
     )
+    if failed:
+        raise SystemExit("\n".join(failed))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,12 @@ from dphist.toeplitz import optimal_strategy
 from dphist.toeplitz.optimise import loss_of, optimise
 from dphist.toeplitz.strategy import LARGEST_BUFFERS
 
+BITS = range(4, 25)
+
 
 def main() -> None:
     """Print, for one horizon after the other, by how much a new search is better."""
-    for bits in range(4, 25):
+    for bits in BITS:
         for horizon in (2**bits, 3 * 2 ** (bits - 1)):
             if horizon <= 2**24:
                 stored = optimal_strategy(horizon)
