@@ -55,7 +55,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "plans": {"arguments": ["--plans", "3", "--longest", "12", "--seed", "1"]},
     "product": {"CLOSED": {"50": 1}, "ASKED_KEYS": 100, "ASKED_BINS": 12, "MONTH": 48, "ROUNDS": 2},
     "receiving": {"RECORDS": 2_000, "ROUNDS": 1, "arguments": ["1"]},
-    "recordplay": {"LOGS": 3},
+    "recordplay": {},
     "replay": {"RUNS": 1},
     "sqlp": {"USERS": 200_000, "KEYS": 20_000, "arguments": ["--seeds", "1"]},
     "store": {"CELLS": 50, "BINS": 8, "ROUNDS": 2},
