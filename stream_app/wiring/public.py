@@ -37,9 +37,9 @@ from stream_app.wiring.operator_endpoint import operator_endpoint
 if TYPE_CHECKING:
     import httpx
 
-# New objects before a search for garbage among them; the next one searches them together; and how many of these
-# come before one among all objects. Nothing is answered meanwhile: with 500 followers they take 1, 1 and 50 ms.
-# A third generation that waits for more searches takes up to 8 ms.
+# New objects before a search for garbage among them, how many of their searches wait for a common one, and
+# how many of those come before one among all objects. Nothing is answered meanwhile: with 500 followers they
+# take 1, 1 and 50 ms. If three searches waited for a common one, it would take up to 8.
 GARBAGE = 700, 0, 400
 
 log = logging.getLogger(__name__)
