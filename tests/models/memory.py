@@ -578,7 +578,10 @@ class MemoryStore(Store):
         holder, until_us = self._leases.get(stream, (owner, 0))
         if holder != owner and now_us < until_us:
             return False
-        self._leases[stream] = owner, now_us + for_ms * 1000
+        if for_ms:
+            self._leases[stream] = owner, now_us + for_ms * 1000
+        else:  # it does not last if the clock goes back
+            self._leases.pop(stream, None)
         return True
 
     async def attend(self, source: str, alike: str, worker: str, for_ms: int) -> list[str]:

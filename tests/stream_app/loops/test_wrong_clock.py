@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ from stream_app.loops.lease import Lease
 from stream_app.ports import ClockDoubt
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, strategy_of
-from tests.stream_app.one_source import OneSource
+from tests.world import World
 
 SECOND_US = 1_000_000
 NOW_US = 2_000_000_000_000_000
@@ -113,41 +110,32 @@ async def test_an_answer_that_took_too_long_compares_nothing() -> None:
         await clock.now_us()
 
 
-@pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
-    """Yield a service with one stream whose noise is zero."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
-    with closing(OneSource(tmp_path, strategy_of())) as one:
-        yield one
-
-
-def test_no_bin_is_closed_early_and_the_lease_is_given_up(one: OneSource) -> None:
-    """The clock of Redis is ten minutes ahead, so 60 bins seem to be due."""
-
-    async def run() -> None:
-        clocks = Clocks(FIRST_BIN * BIN_US)
-        one.store = clocks.store
-        clock = clocks.live()
-        closer = one.closer(clock=clock, sharing={"lease": Lease(one.store, STREAM, "a", 60)})
-        await closer.agree()
-        ingest = one.ingest(clock=clock)
-
-        one.append(FIRST_BIN)
-        await ingest.step()
-        clocks.own_us += BIN_US
-        clocks.redis_ahead_us = 600 * SECOND_US
-        for refused in (ingest.cut, closer.close_due, closer._leadership.leads):
-            with pytest.raises(ClockDoubt):
-                await refused()
-        assert await Lease(one.store, STREAM, "b", 0.001).held(), "a worker whose clock is right may close"
-        state = await one.store.load(STREAM)
-        assert state is not None
-        assert [p.last_cut_bin for p in state.partitions.values()] == [FIRST_BIN - 1]
-        clocks.redis_ahead_us = 0
-        clocks.own_us += SECOND_US
-        while await ingest.step():
-            pass
-        assert await closer.close_due() == (FIRST_BIN + 1, True)
-        assert await one.released() == {FIRST_BIN: 1}
-
-    asyncio.run(run())
+@pytest.mark.parametrize("ahead_s", [600, -600])
+@pytest.mark.parametrize("is_stores", [True, False], ids=["store", "worker"])
+def test_nothing_closes_under_a_wrong_clock_and_all_that_is_due_closes_when_it_is_right(
+    is_stores: bool, ahead_s: int
+) -> None:
+    """While the clocks disagree, the worker gives up its lease, and events go on arriving."""
+    with World(strategy_of()) as world:
+        wrong_us = 0
+        clock = LiveClock(world.store, 5 * SECOND_US, lambda: world.start_us + world.loop.now_us + wrong_us)
+        world.start(clock=clock, lease=Lease(world.store, STREAM, "a", 60))
+        world.arrive(100)
+        world.until(100.5)
+        world.clock_ahead_us = ahead_s * SECOND_US * is_stores
+        wrong_us = ahead_s * SECOND_US * (not is_stores)
+        for bin in (100.5, 101, 102):
+            world.arrive(bin)
+            world.run(asyncio.sleep(BIN_US / SECOND_US))
+        assert world.bins() == []
+        assert [part.last_cut_bin for part in world.state().partitions.values()] == [FIRST_BIN - 1]
+        other = Lease(world.store, STREAM, "b", 0.001)
+        assert world.run(other.held()), "a worker whose clock is right may close"
+        # A lease ends by the store's clock: one that was taken while it was ahead would last 600 s.
+        world.run(other.give_up())
+        world.clock_ahead_us = wrong_us = 0
+        world.until(103.7)
+        assert world.bins() == [100, 101, 102]
+        world.until(105.2)
+        assert world.bins() == [100, 101, 102, 103, 104]
+        assert sum(world.counts().values()) == 4
