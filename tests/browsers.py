@@ -21,36 +21,36 @@ class SharedBrowser:
     """
 
     def __init__(self) -> None:
-        self._started = ExitStack()
-        self._browser: Browser | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.started = ExitStack()
+        self.browser: Browser | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     @contextmanager
     def lent(self) -> Iterator[Browser]:
         """Yield the browser without pages, and close afterwards what a failed test left open."""
         with self._awake():
-            if self._browser is None or not self._browser.is_connected():
+            if self.browser is None or not self.browser.is_connected():
                 from tests.stream_app.api.browsing import launched  # here, because few tests need a browser
 
-                self._started.close()
-                self._browser = self._started.enter_context(launched())
-            yield self._browser
-            if self._browser.is_connected():
-                for context in self._browser.contexts:
+                self.started.close()
+                self.browser = self.started.enter_context(launched())
+            yield self.browser
+            if self.browser.is_connected():
+                for context in self.browser.contexts:
                     context.close()
 
     def close(self) -> None:
         """End the browser."""
         with self._awake():
-            self._started.close()
+            self.started.close()
 
     @contextmanager
     def _awake(self) -> Iterator[None]:
-        asyncio._set_running_loop(self._loop)
+        asyncio._set_running_loop(self.loop)
         try:
             yield
         finally:
-            self._loop = asyncio._get_running_loop()
+            self.loop = asyncio._get_running_loop()
             asyncio._set_running_loop(None)
 
 

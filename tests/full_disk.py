@@ -20,7 +20,7 @@ class Disk:
     """A directory whose disk can be filled. Args: real, whether the system itself says that it is full."""
 
     def __init__(self, directory: Path, patch: pytest.MonkeyPatch, *, real: bool) -> None:
-        self.directory, self._patch, self.real = directory, patch, real
+        self.directory, self.patch, self.real = directory, patch, real
 
     def fill(self) -> None:
         """Leave no room."""
@@ -34,14 +34,14 @@ class Disk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         usage = shutil.disk_usage(self.directory)._replace(free=0)
-        self._patch.setattr(os, "fsync", refuse)
-        self._patch.setattr(os, "fdatasync", refuse)
-        self._patch.setattr(shutil, "disk_usage", lambda _path: usage)
+        self.patch.setattr(os, "fsync", refuse)
+        self.patch.setattr(os, "fdatasync", refuse)
+        self.patch.setattr(shutil, "disk_usage", lambda _path: usage)
 
     def make_room(self) -> None:
         """Leave room again."""
         (self.directory / _FILLER).unlink(missing_ok=True)
-        self._patch.undo()
+        self.patch.undo()
 
 
 @contextmanager

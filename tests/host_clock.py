@@ -21,25 +21,25 @@ class HostClock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._library = folder / "host_clock.so"
-        self._ahead = folder / "host_clock.us"
-        self._ahead.write_bytes(bytes(8))
+        self.folder = folder
+        self.library = folder / "host_clock.so"
+        self.ahead = folder / "host_clock.us"
+        self.ahead.write_bytes(bytes(8))
         flags = ["-shared", "-fPIC", "-O2", "-Wall", "-Werror"]
         subprocess.run(
-            [required(compiler, "build-essential"), *flags, "-o", self._library, SOURCE], check=True
+            [required(compiler, "build-essential"), *flags, "-o", self.library, SOURCE], check=True
         )
 
     def program(self, real: Path) -> Path:
         """Return a program that runs ``real`` with this clock."""
-        wrapped = self._folder / real.name
-        clock, library, command = (quote(str(path)) for path in (self._ahead, self._library, real))
+        wrapped = self.folder / real.name
+        clock, library, command = (quote(str(path)) for path in (self.ahead, self.library, real))
         wrapped.write_text(f'#!/bin/sh\nHOST_CLOCK={clock} LD_PRELOAD={library} exec {command} "$@"\n')
         wrapped.chmod(0o700)
         return wrapped
 
     def set_ahead(self, seconds: float) -> None:
         """Set the clock of running programs ahead of the true time; negative seconds set it behind."""
-        file = os.open(self._ahead, os.O_WRONLY)  # in place, because running programs have the file mapped
+        file = os.open(self.ahead, os.O_WRONLY)  # in place, because running programs have the file mapped
         os.pwrite(file, struct.pack("q", int(seconds * 1e6)), 0)
         os.close(file)

@@ -31,7 +31,7 @@ class Provider:
     """The provider's state: its key, its answers, and the forms that clients sent."""
 
     def __init__(self) -> None:
-        self._key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+        self.key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
         self.url = ""
         self.life_s = 300
         self.asked: list[dict[str, list[str]]] = []
@@ -53,11 +53,11 @@ class Provider:
         claims = {"sub": subject, "aud": AUDIENCE, "iat": now, "exp": int(now + (life_s or self.life_s))}
         head = {"alg": "RS256", "kid": "one", "typ": "JWT"}
         said = ".".join(_plain(json.dumps(part).encode()) for part in (head, claims))
-        return f"{said}.{_plain(self._key.sign(said.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
+        return f"{said}.{_plain(self.key.sign(said.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
 
     def keys(self) -> dict[str, Any]:
         """Return the public keys, as brokers read them."""
-        public = self._key.public_key().public_numbers()
+        public = self.key.public_key().public_numbers()
         one = {"kty": "RSA", "kid": "one", "use": "sig", "alg": "RS256"}
         return {"keys": [one | {"n": _number(public.n), "e": _number(public.e)}]}
 

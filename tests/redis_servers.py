@@ -36,7 +36,7 @@ class Node:
 
     def __init__(self, folder: Path, port: int, settings: Sequence[str], executable: Path) -> None:
         self.folder, self.port = folder, port
-        self._command = [str(executable), *settings]
+        self.command = [str(executable), *settings]
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -47,7 +47,7 @@ class Node:
     def start(self) -> None:
         """Start the process."""
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """End the process with kill -9."""

@@ -23,35 +23,35 @@ class Terminal:
     """A program in a terminal."""
 
     def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
-        self._process, self._master, self._written = process, master, b""
-        self._seen = 0  # characters that were there when a key was typed last
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self.process, self.master, self.written = process, master, b""
+        self.seen = 0  # characters that were there when a key was typed last
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
 
     def _read(self) -> None:
         while True:
             try:
-                select.select([self._master], [], [])
-                read = os.read(self._master, 1 << 16)
+                select.select([self.master], [], [])
+                read = os.read(self.master, 1 << 16)
             except OSError:  # the program has ended
                 return
             if not read:
                 return
-            self._written += read
+            self.written += read
 
     @property
     def text(self) -> str:
         """What the program has written, with its control sequences."""
-        return self._written.decode(errors="replace").replace("\r\n", "\n")
+        return self.written.decode(errors="replace").replace("\r\n", "\n")
 
     def await_text(self, text: str) -> None:
         """Wait until the program has written a text since the last key."""
-        eventually(lambda: text in self.text[self._seen :], lambda: f"no {text!r} in:\n{self.text}")
+        eventually(lambda: text in self.text[self.seen :], lambda: f"no {text!r} in:\n{self.text}")
 
     def type(self, keys: str) -> None:
         """Type keys."""
-        self._seen = len(self.text)
-        os.write(self._master, keys.encode())
+        self.seen = len(self.text)
+        os.write(self.master, keys.encode())
 
     def answer(self, question: str, answer: str = "") -> None:
         """Wait for a question, then type the answer and Enter."""
@@ -60,8 +60,8 @@ class Terminal:
 
     def status(self) -> int:
         """Wait for the program's end; return its exit status."""
-        status = self._process.wait(PATIENCE_S)
-        self._reader.join(1.0)
+        status = self.process.wait(PATIENCE_S)
+        self.reader.join(1.0)
         return status
 
 

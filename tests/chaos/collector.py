@@ -21,8 +21,8 @@ class Collector:
     def __init__(self, servers: str) -> None:
         self.watches = {stream: Watch() for stream in STREAMS}
         self.broken: Broken | None = None
-        self._ended = threading.Event()
-        self._consumer = Consumer(
+        self.ended = threading.Event()
+        self.consumer = Consumer(
             {
                 "bootstrap.servers": servers,
                 "group.id": "collector",
@@ -31,9 +31,9 @@ class Collector:
                 "log_level": 0,
             }
         )
-        self._consumer.assign([TopicPartition(RELEASES, 0, 0)])
-        self._thread = threading.Thread(target=self._collect, daemon=True)
-        self._thread.start()
+        self.consumer.assign([TopicPartition(RELEASES, 0, 0)])
+        self.thread = threading.Thread(target=self._collect, daemon=True)
+        self.thread.start()
 
     @property
     def last_bin(self) -> int:
@@ -46,8 +46,8 @@ class Collector:
         return self.watches[STREAM]
 
     def _collect(self) -> None:
-        while not self._ended.is_set():
-            message = self._consumer.poll(0.2)
+        while not self.ended.is_set():
+            message = self.consumer.poll(0.2)
             if message is None or message.error() is not None:
                 continue
             try:
@@ -66,9 +66,9 @@ class Collector:
 
     def close(self) -> None:
         """Stop reading."""
-        self._ended.set()
-        self._thread.join(10)
-        self._consumer.close()
+        self.ended.set()
+        self.thread.join(10)
+        self.consumer.close()
 
 
 def _last_bin(rows: Mapping[int, bytes]) -> int:

@@ -66,32 +66,32 @@ class Process:
 
     def __init__(self, name: str, command: list[str], folder: Path) -> None:
         self.name = name
-        self._command = [sys.executable, "-m", "stream_app", *command]
-        self._log = folder / f"{name}.log"
-        self._folder = folder
-        self._process = self._start()
-        self._lock = threading.Lock()
-        self._waking: threading.Timer | None = None
+        self.command = [sys.executable, "-m", "stream_app", *command]
+        self.log = folder / f"{name}.log"
+        self.folder = folder
+        self.process = self._start()
+        self.lock = threading.Lock()
+        self.waking: threading.Timer | None = None
 
     def _start(self) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
-            return subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self._folder)
+        with self.log.open("ab") as log:
+            return subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.folder)
 
     def hit(self, signal_number: int) -> None:
         """Send a signal to the process."""
-        with self._lock:
-            self._process.send_signal(signal_number)
+        with self.lock:
+            self.process.send_signal(signal_number)
 
     def freeze(self, seconds: float) -> None:
         """Freeze the process (SIGSTOP), and wake it after some seconds."""
         self.hit(signal.SIGSTOP)
-        self._waking = threading.Timer(seconds, self.hit, [signal.SIGCONT])
-        self._waking.start()
+        self.waking = threading.Timer(seconds, self.hit, [signal.SIGCONT])
+        self.waking.start()
 
     def await_waking(self) -> None:
         """Wait until the process is no longer frozen."""
-        if self._waking is not None:
-            self._waking.join()
+        if self.waking is not None:
+            self.waking.join()
 
     def start_again(self, signal_number: int, down_s: float) -> None:
         """End the process with a signal; start a new one after ``down_s`` seconds."""
@@ -101,37 +101,37 @@ class Process:
 
     def end(self, signal_number: int) -> None:
         """End the process with a signal."""
-        with self._lock:
+        with self.lock:
             # A frozen process does not react to SIGTERM, so wake it too.
-            self._process.send_signal(signal_number)
-            self._process.send_signal(signal.SIGCONT)
+            self.process.send_signal(signal_number)
+            self.process.send_signal(signal.SIGCONT)
             try:
-                self._process.wait(PATIENCE_S)
+                self.process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                self.process.kill()
                 raise Broken(f"{self.name} goes on {PATIENCE_S:.0f} s after signal {signal_number}") from None
 
     def start(self) -> None:
         """Start a new process after the old one has ended."""
-        with self._lock:
-            self._process = self._start()
+        with self.lock:
+            self.process = self._start()
 
     @property
     def status(self) -> int | None:
         """The exit status, or None while the process runs. It is read between faults."""
-        return self._process.poll()
+        return self.process.poll()
 
     def close(self) -> None:
         """End the process for good."""
-        if self._waking is not None:
-            self._waking.cancel()
-        with self._lock:
-            self._process.kill()
-            self._process.wait(PATIENCE_S)
+        if self.waking is not None:
+            self.waking.cancel()
+        with self.lock:
+            self.process.kill()
+            self.process.wait(PATIENCE_S)
 
     def said(self) -> str:
         """Return everything that the command has printed so far, also before it was restarted."""
-        return self._log.read_text(errors="replace")
+        return self.log.read_text(errors="replace")
 
     def last_words(self) -> str:
         """Return the end of what the command has printed."""
@@ -153,8 +153,8 @@ class Deployment:
         self.api: Process | None = None
         self.listener: Process | None = None
         self.log_worker: Process | None = None  # counts the spool and the list of files
-        self._backups: list[Path] = []
-        self._backups_made = 0
+        self.backups: list[Path] = []
+        self.backups_made = 0
 
     @property
     def servers(self) -> str:
@@ -228,9 +228,9 @@ class Deployment:
             file.
         """
         files = self._kill_redis()
-        if restore is not None and self._backups:
+        if restore is not None and self.backups:
             # Never the newest of several backups: restoring it would only be a restart.
-            backup = self._backups[int(restore * max(1, len(self._backups) - 1))]
+            backup = self.backups[int(restore * max(1, len(self.backups) - 1))]
             for file in files:
                 _remove(file)
             for file in backup.iterdir():
@@ -245,18 +245,18 @@ class Deployment:
 
         After retention, the log no longer holds the records that follow the older backups.
         """
-        self._backups.clear()
+        self.backups.clear()
         self._back_up()
 
     def _back_up(self) -> None:
         # While the server runs, its last command may be half written; at a start the server ignores that
         # half.
-        backup = self.folder / f"backup{self._backups_made}"
-        self._backups_made += 1
+        backup = self.folder / f"backup{self.backups_made}"
+        self.backups_made += 1
         backup.mkdir()
         for file in (self.folder / "redis").glob("appendonly*"):
             _copy(file, backup / file.name)
-        self._backups.append(backup)
+        self.backups.append(backup)
 
     def redis_ahead_s(self) -> float:
         """Return how far the clock that Redis sees is ahead of the true one."""

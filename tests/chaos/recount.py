@@ -17,9 +17,9 @@ class Recount:
 
     def __init__(self, servers: str, topic: str) -> None:
         self.visits: list[Visit] = []
-        self._servers = servers
-        self._topic = topic
-        self._next = dict.fromkeys(range(PARTITIONS), 0)
+        self.servers = servers
+        self.topic = topic
+        self.next = dict.fromkeys(range(PARTITIONS), 0)
 
     @property
     def counts(self) -> Counter[int]:
@@ -35,24 +35,24 @@ class Recount:
         """
         consumer = self._consumer()
         try:
-            asked = [TopicPartition(self._topic, partition, instant_ms) for partition in self._next]
+            asked = [TopicPartition(self.topic, partition, instant_ms) for partition in self.next]
             found = {one.partition: one.offset for one in consumer.offsets_for_times(asked, PATIENCE_S)}
         finally:
             consumer.close()
-        ends = {partition: offset for partition, offset in found.items() if offset > self._next[partition]}
+        ends = {partition: offset for partition, offset in found.items() if offset > self.next[partition]}
         self._delete(self._count(ends))
 
     def lose_a_record_of_each(self) -> None:
         """Write a record to each partition, and delete all records before anybody has read the new ones."""
-        producer = Producer({"bootstrap.servers": self._servers, "log_level": 0})
-        for partition in self._next:
-            producer.produce(self._topic, b"{}", partition=partition)
+        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+        for partition in self.next:
+            producer.produce(self.topic, b"{}", partition=partition)
         producer.flush(PATIENCE_S)
-        self._delete(dict.fromkeys(self._next, OFFSET_END))
+        self._delete(dict.fromkeys(self.next, OFFSET_END))
 
     def count_all(self) -> None:
         """Count all records that are left."""
-        self._count(dict.fromkeys(self._next))
+        self._count(dict.fromkeys(self.next))
 
     def _count(self, ends: Mapping[int, int | None]) -> dict[int, int]:
         """Count from where the last call ended up to some offsets; return the offset of each last record.
@@ -60,7 +60,7 @@ class Recount:
         Args: ends, the offset by partition; None means the partition's end.
         """
         consumer, left, last = self._consumer(), set(ends), dict[int, int]()
-        consumer.assign([TopicPartition(self._topic, partition, self._next[partition]) for partition in ends])
+        consumer.assign([TopicPartition(self.topic, partition, self.next[partition]) for partition in ends])
         try:
             while left:
                 for message in consumer.consume(10_000, timeout=1.0):
@@ -74,19 +74,19 @@ class Recount:
                         last[partition] = message.offset()
         finally:
             consumer.close()
-        self._next |= {partition: end for partition, end in ends.items() if end is not None}
+        self.next |= {partition: end for partition, end in ends.items() if end is not None}
         return last
 
     def _delete(self, ends: Mapping[int, int]) -> None:
-        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
-        places = [TopicPartition(self._topic, partition, end) for partition, end in ends.items()]
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        places = [TopicPartition(self.topic, partition, end) for partition, end in ends.items()]
         for done in admin.delete_records(places).values() if places else ():
             done.result(PATIENCE_S)
 
     def _consumer(self) -> Consumer:
         return Consumer(
             {
-                "bootstrap.servers": self._servers,
+                "bootstrap.servers": self.servers,
                 "group.id": "recount",
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,

@@ -56,75 +56,75 @@ class Traffic:
     """
 
     def __init__(self, servers: str, topic: str, seed: int, grace_s: float, load: int = 1) -> None:
-        self._servers = servers
-        self._topic = topic
-        self._rng = random.Random(f"traffic {seed}")
-        self._grace_s = grace_s
-        self._load = load
-        self._going = threading.Event()
-        self._idle = threading.Event()
-        self._ended = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._produce, daemon=True)
+        self.servers = servers
+        self.topic = topic
+        self.rng = random.Random(f"traffic {seed}")
+        self.grace_s = grace_s
+        self.load = load
+        self.going = threading.Event()
+        self.idle = threading.Event()
+        self.ended = threading.Event()
+        self.failure: BaseException | None = None
+        self.thread = threading.Thread(target=self._produce, daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
-        self._going.set()
-        self._thread.start()
+        self.going.set()
+        self.thread.start()
 
     def pause(self) -> None:
         """Deliver every event that was begun, and write no more until ``resume``."""
-        self._going.clear()
-        if not self._idle.wait(PATIENCE_S):
+        self.going.clear()
+        if not self.idle.wait(PATIENCE_S):
             raise TimeoutError("traffic: the broker does not take what was written before its restart")
         self.check()
 
     def resume(self) -> None:
         """Continue to write."""
-        self._idle.clear()
-        self._going.set()
+        self.idle.clear()
+        self.going.set()
 
     def end(self) -> None:
         """Deliver every event that was begun, and end."""
-        self._ended.set()
-        self._going.set()
-        self._thread.join(PATIENCE_S)
+        self.ended.set()
+        self.going.set()
+        self.thread.join(PATIENCE_S)
         self.check()
 
     def check(self) -> None:
         """Check that everything could be written in time. Raises: what went wrong."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def _produce(self) -> None:
         try:
             common = {
-                "bootstrap.servers": self._servers,
+                "bootstrap.servers": self.servers,
                 "linger.ms": 5,
                 "compression.type": "lz4",
                 "log_level": 0,  # the broker is stopped on purpose
             }
             plain = Producer(common)
-            careful = Producer({**common, "transactional.id": f"{self._topic}-traffic"})
+            careful = Producer({**common, "transactional.id": f"{self.topic}-traffic"})
             careful.init_transactions(PATIENCE_S)
-            while not self._ended.is_set():
-                if not self._going.is_set():
-                    self._idle.set()
-                    self._going.wait()
+            while not self.ended.is_set():
+                if not self.going.is_set():
+                    self.idle.set()
+                    self.going.wait()
                     continue
-                self._write(plain, 25 * self._load)
+                self._write(plain, 25 * self.load)
                 plain.flush(PATIENCE_S)
-                if self._rng.random() < 0.3:
+                if self.rng.random() < 0.3:
                     self._transaction(careful)
                 time.sleep(25 / EVENTS_PER_S)
         except BaseException as failure:  # raised in ``check``
-            self._failure = failure
-            self._idle.set()
+            self.failure = failure
+            self.idle.set()
 
     def _transaction(self, producer: Producer) -> None:
         producer.begin_transaction()
         self._write(producer, 5)
-        if self._rng.random() < 0.5:
+        if self.rng.random() < 0.5:
             producer.flush(PATIENCE_S)
             producer.abort_transaction(PATIENCE_S)
         else:
@@ -132,28 +132,28 @@ class Traffic:
 
     def _write(self, producer: Producer, events: int) -> None:
         for _ in range(events):
-            at_ms = int(time.time() * 1000) - self._rng.randrange(_LONGEST_LAG_MS)
+            at_ms = int(time.time() * 1000) - self.rng.randrange(_LONGEST_LAG_MS)
             event: dict[str, object] = {
-                "user": f"u{self._rng.randrange(10**6)}",
+                "user": f"u{self.rng.randrange(10**6)}",
                 "at": at_ms,
-                "page": self._rng.choice(PAGES),
-                "country": self._rng.choice(COUNTRIES),
-                "member": f"m{self._rng.randrange(_MEMBERS)}",
+                "page": self.rng.choice(PAGES),
+                "country": self.rng.choice(COUNTRIES),
+                "member": f"m{self.rng.randrange(_MEMBERS)}",
             }
-            if self._rng.random() < 0.5:
-                event["amount"] = self._rng.randrange(-20, 120) / 4
-            idle = self._rng.random() < 0.002
-            partition = _IDLE if idle else self._rng.randrange(_IDLE)
+            if self.rng.random() < 0.5:
+                event["amount"] = self.rng.randrange(-20, 120) / 4
+            idle = self.rng.random() < 0.002
+            partition = _IDLE if idle else self.rng.randrange(_IDLE)
             producer.produce(
-                self._topic, json.dumps(event), partition=partition, on_delivery=self._delivered(at_ms)
+                self.topic, json.dumps(event), partition=partition, on_delivery=self._delivered(at_ms)
             )
 
     def _delivered(self, at_ms: int) -> object:
         def note(failure: KafkaError | None, message: Message) -> None:
             # The event was purged, because its transaction was aborted.
             if failure is not None and failure.code() != KafkaError._PURGE_QUEUE:
-                self._failure = KafkaException(failure)
-            elif time.time() - at_ms / 1000 > self._grace_s:
-                self._failure = TimeoutError("traffic: an event took longer than the grace; a busy machine?")
+                self.failure = KafkaException(failure)
+            elif time.time() - at_ms / 1000 > self.grace_s:
+                self.failure = TimeoutError("traffic: an event took longer than the grace; a busy machine?")
 
         return note

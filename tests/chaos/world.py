@@ -51,46 +51,46 @@ class World:
         load: int = 1,
         recovery_s: float = RECOVERY_S,
     ) -> None:
-        self._folder = folder
-        self._seed = seed
-        self._steps = list(steps)
-        self._tell = tell
-        self._load = load
-        self._recovery_s = recovery_s
-        self._recovered_s: list[float] = []
-        self._traffic: Traffic | None = None
-        self._logs: LogTraffic | None = None
-        self._set_back_at_bin = -1  # the last bin that was seen when Redis was last set back
+        self.folder = folder
+        self.seed = seed
+        self.steps = list(steps)
+        self.tell = tell
+        self.load = load
+        self.recovery_s = recovery_s
+        self.recovered_s: list[float] = []
+        self.traffic: Traffic | None = None
+        self.logs: LogTraffic | None = None
+        self.set_back_at_bin = -1  # the last bin that was seen when Redis was last set back
 
     def run(self) -> str:
         """Run the schedule; return one line that says what happened. Raises: Broken, with a readable line."""
-        deployment = Deployment(self._folder, WORKERS)
+        deployment = Deployment(self.folder, WORKERS)
         collector: Collector | None = None
         followers: dict[str, Follower] = {}
         try:
             make_topic(deployment.servers, TOPIC)
             deployment.start()
-            traffic = Traffic(deployment.servers, TOPIC, self._seed, GRACE_S, self._load)
+            traffic = Traffic(deployment.servers, TOPIC, self.seed, GRACE_S, self.load)
             traffic.start()
-            self._traffic = traffic
+            self.traffic = traffic
             posts_to = f"http://127.0.0.1:{deployment.ingest_port}/v1/ingest/{POSTED}"
-            logs = LogTraffic(self._folder, posts_to, self._seed, PAUSE_S)
+            logs = LogTraffic(self.folder, posts_to, self.seed, PAUSE_S)
             logs.start()
-            self._logs = logs
+            self.logs = logs
             recount = Recount(deployment.servers, TOPIC)
             collector = Collector(deployment.servers)
             followers |= {stream: Follower(deployment.port, stream) for stream in STREAMS}
             self._await(deployment, collector, lambda: collector.last_bin >= 0, "anything is released")
             deployment.restart_redis(0.0)  # leaves a backup that is older than all later ones
-            beside = draw_log_steps(self._seed)
-            for number, (step, log_step) in enumerate(zip(self._steps, beside, strict=False), start=1):
+            beside = draw_log_steps(self.seed)
+            for number, (step, log_step) in enumerate(zip(self.steps, beside, strict=False), start=1):
                 self._pause(deployment, step.pause_s)
-                self._tell(
-                    f"fault {number} of {len(self._steps)}: {step.fault} {_whom(step)}; {_seen(collector)}"
+                self.tell(
+                    f"fault {number} of {len(self.steps)}: {step.fault} {_whom(step)}; {_seen(collector)}"
                 )
                 self._strike(deployment, traffic, collector, recount, step)
                 if log_step is not None:
-                    self._tell(f"beside it: {log_step.fault}")
+                    self.tell(f"beside it: {log_step.fault}")
                     log_step.strike(deployment)
                 _check(collector, followers)
                 if number % FAULTS_A_BREATH == 0:
@@ -98,7 +98,7 @@ class World:
             traffic.end()
             logs.end()
             last_bin = int(time.time() * 1000) // BIN_MS
-            self._tell(f"settling; {_seen(collector)}")
+            self.tell(f"settling; {_seen(collector)}")
             self._await(deployment, collector, lambda: collector.last_bin >= last_bin, f"bin {last_bin}")
             self._await(
                 deployment,
@@ -142,7 +142,7 @@ class World:
             case Fault.KILL_REDIS:
                 deployment.restart_redis(step.down_s)
             case Fault.SET_REDIS_BACK:
-                self._set_back_at_bin = collector.last_bin
+                self.set_back_at_bin = collector.last_bin
                 deployment.restart_redis(step.down_s, restore=step.choice)
             case Fault.EMPTY_REDIS:
                 deployment.empty_redis(step.down_s)
@@ -155,7 +155,7 @@ class World:
                 self._set_clock_wrong(deployment, collector, step)
             case Fault.RETENTION:
                 # A store that was set back reads on from its old positions: their records must still exist.
-                before = self._set_back_at_bin
+                before = self.set_back_at_bin
                 self._await(deployment, collector, lambda: collector.last_bin > before, "it reads on")
                 deployment.renew_backups()
                 recount.delete_before((collector.last_bin - KEPT_BINS) * BIN_MS)
@@ -205,10 +205,10 @@ class World:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             deployment.check()
-            if self._traffic is not None:
-                self._traffic.check()
-            if self._logs is not None:
-                self._logs.check()
+            if self.traffic is not None:
+                self.traffic.check()
+            if self.logs is not None:
+                self.logs.check()
             time.sleep(0.05)
 
     def _await_recovery(self, deployment: Deployment, collector: Collector) -> None:
@@ -218,11 +218,11 @@ class World:
         began_s, bin = time.monotonic(), last_closed_bin()
         self._await(deployment, collector, lambda: collector.last_bin >= bin, f"bin {bin}")
         took_s = time.monotonic() - began_s
-        self._tell(f"recovered in {took_s:.1f} s")
-        if took_s > self._recovery_s:
+        self.tell(f"recovered in {took_s:.1f} s")
+        if took_s > self.recovery_s:
             words = "\n".join(f"{each.name}: {each.last_words()}" for each in deployment.workers)
-            raise Broken(f"recovery took {took_s:.1f} s, at most {self._recovery_s:.0f}\n{words}")
-        self._recovered_s.append(took_s)
+            raise Broken(f"recovery took {took_s:.1f} s, at most {self.recovery_s:.0f}\n{words}")
+        self.recovered_s.append(took_s)
 
     def _await_history(self, deployment: Deployment, collector: Collector) -> None:
         """Check that the API still shows every row that the releases topic ever showed."""
@@ -283,10 +283,10 @@ class World:
         epochs = {json.loads(row)["epoch"] for row in rows.values()}
         events, nodes = sum(released.values()), len(collector.watch.nodes)
         return (
-            f"{len(self._steps)} faults: {events} events in {len(released)} bins, each in its own as "
+            f"{len(self.steps)} faults: {events} events in {len(released)} bins, each in its own as "
             f"recounted; beside it {beside}; {nodes} nodes with one value each, {len(epochs)} epochs; "
-            f"recovered in {statistics.median(self._recovered_s or [0.0]):.1f} s (median), "
-            f"{max(self._recovered_s, default=0.0):.1f} s at most"
+            f"recovered in {statistics.median(self.recovered_s or [0.0]):.1f} s (median), "
+            f"{max(self.recovered_s, default=0.0):.1f} s at most"
         )
 
 

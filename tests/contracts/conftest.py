@@ -32,13 +32,13 @@ class Servers:
     """Real servers. Each of them starts at its first use."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self._running: dict[str, EmbeddedRedis] = {}
+        self.stack = stack
+        self.running: dict[str, EmbeddedRedis] = {}
 
     def __getitem__(self, name: str) -> EmbeddedRedis:
-        if name not in self._running:
-            self._running[name] = self._stack.enter_context(running(server_paths()[name]))
-        return self._running[name]
+        if name not in self.running:
+            self.running[name] = self.stack.enter_context(running(server_paths()[name]))
+        return self.running[name]
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ async def released(stores: Stores, bins: int) -> StreamState:
 async def untallied(stores: Stores) -> list[str]:
     """Return the names of the shards that the store has not tallied yet. Only tests read them."""
     if isinstance(stores.store, MemoryStore):
-        return sorted(shard.name for shard in stores.store._streams[stores.stream].untallied)
+        return sorted(shard.name for shard in stores.store.streams[stores.stream].untallied)
     client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec"
     names = sorted(
         key.removeprefix(f"{prefix}:entries:") for key in await names_of(client, f"{prefix}:entries:*")
@@ -133,7 +133,7 @@ def expected(records: Records, max_events: int, last_bin: int) -> list[list[int]
 async def kept_users(stores: Stores) -> int:
     """Return how many users the store still keeps in all windows of the cap."""
     if isinstance(stores.store, MemoryStore):
-        return sum(len(users) for users in stores.store._streams[stores.stream].users.values())
+        return sum(len(users) for users in stores.store.streams[stores.stream].users.values())
     client = stores.store._redis
     keys = await names_of(client, f"dp:{{{stores.stream}}}:sec:users:*")
     return sum([await execute(client, "HLEN", key) - 1 for key in keys])  # one field is the key's mark
@@ -326,7 +326,7 @@ async def test_users_are_forgotten_with_the_last_bin_of_their_window(stores: Sto
 async def kept_windows(stores: Stores) -> list[int]:
     """Return the windows of the cap that still have users in the store."""
     if isinstance(stores.store, MemoryStore):
-        state = stores.store._streams[stores.stream]
+        state = stores.store.streams[stores.stream]
         assert state.users.keys() == state.user_keys.keys()
         return sorted(state.users)
     client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:"

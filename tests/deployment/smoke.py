@@ -65,11 +65,11 @@ class Smoke:
 
     def __init__(self, shipped: Shipped, receiver: Receiver) -> None:
         self.shipped, self.receiver = shipped, receiver
-        self._began_s = time.monotonic()
+        self.began_s = time.monotonic()
 
     def say(self, text: str) -> None:
         """Print what has happened, and when."""
-        print(f"{time.monotonic() - self._began_s:5.0f} s  {text}", flush=True)
+        print(f"{time.monotonic() - self.began_s:5.0f} s  {text}", flush=True)
 
     def until(self, what: str, holds: Callable[[], bool], every_s: float = 0.5) -> None:
         """Wait until a condition holds; fail if a process ends."""

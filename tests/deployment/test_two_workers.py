@@ -44,35 +44,35 @@ class Deployment:
 
     def __init__(self, folder: Path, redis: DeployedRedis, topic: Topic) -> None:
         self.folder, self.topic = folder, topic
-        self._redis = redis
-        self._compose: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+        self.redis = redis
+        self.compose: Any = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
         self.ports = {name: free_port() for name in ("worker-1", "worker-2")}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.sent = 0
-        self._first = time.strftime("'%Y-%m-%dT%H:%M:%SZ'", time.gmtime())
+        self.first = time.strftime("'%Y-%m-%dT%H:%M:%SZ'", time.gmtime())
 
     def make_noise_key(self) -> None:
         """Run the service that makes the secret."""
         self._place("noise-key").mkdir(exist_ok=True)
-        service = self._compose["services"]["noise-key"]
+        service = self.compose["services"]["noise-key"]
         words = [*service["entrypoint"], *service["command"]]
         subprocess.run([self._here(word, service) for word in words], check=True, timeout=PATIENCE_S)
 
     def start(self, name: str) -> None:
         """Start a worker."""
-        service = self._compose["services"][name]
+        service = self.compose["services"][name]
         text = (DEPLOY / "stream-app.yaml").read_text()
         for theirs, ours in {**SHORTER, "port: 9464": f"port: {self.ports[name]}"}.items():
             assert theirs in text
             text = text.replace(theirs, ours)
-        text = text.replace("topic: clicks", f"topic: {self.topic.name}").replace("FIRST", self._first)
+        text = text.replace("topic: clicks", f"topic: {self.topic.name}").replace("FIRST", self.first)
         configuration = self.folder / f"{name}.yaml"
         configuration.write_text(self._here(text, service))
         command = [word.replace("/etc/private-counts/stream-app.yaml", str(configuration))
                    for word in service["command"]]  # fmt: skip
         environment = {"STREAM_APP_KAFKA_BOOTSTRAP_SERVERS": self.topic.servers}
         for file in service["env_file"]:
-            lines = (self._redis.folder / Path(file).name).read_text().splitlines()
+            lines = (self.redis.folder / Path(file).name).read_text().splitlines()
             environment |= dict(line.split("=", 1) for line in lines)
         with (self.folder / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(

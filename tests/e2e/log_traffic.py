@@ -48,46 +48,46 @@ class LogTraffic:
         self.written_ms: list[int] = []  # the times of the events in files
         self.duplicates = 0  # replies that say that the request was stored before
         self.pipe: subprocess.Popen[bytes] | None = None
-        self._folder, self._url, self._key = folder, url, key
-        self._pause_s, self._pipe_command = pause_s, pipe
-        self._ended = threading.Event()
-        self._failure: BaseException | None = None
+        self.folder, self.url, self.key = folder, url, key
+        self.pause_s, self.pipe_command = pause_s, pipe
+        self.ended = threading.Event()
+        self.failure: BaseException | None = None
         works: list[Callable[[random.Random], None]] = [self._send] * _SENDERS
         works += [self._write_files, *([self._write_pipes] if pipe else [])]
-        self._threads = [
+        self.threads = [
             threading.Thread(target=self._noting_failures, args=(work, random.Random(f"{seed} {n}")))
             for n, work in enumerate(works)
         ]
 
     def start(self) -> None:
         """Begin to write."""
-        for thread in self._threads:
+        for thread in self.threads:
             thread.daemon = True
             thread.start()
 
     def end(self) -> None:
         """End each request and file that was begun. Raises: what went wrong."""
-        self._ended.set()
-        for thread in self._threads:
+        self.ended.set()
+        for thread in self.threads:
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
         self.check()
 
     def check(self) -> None:
         """Check that everything could be written. Raises: what went wrong."""
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def _noting_failures(self, work: Callable[[random.Random], None], rng: random.Random) -> None:
         try:
             work(rng)
         except BaseException as failure:  # raised in ``check``
-            self._failure = failure
+            self.failure = failure
 
     def _send(self, rng: random.Random) -> None:
         sender, number = f"{rng.random()}", 0
         with httpx.Client(timeout=5, verify=False) as client:
-            while not self._ended.is_set():
+            while not self.ended.is_set():
                 number += 1
                 request, at_ms = f"{sender}-{number}", int(time.time() * 1000)
                 names = [f"{request}-{n}" for n in range(rng.randint(1, 20))]
@@ -96,15 +96,13 @@ class LogTraffic:
                 self.confirmed += [Confirmed(name, at_ms, time.time()) for name in names]
                 if rng.random() < _SENT_AGAIN:
                     self._until_confirmed(client, body, request)
-                time.sleep(rng.random() * self._pause_s)
+                time.sleep(rng.random() * self.pause_s)
 
     def _until_confirmed(self, client: httpx.Client, body: bytes, request: str) -> None:
-        headers = {"Idempotency-Key": request} | (
-            {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        )
+        headers = {"Idempotency-Key": request} | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
         while True:
             try:
-                answer = client.post(self._url, content=body, headers=headers)
+                answer = client.post(self.url, content=body, headers=headers)
             except httpx.HTTPError:
                 time.sleep(0.05)
                 continue
@@ -117,11 +115,11 @@ class LogTraffic:
 
     def _write_pipes(self, rng: random.Random) -> None:
         number = 0
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             number += 1
             names = [f"pipe-{number}-{n}" for n in range(_LINES_OF_A_PIPE)]
             self.pipe = subprocess.Popen(
-                self._pipe_command, cwd=self._folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+                self.pipe_command, cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
             )
             assert self.pipe.stdin is not None
             with suppress(BrokenPipeError):
@@ -137,16 +135,16 @@ class LogTraffic:
 
     def _write_files(self, rng: random.Random) -> None:
         number = 0
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             number += 1
-            path = self._folder / f"log-{number:05}.ndjson"
+            path = self.folder / f"log-{number:05}.ndjson"
             with path.open("ab", buffering=0) as file:
                 for n in range(rng.randint(0, 60)):
                     at_ms = int(time.time() * 1000)
                     file.write(_line(at_ms, f"{number} {n}"))
                     self.written_ms.append(at_ms)
-                    time.sleep(rng.random() * self._pause_s)
-            before = self._folder / f"log-{number - 1:05}.ndjson"
+                    time.sleep(rng.random() * self.pause_s)
+            before = self.folder / f"log-{number - 1:05}.ndjson"
             if rng.random() < 0.5 and before.exists():
                 packed = before.with_suffix(".part")
                 packed.write_bytes(gzip.compress(before.read_bytes()))

@@ -54,14 +54,14 @@ class Writer:
     pairs: dict[str, Pair]
 
     def __post_init__(self) -> None:
-        self._producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 2})
-        self._ends = Counter[tuple[str, int]]()
-        self._hostile_at: dict[tuple[str, int], int] = {}
-        self._rng = random.Random("differential")
+        self.producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 2})
+        self.ends = Counter[tuple[str, int]]()
+        self.hostile_at: dict[tuple[str, int], int] = {}
+        self.rng = random.Random("differential")
 
     def name(self, stream: str, partition: int, position: int) -> str:
         """Return a record's name. It is the same in all topics; the hostile record gets no number."""
-        hostile = self._hostile_at.get((stream, partition), position + 1)
+        hostile = self.hostile_at.get((stream, partition), position + 1)
         return HOSTILE if position == hostile else f"{partition}-{position - (position > hostile)}"
 
     def write(self, start_s: float, registry: Registry, load: Load) -> None:
@@ -80,7 +80,7 @@ class Writer:
                 self._hostile(closing_soon=False)
                 self._crowd(load.behind)
             now_us = time.time_ns() // 1000
-            on_time = [now_us - self._rng.randrange(150_000) for _ in range(load.records)]
+            on_time = [now_us - self.rng.randrange(150_000) for _ in range(load.records)]
             self._same(on_time, new_schema=bin > NEW_SCHEMA_BIN)
             _must_be_before(began_s + load.bin_s)
             if bin == NEW_SCHEMA_BIN:
@@ -88,16 +88,16 @@ class Writer:
             # Far from every closing instant, so that late records fall into the same bin in all topics.
             sleep_until(began_s + 0.7 * load.bin_s)
             now_us = time.time_ns() // 1000
-            late = [now_us - self._rng.randrange(2, 4) * load.bin_s * 10**6 for _ in range(LATE)]
+            late = [now_us - self.rng.randrange(2, 4) * load.bin_s * 10**6 for _ in range(LATE)]
             self._same(late, new_schema=False)
             _must_be_before(began_s + load.bin_s)
 
     def _same(self, times_us: Sequence[int], new_schema: bool) -> None:
         """Write records with these times to every topic, in the format of the topic's form."""
-        users = self._rng.choices([USER, "bob", "cid", "eve"], k=len(times_us))
-        keys = [KEYS[0] if user == USER else self._rng.choice(KEYS[1:]) for user in users]
-        notes = self._rng.choices(["", LEFT_OUT], k=len(times_us))
-        partitions = self._rng.choices(range(PARTITIONS), k=len(times_us))
+        users = self.rng.choices([USER, "bob", "cid", "eve"], k=len(times_us))
+        keys = [KEYS[0] if user == USER else self.rng.choice(KEYS[1:]) for user in users]
+        notes = self.rng.choices(["", LEFT_OUT], k=len(times_us))
+        partitions = self.rng.choices(range(PARTITIONS), k=len(times_us))
         for form, streams in self._streams_of_forms():
             id = NEW_ID if new_schema else KNOWN_ID
             said = zip(times_us, keys, users, notes, strict=True)
@@ -105,7 +105,7 @@ class Writer:
             for stream in streams:
                 for partition, value in zip(partitions, values, strict=True):
                     self._produce(stream, partition, value)
-        self._producer.flush()
+        self.producer.flush()
 
     def _crowd(self, records: int) -> None:
         """Write many records dated now, all to the partition of the hostile record."""
@@ -115,27 +115,27 @@ class Writer:
             for stream in streams:
                 for _ in range(records):
                     self._produce(stream, 0, value)
-        self._producer.flush()
+        self.producer.flush()
 
     def _hostile(self, closing_soon: bool) -> None:
         for stream, (form, kind) in self.pairs.items():
             if kind is not None and (kind is Hostile.SLOW_LOOK_UP) == closing_soon:
                 partition = PARTITIONS if kind in (Hostile.IDLE_PARTITION, Hostile.FUTURE_IDLE) else 0
-                self._hostile_at[stream, partition] = self._ends[stream, partition]
+                self.hostile_at[stream, partition] = self.ends[stream, partition]
                 self._produce(stream, partition, hostile_value(kind, time.time_ns() // 1000, form))
-        self._producer.flush()
+        self.producer.flush()
 
     def _streams_of_forms(self) -> Iterator[tuple[Form, list[str]]]:
         for form in dict.fromkeys(form for form, _ in self.pairs.values()):
             yield form, [stream for stream, (other, _) in self.pairs.items() if other == form]
 
     def _produce(self, stream: str, partition: int, value: bytes | None) -> None:
-        self._ends[stream, partition] += 1
+        self.ends[stream, partition] += 1
         while True:
             try:
-                self._producer.produce(self.topics[stream].name, value, b"key", partition)
+                self.producer.produce(self.topics[stream].name, value, b"key", partition)
             except BufferError:
-                self._producer.poll(0.1)
+                self.producer.poll(0.1)
             else:
                 return
 

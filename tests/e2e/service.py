@@ -42,8 +42,8 @@ class Service:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
+        self.reading = threading.Thread(target=self._read, daemon=True)
+        self.reading.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -61,7 +61,7 @@ class Service:
             status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {seconds} s; it said:\n{self.output}") from None
-        self._reading.join(60)
+        self.reading.join(60)
         return status
 
     def interrupt(self) -> int:
@@ -124,7 +124,7 @@ class Service:
         """Kill all processes that are left, and close the output."""
         if self.process.poll() is None:
             self.kill_everything()
-        self._reading.join(60)
+        self.reading.join(60)
         if self.process.stdout is not None:
             self.process.stdout.close()
 
@@ -177,24 +177,24 @@ class Follower:
     def __init__(self, port: int, stream: str) -> None:
         self.seen: dict[int, bytes] = {}
         self.changed: list[int] = []
-        self._url = f"http://127.0.0.1:{port}/v1/streams/{stream}/events"
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._thread.start()
+        self.url = f"http://127.0.0.1:{port}/v1/streams/{stream}/events"
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._follow, daemon=True)
+        self.thread.start()
 
     def _follow(self) -> None:
         with httpx.Client(verify=False, timeout=5) as client:
-            while not self._stop.is_set():
+            while not self.stop.is_set():
                 # Each time from a little before the last row, so that a row that changed meanwhile is
                 # noticed.
                 after = max(max(self.seen, default=0) - 20, 0)
                 try:
                     headers = {"Last-Event-ID": str(after)}
-                    with client.stream("GET", self._url, headers=headers) as response:
+                    with client.stream("GET", self.url, headers=headers) as response:
                         for line in response.iter_lines():
                             if line.startswith("data: "):
                                 self._note(line.removeprefix("data: ").encode())
-                            if self._stop.is_set():
+                            if self.stop.is_set():
                                 return
                 except httpx.HTTPError:
                     time.sleep(0.05)
@@ -209,5 +209,5 @@ class Follower:
 
     def close(self) -> None:
         """Stop following."""
-        self._stop.set()
-        self._thread.join(PATIENCE_S)
+        self.stop.set()
+        self.thread.join(PATIENCE_S)

@@ -42,7 +42,7 @@ class Written:
 
     def __init__(self, folder: Path, first_s: int) -> None:
         self.seconds = {stream: Counter[int]() for stream in STREAMS}
-        self._folder, self._number = folder, PAST_FILES - 1
+        self.folder, self.number = folder, PAST_FILES - 1
         (folder / "clicks.ndjson").touch()
         for number in range(PAST_FILES):
             lines = []
@@ -58,7 +58,7 @@ class Written:
         """Append events dated now to both logs."""
         now_ms = int(time.time() * 1000)
         self._append("clicks.ndjson", f'{{"meta":{_line(now_ms).strip()}}}\n' * events)
-        self._append(self._file(self._number).name, _line(now_ms) * events)
+        self._append(self._file(self.number).name, _line(now_ms) * events)
         for counter in self.seconds.values():
             counter[now_ms // 1000] += events
 
@@ -70,9 +70,9 @@ class Written:
 
     def rotate(self) -> None:
         """Begin a new file of the list, and compress the one before the last."""
-        self._number += 1
-        self._file(self._number).touch()
-        if (before := self._file(self._number - 2)).exists():
+        self.number += 1
+        self._file(self.number).touch()
+        if (before := self._file(self.number - 2)).exists():
             self._compress(before)
 
     def end_in_half_a_line(self) -> None:
@@ -80,11 +80,11 @@ class Written:
         self._append("clicks.ndjson", '{"meta":{"at":')
 
     def _append(self, name: str, text: str) -> None:
-        with (self._folder / name).open("a") as file:
+        with (self.folder / name).open("a") as file:
             file.write(text)
 
     def _file(self, number: int) -> Path:
-        return self._folder / f"history-{number:04}.ndjson"
+        return self.folder / f"history-{number:04}.ndjson"
 
     def _compress(self, path: Path) -> None:
         path.with_suffix(".ndjson.gz").write_bytes(gzip.compress(path.read_bytes()))

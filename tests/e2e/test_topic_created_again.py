@@ -61,7 +61,7 @@ class Cell:
     """Three topics with a stream each, a file with a stream, and two workers: one does not read the file."""
 
     def __init__(self, folder: Path, servers: str, redis_url: str, resources: ExitStack) -> None:
-        self.folder, self._resources = folder, resources
+        self.folder, self.resources = folder, resources
         self.topics = {name: completed(Topic.create(servers, partitions=2)) for name in TOPICS}
         self.sent = dict.fromkeys((*TOPICS, FILE), 0)
         self.ports = {"both": free_port(), "topics": free_port()}
@@ -87,7 +87,7 @@ class Cell:
 
     def start(self, command: str, config: str) -> Service:
         service = Service([command, "--config", f"{config}.yaml"], self.folder)
-        return self._resources.enter_context(service)
+        return self.resources.enter_context(service)
 
     def send(self, *names: str, events: int = 20) -> None:
         """Send events dated now to each partition of topics, or to the file."""

@@ -55,11 +55,11 @@ class RecordedNoise:
     private = True
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self.file = file
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         drawn = SystemNoise().discrete_laplace(scale, shape)
-        with self._file.open("a") as file:
+        with self.file.open("a") as file:
             file.write(json.dumps(drawn.tolist()) + "\n")
         return drawn
 

@@ -169,7 +169,7 @@ async def rotate(service: Service) -> None:
 
 
 def marks(service: Service) -> tuple[UserKeys, ...]:
-    return tuple(service.one.store._streams[name].noted_keys for name in (STREAM, SHORT))
+    return tuple(service.one.store.streams[name].noted_keys for name in (STREAM, SHORT))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -224,7 +224,7 @@ async def noted_anyhow(
     notes: MemoryUserKeys, stream: str, counted: object, before: UserKeys, noted: UserKeys
 ) -> Reply:
     """Note the keys, also if windows have begun."""
-    notes._streams[stream].noted_keys = noted
+    notes.streams[stream].noted_keys = noted
     return Reply.DONE
 
 
@@ -316,7 +316,7 @@ def test_a_key_that_left_its_file_too_early_is_given_up(anybody: bool, file: Pat
         await service.start(0)
         one.append_of((FIRST + 1, "bob"))
         await service.step(0)
-        return said, one.store._streams[STREAM].noted_keys
+        return said, one.store.streams[STREAM].noted_keys
 
     with closing(OneSource(file.parent, strategies()[0])) as one:
         service = Service(one, (file, file))
@@ -341,14 +341,14 @@ def test_a_stream_of_another_configuration_is_noted_if_its_noise_has_a_key_of_th
         await one.closer().reconcile()
         key_ring.begin(file)
         ring = KeyRing.read(file)
-        one.store._noise_keys[STREAM] = ring.marks[0] if mine else bytes(16)
+        one.store.noise_keys[STREAM] = ring.marks[0] if mine else bytes(16)
         users = UsersOfStreams(one.store, MemoryUserKeys(one.store), ring, [], partial(time_of, one.store))
 
         async def streams() -> Sequence[str]:
             return [STREAM]
 
         await users.finish(file, streams)
-        return one.store._streams[STREAM].noted_keys
+        return one.store.streams[STREAM].noted_keys
 
     with closing(OneSource(file.parent, strategies()[0])) as one:
         one.keys = SharedKey.read(file)

@@ -67,43 +67,43 @@ class MemoryStore(Store):
     """
 
     def __init__(self, clock_us: Callable[[], int] = system_clock_us) -> None:
-        self._clock_us = clock_us
-        self._last_us = 0
-        self._streams: dict[str, MemoryStream] = {}
-        self._ledgers: dict[str, list[LedgerEntry]] = {}
-        self._noise: dict[str, dict[tuple[str, int], bytes]] = {}
-        self._noise_keys: dict[str, bytes] = {}  # by stream: the mark of the key that encrypts its noise
-        self._leases: dict[str, tuple[str, int]] = {}  # by stream: the lease's owner and its end
-        self._workers: dict[tuple[str, str], dict[str, int]] = {}  # until when each worker lives
+        self.clock_us = clock_us
+        self.last_us = 0
+        self.streams: dict[str, MemoryStream] = {}
+        self.ledgers: dict[str, list[LedgerEntry]] = {}
+        self.noise: dict[str, dict[tuple[str, int], bytes]] = {}
+        self.noise_keys: dict[str, bytes] = {}  # by stream: the mark of the key that encrypts its noise
+        self.leases: dict[str, tuple[str, int]] = {}  # by stream: the lease's owner and its end
+        self.workers: dict[tuple[str, str], dict[str, int]] = {}  # until when each worker lives
 
     def copy(self) -> MemoryStore:
         """Return an independent copy of the store on the same clock, as a backup."""
-        backup = MemoryStore(self._clock_us)
+        backup = MemoryStore(self.clock_us)
         backup.restore(self)
         return backup
 
     def restore(self, backup: MemoryStore) -> None:
         """Set this store back to a backup, as an operator does. The backup can be used again."""
         # In place, because readers use these same dictionaries.
-        self._streams.clear()
-        self._streams.update(copy.deepcopy(backup._streams))
-        self._ledgers.clear()
-        self._ledgers.update(copy.deepcopy(backup._ledgers))
-        self._noise = copy.deepcopy(backup._noise)
-        self._noise_keys = dict(backup._noise_keys)
+        self.streams.clear()
+        self.streams.update(copy.deepcopy(backup.streams))
+        self.ledgers.clear()
+        self.ledgers.update(copy.deepcopy(backup.ledgers))
+        self.noise = copy.deepcopy(backup.noise)
+        self.noise_keys = dict(backup.noise_keys)
 
     def reader(self) -> MemoryReader:
         """Return the reader of visible releases."""
-        return MemoryReader(self._streams, self._ledgers)
+        return MemoryReader(self.streams, self.ledgers)
 
     async def now_us(self, latest_us: int = 0) -> tuple[int, int]:
-        now_us, mark_us = self._clock_us(), self._last_us
+        now_us, mark_us = self.clock_us(), self.last_us
         if now_us <= latest_us:
-            self._last_us = max(mark_us, now_us)
+            self.last_us = max(mark_us, now_us)
         return now_us, mark_us
 
     async def reserve(self, entry: LedgerEntry, after: int | None = None) -> Reply:
-        entries = self._ledgers.setdefault(entry.source, [])
+        entries = self.ledgers.setdefault(entry.source, [])
         for other in entries:
             if (other.stream, other.epoch) == (entry.stream, entry.epoch):
                 return Reply.ALREADY if other == entry else Reply.CONFLICT
@@ -113,13 +113,13 @@ class MemoryStore(Store):
         return Reply.DONE
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
-        return tuple(self._ledgers.get(source, ()))
+        return tuple(self.ledgers.get(source, ()))
 
     async def sources(self) -> dict[str, str]:
-        return {name: source_of(state.strategy) for name, state in self._streams.items()}
+        return {name: source_of(state.strategy) for name, state in self.streams.items()}
 
     async def load(self, stream: str) -> StreamState | None:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None:
             return None
         *earlier, current = read_strategies(state.strategy)
@@ -157,11 +157,11 @@ class MemoryStore(Store):
     ) -> Reply:
         check_epoch(record)
         check_noise(noise)
-        state, nonce = self._streams.get(stream), noise.nonce if noise else ""
+        state, nonce = self.streams.get(stream), noise.nonce if noise else ""
         if state is None:
             if not self._is_stored(stream, noise):
                 return Reply.CONFLICT
-            self._streams[stream] = MemoryStream(
+            self.streams[stream] = MemoryStream(
                 strategy,
                 [record],
                 opening_head=head,
@@ -209,32 +209,32 @@ class MemoryStore(Store):
         return Reply.DONE
 
     def _is_stored(self, stream: str, noise: StoredNoise | None) -> bool:
-        held = self._noise.get(stream, {})
+        held = self.noise.get(stream, {})
         return noise is None or all((noise.nonce, page) in held for page in range(noise.pages))
 
     async def noise_key(self, stream: str) -> bytes:
-        return self._noise_keys.get(stream, b"")
+        return self.noise_keys.get(stream, b"")
 
     async def write_noise(self, stream: str, nonce: str, page: int, data: bytes, key: bytes = b"") -> bool:
         check_noise_page(nonce, page, data)
-        if key and (self._noise_keys.get(stream) or key) != key:
+        if key and (self.noise_keys.get(stream) or key) != key:
             return False
-        self._noise_keys[stream] = key
-        self._noise.setdefault(stream, {}).setdefault((nonce, page), data)
+        self.noise_keys[stream] = key
+        self.noise.setdefault(stream, {}).setdefault((nonce, page), data)
         return True
 
     async def read_noise(self, stream: str, nonce: str, page: int) -> bytes | None:
-        return self._noise.get(stream, {}).get((nonce, page))
+        return self.noise.get(stream, {}).get((nonce, page))
 
     async def discard_noise(self, stream: str, kept: Sequence[str], nonce: str = "", spent: int = 0) -> None:
-        state, held = self._streams.get(stream), self._noise.get(stream, {})
+        state, held = self.streams.get(stream), self.noise.get(stream, {})
         wanted = {*kept, state.noise if state else ""}
         for key in list(held):
             if key[0] not in wanted or (key[0] == nonce and key[1] < spent):
                 del held[key]
 
     async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None or (state.epoch.epoch, state.seq) != (epoch, expected_seq):
             return Reply.CONFLICT
         if state.epoch.end_reason is not None:
@@ -243,7 +243,7 @@ class MemoryStore(Store):
         return Reply.DONE
 
     async def stop(self, stream: str, epoch: int, expected_seq: int) -> Reply:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None or (state.epoch.epoch, state.seq) != (epoch, expected_seq):
             return Reply.CONFLICT
         if state.epoch.end_reason is None:
@@ -252,7 +252,7 @@ class MemoryStore(Store):
         return Reply.DONE
 
     async def end_at(self, stream: str, until_bin: int) -> Reply:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None:
             return Reply.CONFLICT
         if state.until_bin is not None:
@@ -263,7 +263,7 @@ class MemoryStore(Store):
         return Reply.DONE
 
     async def mark_halted(self, stream: str, halted: bool) -> Reply:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None or state.history is not None:
             return Reply.CONFLICT
         before, state.halted = state.halted, halted
@@ -272,7 +272,7 @@ class MemoryStore(Store):
     async def announce(
         self, stream: str, epoch: int, seen: ArrivalChange | None, change: ArrivalChange | None
     ) -> Reply:
-        state, announced = self._streams.get(stream), change or seen
+        state, announced = self.streams.get(stream), change or seen
         if announced is None:
             return Reply.ALREADY
         if state is None or state.epoch.epoch != epoch or state.stopped:
@@ -291,7 +291,7 @@ class MemoryStore(Store):
 
     async def apply(self, stream: str, change: Apply) -> Reply:
         check_apply(change)
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None:
             return Reply.CONFLICT
         if state.strategy_hash != change.strategy_hash:
@@ -331,7 +331,7 @@ class MemoryStore(Store):
         if change.below is not None:
             known = [(cut.bin, cut.position) for cut in partition.cuts]
             return (change.below.bin, change.below.position) in known
-        due = change.due_us is not None and self._clock_us() >= change.due_us
+        due = change.due_us is not None and self.clock_us() >= change.due_us
         return not due and partition.last_cut_bin == change.last_cut_bin
 
     async def take_cuts(
@@ -365,7 +365,7 @@ class MemoryStore(Store):
         *,
         may_accept: bool,
     ) -> Reply:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None:
             return Reply.CONFLICT
         if state.strategy_hash != strategy_hash:
@@ -399,7 +399,7 @@ class MemoryStore(Store):
         refused[:first] = [position for position in refused[:first] if position not in positions]
 
     async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None:
             return Reply.CONFLICT
         if state.strategy_hash != strategy_hash:
@@ -422,7 +422,7 @@ class MemoryStore(Store):
         self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int, slots: Slots | None = None
     ) -> Reply:
         check_tally(bounds, up_to_bin)
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None:
             return Reply.CONFLICT
         if state.strategy_hash != strategy_hash:
@@ -436,7 +436,7 @@ class MemoryStore(Store):
     async def name_keys(
         self, stream: str, strategy_hash: str, window: int, mark: bytes, names: Sequence[SealedKey]
     ) -> list[int] | Reply:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None:
             return Reply.CONFLICT
         if state.strategy_hash != strategy_hash:
@@ -493,7 +493,7 @@ class MemoryStore(Store):
 
     async def release(self, stream: str, release: Release) -> Reply:
         check_release(release)
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None:
             return Reply.CONFLICT
         if state.strategy_hash != release.strategy_hash:
@@ -527,7 +527,7 @@ class MemoryStore(Store):
         return Reply.DONE
 
     async def put_back(self, stream: str, lost: Restored) -> Reply:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None:
             return Reply.CONFLICT
         if state.strategy_hash != lost.strategy_hash:
@@ -546,20 +546,20 @@ class MemoryStore(Store):
         return Reply.DONE
 
     async def publish(self, stream: str, seq: int) -> None:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is not None and state.visible_seq < seq <= state.seq:
             state.visible_seq = seq
 
     async def visible_seq(self, stream: str) -> int:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         return 0 if state is None else state.visible_seq
 
     async def oldest_epoch(self, stream: str) -> EpochRecord | None:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         return state.epochs[0] if state is not None and state.epochs else None
 
     async def trim(self, stream: str, before_us: int) -> int:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None or state.history is not None:
             return 0
         leaving = list(removable(read_strategies(state.strategy), state.epochs, state.visible_seq, before_us))
@@ -574,28 +574,28 @@ class MemoryStore(Store):
         return [self._hold(stream, owner, for_ms) for stream in streams]
 
     def _hold(self, stream: str, owner: str, for_ms: int) -> bool:
-        now_us = self._clock_us()
-        holder, until_us = self._leases.get(stream, (owner, 0))
+        now_us = self.clock_us()
+        holder, until_us = self.leases.get(stream, (owner, 0))
         if holder != owner and now_us < until_us:
             return False
         if for_ms:
-            self._leases[stream] = owner, now_us + for_ms * 1000
+            self.leases[stream] = owner, now_us + for_ms * 1000
         else:  # it does not last if the clock goes back
-            self._leases.pop(stream, None)
+            self.leases.pop(stream, None)
         return True
 
     async def attend(self, source: str, alike: str, worker: str, for_ms: int) -> list[str]:
-        now_us = self._clock_us()
-        until_us = self._workers.get((source, alike), {}) | {worker: now_us + for_ms * 1000}
+        now_us = self.clock_us()
+        until_us = self.workers.get((source, alike), {}) | {worker: now_us + for_ms * 1000}
         live = {name: until for name, until in until_us.items() if until > now_us}
-        self._workers[source, alike] = live
+        self.workers[source, alike] = live
         return sorted(live)
 
     async def operator_counts(self, stream: str) -> dict[str, int]:
         return dict(self._opened(stream).operator_counts)
 
     async def rows(self, stream: str, after_seq: int, limit: int) -> list[tuple[int, bytes]]:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         chain = state.chain if state else {}
         return list(islice(((seq, row) for seq, row in chain.items() if seq > after_seq), limit))
 
@@ -613,9 +613,9 @@ class MemoryStore(Store):
 
     def _opened(self, stream: str) -> MemoryStream:
         """Return a stream's state. Raises: LookupError for a stream that was never opened."""
-        if stream not in self._streams:
+        if stream not in self.streams:
             raise LookupError(f"stream {stream!r} was never opened; open its first epoch")
-        return self._streams[stream]
+        return self.streams[stream]
 
 
 async def time_of(store: Store) -> int:

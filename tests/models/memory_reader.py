@@ -22,7 +22,7 @@ class MemoryReader(PublicReader):
         self, streams: Mapping[str, MemoryStream], ledgers: Mapping[str, Sequence[LedgerEntry]]
     ) -> None:
         self._streams = streams
-        self._ledgers = ledgers
+        self.ledgers = ledgers
 
     async def streams(self) -> tuple[str, ...]:
         return tuple(sorted(self._streams))
@@ -89,7 +89,7 @@ class MemoryReader(PublicReader):
         return News([row for row in rows if row[0] <= state.visible_seq], tables)
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
-        return tuple(self._ledgers.get(source, ()))
+        return tuple(self.ledgers.get(source, ()))
 
     async def alerts(self) -> tuple[dict[str, bytes], dict[str, list[str]]]:
         """Return nothing: ``MemoryAlertStore`` keeps the states of rules."""

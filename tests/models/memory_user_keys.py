@@ -13,18 +13,18 @@ class MemoryUserKeys:
     """The notes of all streams of a store in memory."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self._streams = store._streams
+        self.streams = store.streams
 
     async def counted(self, stream: str) -> Mapping[int, bytes] | None:
         """Return the mark of each open cap window that has users; None if nobody counts the stream."""
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         return None if state is None or state.history is not None else dict(state.user_keys)
 
     async def note(
         self, stream: str, counted: Mapping[int, bytes], before: UserKeys, noted: UserKeys
     ) -> Reply:
         """Note the keys from now on, unless a window has begun to count users meanwhile."""
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is None:
             return Reply.CONFLICT
         if state.noted_keys == noted:

@@ -19,7 +19,7 @@ class FirstAppliedStore(MemoryStore):
     async def apply(self, stream: str, change: Apply) -> Reply:
         """Decide at once which records count, instead of after the bin is sealed."""
         reply = await super().apply(stream, change)
-        state = self._streams[stream]
+        state = self.streams[stream]
         bounds = Strategy.from_json(state.strategy).declared.bounds
         for shard in list(state.untallied):
             assert bounds is not None
@@ -42,8 +42,8 @@ class CountsAgainStore(MemoryStore):
         self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int, slots: Slots | None = None
     ) -> Reply:
         """Let a user of an earlier bin count again."""
-        if stream in self._streams:
-            self._streams[stream].users.clear()
+        if stream in self.streams:
+            self.streams[stream].users.clear()
         return await super().tally(stream, strategy_hash, bounds, up_to_bin, slots)
 
 

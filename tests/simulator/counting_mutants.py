@@ -82,7 +82,7 @@ class UsersForgottenAtACrash(Pipeline):
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Forget the counted records of all users at each start of a worker."""
-        for state in ports.store._inner._streams.values():  # type: ignore[attr-defined]
+        for state in ports.store._inner.streams.values():  # type: ignore[attr-defined]
             for counted in state.users.values():
                 counted.clear()
         await super().run(schedule, ports)

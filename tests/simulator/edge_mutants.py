@@ -48,9 +48,9 @@ class _Careless(MemoryStore):
         return [True] * len(streams)
 
     async def open_epoch(self, stream: str, strategy: bytes, record: EpochRecord, *others: Any) -> Reply:
-        state = self._streams.get(stream)
+        state = self.streams.get(stream)
         if state is not None and record.epoch == state.epoch.epoch:
-            del self._streams[stream]
+            del self.streams[stream]
         return await super().open_epoch(stream, strategy, record, *others)
 
 

@@ -82,7 +82,7 @@ class ReleaseTwice(_MutantStore):
         async def release(self, stream: str, release: Release) -> Reply:
             """Replace an earlier release of the same bins."""
             reply = await super().release(stream, release)
-            state = self._streams[stream]
+            state = self.streams[stream]
             last_seq = release.expected_seq + len(release.rows)
             if reply is not Reply.CONFLICT or last_seq != state.seq:
                 return reply
@@ -102,7 +102,7 @@ class ApplyTwice(_MutantStore):
 
         async def apply(self, stream: str, change: Apply) -> Reply:
             """Apply at any position."""
-            partition = self._streams[stream].partitions.get(change.partition)
+            partition = self.streams[stream].partitions.get(change.partition)
             if partition is not None and partition.position >= change.new:
                 partition.position = change.expected
             return await super().apply(stream, change)
@@ -113,22 +113,22 @@ class _Archive(MemoryStore):
 
     def __init__(self, clock_us: Callable[[], int]) -> None:
         super().__init__(clock_us)
-        self._released: dict[int, dict[int, int]] = {}
+        self.released: dict[int, dict[int, int]] = {}
 
     async def release(self, stream: str, release: Release) -> Reply:
         """Keep a copy of the counts that the release deletes."""
-        cells = self._streams[stream].cells
+        cells = self.streams[stream].cells
         kept = {bin: dict(cells.get(bin, {})) for bin in range(release.first_bin, release.last_bin + 1)}
         reply = await super().release(stream, release)
         if reply is Reply.DONE:
-            self._released.update(kept)
+            self.released.update(kept)
         return reply
 
     def rewind(self, state: MemoryStream) -> None:
         """Go back to the state at the start of the epoch: nothing sealed, nothing released."""
         first = state.epoch.first_bin
         for bin in range(first, state.released_bin + 1):
-            state.cells[bin] = self._released.pop(bin)
+            state.cells[bin] = self.released.pop(bin)
         state.sealed_bin = state.released_bin = first - 1
         state.seq, state.head, state.counter = state.epoch.first_seq - 1, state.opening_head, b""
         for key in [key for key in state.tiles if key.epoch == state.epoch.epoch]:
@@ -241,7 +241,7 @@ class RefiredNode(_MutantStore):
 
         async def apply(self, stream: str, change: Apply) -> Reply:
             """Go back to the start of the epoch if the change touches a closed bin."""
-            state = self._streams[stream]
+            state = self.streams[stream]
             change = replace(change, bins=np.maximum(change.bins, state.epoch.first_bin))
             if change.bins.size and int(change.bins.min()) <= state.sealed_bin:
                 self.rewind(state)

@@ -57,7 +57,7 @@ async def _checked(world: World) -> list[EpochRecord]:
     public = await world.reader_state()
     assert state is not None
     assert public is not None
-    epochs = world.store._streams[world.schedule.name].epochs
+    epochs = world.store.streams[world.schedule.name].epochs
     assert {epoch.strategy_hash for epoch in epochs} <= by_hash(state.texts).keys()
     assert {epoch.strategy_hash for epoch in public.epochs} == by_hash(public.texts).keys()
     told = statement(SOURCE, await world.store.ledger(SOURCE))

@@ -111,7 +111,7 @@ class ReleasedAgain(Pipeline):
         async def forgotten(store: MemoryStore, stream: str, before_us: int) -> int:
             removed: int = await trim(store, stream, before_us)
             if removed:
-                state = store._streams[stream]
+                state = store.streams[stream]
                 state.seq -= 1
                 state.released_bin -= 1
             return removed

@@ -29,7 +29,7 @@ def test_without_faults_the_total_stops_every_stream() -> None:
     """So the schedules do reach their totals."""
     world = World(replace(under_a_total(draw_schedule(3)), fault_rate=0.0, stall_rate=0.0, actions=()))
     run_world(world)
-    assert [state.stopped for state in world.store._streams.values()] == [True, True]
+    assert [state.stopped for state in world.store.streams.values()] == [True, True]
 
 
 def as_drawn(schedule: Schedule) -> Schedule:

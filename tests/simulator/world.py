@@ -303,7 +303,7 @@ class World:
         """Lose all stored noise: its keys, its pages, or one bit of each page."""
         for observer in self.observers.values():
             observer.noise_was_lost = True
-        kept = self.store._noise.values()
+        kept = self.store.noise.values()
         for life in self.lives:
             life.kill()  # a worker keeps the page that it has read
         match self.rng.choice(["keys", "pages", "bits"]):

@@ -45,8 +45,8 @@ class Clicks(ProductSource):
     def source(self) -> FileSource:
         """Open the file."""
         notes = self.directory / "notes"
-        self._sources.append(FileSource(self.path, "ndjson", AT, notes, ["geo.country", "device"]))
-        return self._sources[-1]
+        self.sources.append(FileSource(self.path, "ndjson", AT, notes, ["geo.country", "device"]))
+        return self.sources[-1]
 
     def append_clicks(self, clicks: list[Click]) -> None:
         """Append clicks; a field that is None is left out of the record."""

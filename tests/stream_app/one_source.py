@@ -123,11 +123,11 @@ class OneSource:
         self.witness = MemoryWitness()
         self.letters = DeadLetterList()
         self.keys: NoiseKeys = OneUserKey(directory / "noise_keys")
-        self._sources: list[FileSource] = []
+        self.sources: list[FileSource] = []
 
     def close(self) -> None:
         """Close each opened file."""
-        for source in self._sources:
+        for source in self.sources:
             with suppress(StopIteration):  # a file is closed without waiting
                 source.close().send(None)
 
@@ -145,8 +145,8 @@ class OneSource:
 
     def source(self) -> FileSource:
         """Open the file."""
-        self._sources.append(FileSource(self.path, "ndjson", AT, self.directory / "notes", [USER]))
-        return self._sources[-1]
+        self.sources.append(FileSource(self.path, "ndjson", AT, self.directory / "notes", [USER]))
+        return self.sources[-1]
 
     def ports(self, source: FileSource, store: Any = None, clock: Any = None, **others: Any) -> Ports:
         """Return the ports of one worker; its clock is the store's."""
@@ -197,7 +197,7 @@ class OneSource:
     async def cells(self, last_bin: int, stream: str = STREAM) -> dict[int, int]:
         """Return the exact counts that the store holds, released or not, of bins that are not empty."""
         rows = {bin: count for bin, count in (await self.released(stream)).items() if bin <= last_bin}
-        kept = self.store._streams[stream].cells
+        kept = self.store.streams[stream].cells
         return dict(Counter(rows) + Counter({bin: cells.get(0, 0) for bin, cells in kept.items()}))
 
     async def released(self, stream: str = STREAM) -> dict[int, int]:
@@ -210,7 +210,7 @@ class OneSource:
 
     async def epochs(self, stream: str = STREAM) -> list[tuple[int, int, int]]:
         """Return (epoch, first bin, first seq) of all epochs in the store."""
-        return [(e.epoch, e.first_bin, e.first_seq) for e in self.store._streams[stream].epochs]
+        return [(e.epoch, e.first_bin, e.first_seq) for e in self.store.streams[stream].epochs]
 
     async def reserved(self) -> list[tuple[str, int, int]]:
         """Return (stream, epoch, first bin) of every ledger entry."""

@@ -67,8 +67,8 @@ class ProductSource(OneSource):
     def source(self) -> FileSource:
         """Open the file."""
         notes, others = self.directory / "notes", ["carrier", "flight.delay"]
-        self._sources.append(FileSource(self.path, "ndjson", AT, notes, others))
-        return self._sources[-1]
+        self.sources.append(FileSource(self.path, "ndjson", AT, notes, others))
+        return self.sources[-1]
 
     def append_events(self, events: Iterable[Event]) -> None:
         """Append departures. If a delay is None, its record has no delay."""
@@ -95,7 +95,7 @@ class ProductSource(OneSource):
 
     def open_cells(self) -> dict[tuple[int, int], int]:
         """Return the exact counts of bins that are not released yet."""
-        kept = self.store._streams[STREAM].cells
+        kept = self.store.streams[STREAM].cells
         return {(bin, cell): n for bin, cells in kept.items() for cell, n in cells.items() if n}
 
 

@@ -52,10 +52,10 @@ class Sales(ProductSource):
 
     def source(self) -> FileSource:
         """Open the file."""
-        self._sources.append(
+        self.sources.append(
             FileSource(self.path, "ndjson", AT, self.directory / "notes", ["country", "cart.amount", "user"])
         )
-        return self._sources[-1]
+        return self.sources[-1]
 
     def append_sales(self, sales: list[Sale]) -> None:
         """Append sales; an amount of None is left out of the record."""

@@ -39,15 +39,15 @@ class Endless:
 
     def __init__(self, last: BaseException | None = None) -> None:
         self.ended = False
-        self._last = last
+        self.last = last
 
     async def run(self) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             self.ended = True
-            if self._last is not None:
-                raise self._last
+            if self.last is not None:
+                raise self.last
 
 
 async def test_loops_are_awaited_until_all_or_until_one_has_ended() -> None:

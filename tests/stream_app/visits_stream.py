@@ -22,8 +22,8 @@ class Visits(OneSource):
     def source(self) -> FileSource:
         """Open the file."""
         fields = ["user", "country"]
-        self._sources.append(FileSource(self.path, "ndjson", AT, self.directory / "notes", fields))
-        return self._sources[-1]
+        self.sources.append(FileSource(self.path, "ndjson", AT, self.directory / "notes", fields))
+        return self.sources[-1]
 
     def append_visits(self, visits: Iterable[Visit]) -> None:
         """Append visits."""

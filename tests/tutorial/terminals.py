@@ -32,10 +32,10 @@ class Terminals:
     """Types commands. Those of the first terminal end; each other terminal runs one command at a time."""
 
     def __init__(self, folder: Path, patience_s: float = PATIENCE_S) -> None:
-        self.folder, self._patience_s = folder, patience_s
+        self.folder, self.patience_s = folder, patience_s
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        self._environment = os.environ | {"PATH": path, "LESSONS": str(folder), "COLUMNS": "120"}
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.environment = os.environ | {"PATH": path, "LESSONS": str(folder), "COLUMNS": "120"}
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def take(self, step: Written | Typed) -> None:
         """Do what a reader does. Raises: Failed."""
@@ -48,7 +48,7 @@ class Terminals:
 
     def _type(self, step: Typed) -> None:
         """Type a command again until it succeeds: a reader waits for a page to fill as well."""
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self.patience_s
         while True:
             done = self._run(step.command)
             if done.returncode == 0 and is_as_written(done.stdout, step.printed):
@@ -68,7 +68,7 @@ class Terminals:
             return subprocess.run(
                 ["bash", "-c", command],
                 cwd=self.folder,
-                env=self._environment,
+                env=self.environment,
                 capture_output=True,
                 text=True,
                 timeout=PATIENCE_S,
@@ -85,10 +85,10 @@ class Terminals:
         self._stop(step.terminal)
         log = (self.folder / f"{step.terminal}.log").open("ab")
         command = IN_THE_CHECKOUT.get(step.command, step.command)
-        self._running[step.terminal] = subprocess.Popen(
+        self.running[step.terminal] = subprocess.Popen(
             ["bash", "-c", f"exec {command}" if command == step.command else command],
             cwd=self.folder,
-            env=self._environment,
+            env=self.environment,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -96,13 +96,13 @@ class Terminals:
         log.close()
 
     def _refuse_ended(self) -> None:
-        ended = {name: run.returncode for name, run in self._running.items() if run.poll() not in (None, 0)}
+        ended = {name: run.returncode for name, run in self.running.items() if run.poll() not in (None, 0)}
         if ended:
             raise Failed(f"ended by themselves: {ended}\n{self.logs()}")
 
     def _stop(self, terminal: str) -> None:
         """Type Ctrl-C."""
-        run = self._running.pop(terminal, None)
+        run = self.running.pop(terminal, None)
         if run is None:
             return
         for how in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
@@ -116,7 +116,7 @@ class Terminals:
 
     def close(self) -> None:
         """End what still runs, the last one first."""
-        for terminal in reversed(list(self._running)):
+        for terminal in reversed(list(self.running)):
             self._stop(terminal)
 
     def logs(self) -> str:

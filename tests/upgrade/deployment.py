@@ -54,8 +54,8 @@ class Deployment:
         self.redis = EmbeddedRedis(folder / "redis")
         self.redis.start()
         asyncio.run(make_topic(self.broker.bootstrap_servers))
-        self._producing = _Producing(self.broker.bootstrap_servers)
-        self._worker: subprocess.Popen[bytes] | None = None
+        self.producing = _Producing(self.broker.bootstrap_servers)
+        self.worker: subprocess.Popen[bytes] | None = None
         self.seen: dict[tuple[str, int], bytes] = {}  # every row that any reader could see
         (folder / "app.yaml").write_text(self._configuration())
 
@@ -80,20 +80,20 @@ class Deployment:
 
     def run(self, build: Build, seconds: float) -> None:
         """Let a build's worker count for some seconds of visible bins, and keep what readers see."""
-        self._worker = build.start(self.folder, "worker")
+        self.worker = build.start(self.folder, "worker")
         before = self.visible()
         self._until(lambda: all(self.visible()[one] > before[one] for one in self.streams))
-        self._producing.go_on()
+        self.producing.go_on()
         wanted = {name: seq + seconds for name, seq in self.visible().items()}
         self._until(lambda: all(self.visible()[one] >= wanted[one] for one in self.streams))
 
     def end_worker(self) -> None:
         """End the worker as an operator does, while events go on."""
-        assert self._worker is not None
-        self._worker.terminate()
-        if (status := self._worker.wait(PATIENCE_S)) != 0:
+        assert self.worker is not None
+        self.worker.terminate()
+        if (status := self.worker.wait(PATIENCE_S)) != 0:
             raise Broken(f"the worker ended with status {status}: {self.said()}")
-        self._worker = None
+        self.worker = None
         self.look()
         if any(name in INTO_TOPIC for name in self.streams):
             self._read_topic()
@@ -101,7 +101,7 @@ class Deployment:
     def _until(self, holds: Any) -> None:
         def reached() -> bool:
             self.look()
-            if self._worker is not None and self._worker.poll() is not None:
+            if self.worker is not None and self.worker.poll() is not None:
                 raise Broken(f"the worker has ended: {self.said()}")
             return bool(holds())
 
@@ -150,7 +150,7 @@ class Deployment:
 
         Raises: Broken.
         """
-        sent, found = self._producing.sent, dict[str, tuple[int, int]]()
+        sent, found = self.producing.sent, dict[str, tuple[int, int]]()
         for name in EXACT:
             if name not in self.streams:
                 continue
@@ -193,10 +193,10 @@ class Deployment:
 
     def close(self) -> None:
         """End everything."""
-        self._producing.close()
-        if self._worker is not None:
-            self._worker.kill()
-            self._worker.wait()
+        self.producing.close()
+        if self.worker is not None:
+            self.worker.kill()
+            self.worker.wait()
         self.redis.stop()
         self.broker.stop()
 
@@ -205,25 +205,25 @@ class _Producing:
     """A producer in a thread; it begins with ``go_on`` and then never pauses."""
 
     def __init__(self, servers: str) -> None:
-        self._producer = Producer(servers, seed=1)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._running: Any = None
+        self.producer = Producer(servers, seed=1)
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+        self.running: Any = None
 
     @property
     def sent(self) -> Counter[int]:
-        return self._producer.sent
+        return self.producer.sent
 
     def go_on(self) -> None:
-        self._running = self._running or asyncio.run_coroutine_threadsafe(self._producer.run(), self._loop)
+        self.running = self.running or asyncio.run_coroutine_threadsafe(self.producer.run(), self.loop)
 
     def close(self) -> None:
-        if self._running is not None:
-            self._running.cancel()
+        if self.running is not None:
+            self.running.cancel()
             time.sleep(1)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(10)
 
 
 def committed(servers: str, topic: str) -> Iterator[tuple[str, bytes]]:

@@ -67,19 +67,19 @@ class Convolved:
         if self.unit:
             self.step = unit
             exact = (unit * 2.0**_EXACT_BITS).is_integer()
-            self._below, self._above = (-1e-6 * unit if exact else 1e-6 * unit), 1e-6 * unit
+            self.below, self.above = (-1e-6 * unit if exact else 1e-6 * unit), 1e-6 * unit
         else:
             self.step = max(_PERIOD * self.deviation, 2.0 * unit) / cells
-            self._below = self._above = 0.5 * self.step * len(terms) + _SAME * reach
-        self._cumulative = self._added(terms, cells)
+            self.below = self.above = 0.5 * self.step * len(terms) + _SAME * reach
+        self.cumulative = self._added(terms, cells)
 
     def within(self, bound: float) -> Chances:
         """Return a lower and an upper bound on P(|sum| <= bound)."""
-        return Chances(self._chance(bound - self._below), self._chance(bound + self._above))
+        return Chances(self._chance(bound - self.below), self._chance(bound + self.above))
 
     def _chance(self, bound: float) -> float:
-        reach = min(math.floor(bound / self.step), len(self._cumulative) - 1)
-        return float(self._cumulative[reach]) if reach >= 0 else 0.0
+        reach = min(math.floor(bound / self.step), len(self.cumulative) - 1)
+        return float(self.cumulative[reach]) if reach >= 0 else 0.0
 
     def _added(self, terms: list[Term], cells: int) -> FloatArray:
         """Return P(|sum| <= j steps) for j = 0, 1, ..."""

@@ -78,18 +78,18 @@ class Backstage:
     """A store, a stream, and a server in a thread, which a test can stop and start again."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
         self.store = MemoryStore()
         self.alerts = MemoryAlertStore()
         self.port = 0
         self.rules = EVERYBODY  # those in force
-        self._server: Any = None
+        self.server: Any = None
 
     def run(self, work: Coroutine[Any, Any, Any], timeout_s: float = PATIENCE_S) -> Any:
         """Run a coroutine in the thread's loop and return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout_s)
 
     def stream(self, counts: list[int], **options: Any) -> Published:
         """Open a stream and release counts."""
@@ -119,24 +119,24 @@ class Backstage:
         self.port = self.port or free_port()  # no other process takes it while the server is down
         self.rules = replace(rules, limits=PATIENT)
         listener = listen("127.0.0.1", self.port)
-        self._server = asyncio.run_coroutine_threadsafe(
+        self.server = asyncio.run_coroutine_threadsafe(
             serve_on(listener, reader, self.rules, None, labels, publish_every_us, apart=SHARED),
-            self._loop,
+            self.loop,
         )
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
         """Stop the server and keep the store."""
-        self._server.cancel()
+        self.server.cancel()
         self.run(self._settled())
 
     def close(self) -> None:
         """End the thread."""
-        if not self._server.done():
+        if not self.server.done():
             self.stop()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE_S)
-        self._loop.close()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(PATIENCE_S)
+        self.loop.close()
 
     async def _settled(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}

@@ -143,7 +143,7 @@ class States:
             self.behind.stream(list(DAY_AND_NIGHT), name=name, source=name, replay=ends)
         self.behind.stream([5, 6, 7, 8], name="spent", source="spent", user=ANN, epoch_bins=4)
         self.behind.stream([30, 40, 50], name="retired", source="retired")
-        self.behind.store._streams["retired"].history = History(retired_us=1_700_000_000_000_000)
+        self.behind.store.streams["retired"].history = History(retired_us=1_700_000_000_000_000)
         self.behind.run(sold("2", self.behind.store, name="lossy", source="lossy"))
 
 

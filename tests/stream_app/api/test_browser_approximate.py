@@ -46,7 +46,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert watcher is not None
         behind.run(watcher.look())
     yield behind.start() + f"/streams/{STREAM}"
-    for source in one._sources:
+    for source in one.sources:
         behind.run(source.close())
     behind.close()
 

@@ -50,10 +50,10 @@ async def test_reserved_epoch_shows_nowhere_before_the_row_before_it_is_visible(
     async with api_at(stream) as api:
         before, events = await shown(api), follow(api.replica, BINS - 1)
         assert b'"private":true' in await anext(events)
-        kept = list(store._streams["departures"].epochs)
+        kept = list(store.streams["departures"].epochs)
         await open_bare(stream)
         if not opened:
-            store._streams["departures"].epochs[:] = kept
+            store.streams["departures"].epochs[:] = kept
         await api.refresh()
         assert await shown(api) == before
         async with api_at(stream) as started_again:

@@ -24,7 +24,7 @@ from tests.stream_app.published import HOUR_US
 def test_a_mark_before_its_edge_says_what_will_change(monkeypatch: pytest.MonkeyPatch) -> None:
     with announcing_at_once(monkeypatch) as behind:
         behind.stream([40] * 5)  # half of the bins before the edge
-        behind.store._streams["departures"].history = History(retired_us=EDGE * HOUR_US)
+        behind.store.streams["departures"].history = History(retired_us=EDGE * HOUR_US)
         following(behind)
         address = behind.start()
         eventually(lambda: status(address, "/v1/streams/departures@2") == 200, "it is not open")

@@ -142,7 +142,7 @@ async def test_statement_keeps_epochs_that_the_ledger_has_lost() -> None:
     async with one_of_epsilon_15() as (api, store):
         before = await api.json("privacy")
         assert [row["epoch"] for row in before["ledger"]] == [0]
-        store._ledgers.clear()
+        store.ledgers.clear()
         await api.refresh()
         assert await api.json("privacy") == before
         async with api_at(api.stream) as started_again:
@@ -171,7 +171,7 @@ async def test_no_row_is_shown_as_private_after_the_ledger_was_lost(news: bool) 
     async with two_of_epsilon_15() as (api, store):
         before, events = await api.json("privacy"), follow(api.replica, 12)
         assert b'"private":false' in await anext(events)
-        store._ledgers.clear()
+        store.ledgers.clear()
         await api.stream.close([1])
         await (api.replica.read_news(13) if news else api.replica.refresh())
         assert api.replica.seq == 13
@@ -186,7 +186,7 @@ async def test_first_row_that_a_new_process_shows_counts_epochs_that_the_ledger_
     """The streams are shown one after the other, and the sibling last."""
 
     async with two_of_epsilon_15() as (_, store):
-        store._ledgers.clear()
+        store.ledgers.clear()
         reader, shown = store.reader(), list[bool]()
         replicas = Replicas(reader)
         own = reader.tile_rows
@@ -214,7 +214,7 @@ async def test_stream_that_cannot_be_read_does_not_keep_others_from_being_shown(
             return await own(stream)
 
         replicas_reader(api).public_state = public_state
-        store._ledgers.clear()
+        store.ledgers.clear()
         await api.stream.close([1])
         with pytest.raises(OperatorError, match="newer build"):
             await replicas.refresh()
@@ -230,12 +230,12 @@ async def test_epoch_that_begins_as_another_stream_goes_is_kept() -> None:
 
     async with two_of_epsilon_15() as (api, store):
         for name in ("sibling", "other"):
-            store._ledgers.clear()
+            store.ledgers.clear()
             if name == "other":
-                del store._streams["sibling"]
+                del store.streams["sibling"]
                 other = Published(store, name="other", epsilon="15")
                 await other.open()
-                store._ledgers.clear()
+                store.ledgers.clear()
             await api.refresh()
             told = await api.json("privacy")
             assert {row["stream"] for row in told["ledger"]} == {"departures", name}
@@ -244,7 +244,7 @@ async def test_epoch_that_begins_as_another_stream_goes_is_kept() -> None:
 
 async def test_alert_counts_epochs_that_the_ledger_has_lost() -> None:
     async with two_of_epsilon_15() as (api, store):
-        store._ledgers.clear()
+        store.ledgers.clear()
         text, alerts = "count(departures) > 1", MemoryAlertStore()
         watcher = AlertWatcher([Rule("busy", text, parse_condition(text))], store.reader(), alerts)
         await watcher.look()

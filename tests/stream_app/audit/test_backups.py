@@ -13,5 +13,5 @@ from tests.models.memory import MemoryStore
 def test_a_key_of_noise_that_is_not_here_is_a_check_that_fails() -> None:
     store, ring = MemoryStore(), KeyRing.of(bytes(range(32)))
     for mark, passed in ((ring.marks[0], True), (bytes(16), False)):
-        store._noise_keys["visits"] = mark
+        store.noise_keys["visits"] = mark
         assert asyncio.run(check_of_noise_key("visits", store, SharedKey(ring))).passed is passed

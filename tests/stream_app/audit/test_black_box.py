@@ -24,10 +24,10 @@ class Smaller:
     private = True
 
     def __init__(self, factor: Fraction) -> None:
-        self._factor = factor
+        self.factor = factor
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        return SystemNoise().discrete_laplace(Fraction(scale) * self._factor, shape)
+        return SystemNoise().discrete_laplace(Fraction(scale) * self.factor, shape)
 
     def select(self, scores: Any, scale: Scale) -> int:
         raise AssertionError("nothing here selects")
@@ -68,10 +68,10 @@ class SmallerGaussian:
     private = True
 
     def __init__(self, factor: Fraction) -> None:
-        self._factor = factor
+        self.factor = factor
 
     def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
-        return SystemNoise().discrete_gaussian(variance * self._factor**2, shape)
+        return SystemNoise().discrete_gaussian(variance * self.factor**2, shape)
 
 
 @pytest.mark.parametrize(

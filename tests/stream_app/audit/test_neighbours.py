@@ -106,10 +106,10 @@ class Half:
     private = True
 
     def __init__(self, noise: NoiseSource) -> None:
-        self._noise = noise
+        self.noise = noise
 
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
-        return self._noise.discrete_laplace(Fraction(scale) / 2, shape)
+        return self.noise.discrete_laplace(Fraction(scale) / 2, shape)
 
     def select(self, scores: Any, scale: Scale) -> int:
         raise AssertionError("nothing here selects")

@@ -161,7 +161,7 @@ def test_every_event_counts_by_the_settings_of_the_bin_that_was_open(
         assert max(released) > SWITCH + 6
         assert +Counter(released) == counted
         assert Counter(one.letters.reasons()) == letters
-        first, second, *_ = one.store._streams["visits"].epochs
+        first, second, *_ = one.store.streams["visits"].epochs
         assert (first.strategy_hash, second.strategy_hash) == (before.hash, after.hash)
         assert (second.first_bin, second.changed_from) == (SWITCH, before.hash)
         assert statement(SOURCE, await one.store.ledger(SOURCE)).epsilon == NO_NOISE
@@ -207,7 +207,7 @@ def test_a_change_is_said_and_can_be_taken_back_until_its_bins_close(
             "the old settings can be put back"
         )
         assert sum("the announced change is taken back" in line for line in first) == 1
-        epochs = one.store._streams["visits"].epochs
+        epochs = one.store.streams["visits"].epochs
         assert [epoch.strategy_hash for epoch in epochs] == [before.hash, after.hash]
         state = await workers.closer.reconcile()  # the settings before come back with the epoch after
         assert state.change is not None
@@ -224,7 +224,7 @@ def test_a_change_that_comes_too_late_for_one_epoch_begins_with_the_next(one: On
         counted, _ = recount(before, after, SWITCH + 6).of(events)
         released = await one.released()
         assert +Counter(released) == Counter({b: n for b, n in counted.items() if b <= max(released)})
-        hashes = [epoch.strategy_hash for epoch in one.store._streams["visits"].epochs]
+        hashes = [epoch.strategy_hash for epoch in one.store.streams["visits"].epochs]
         assert hashes[:3] == [before.hash, before.hash, after.hash]
 
     asyncio.run(run())
@@ -324,7 +324,7 @@ def test_a_store_that_was_set_back_counts_by_the_settings_that_it_knows(
         state = await one.store.load("visits")
         assert state is not None
         assert Strategy.from_json(state.strategy).declared == after.declared
-        epochs = one.store._streams["visits"].epochs
+        epochs = one.store.streams["visits"].epochs
         assert all(a.first_bin < b.first_bin for a, b in pairwise(epochs))
         assert sum(released.values()) <= sum(map(len, events.values()))
 

@@ -94,7 +94,7 @@ def test_a_worker_with_the_older_configuration_goes_on_with_the_change(one: OneS
         await newer.close_due()
         await count(one, ENDED + 13)
         await older.close_due()
-        epochs = one.store._streams["visits"].epochs
+        epochs = one.store.streams["visits"].epochs
         hashes = [epoch.strategy_hash for epoch in epochs]
         assert hashes == [BEFORE.hash, BEFORE.hash, AFTER.hash, AFTER.hash]
         # At its next start the older worker's configuration counts again.
@@ -130,7 +130,7 @@ def test_an_export_of_a_changed_stream_has_version_2_and_is_read_back(one: OneSo
         await one.closer(AFTER).close_due()
         await one.closer(AFTER).reconcile()
         rows = await one.witness.rows("visits", 0)
-        epochs = tuple(one.store._streams["visits"].epochs)
+        epochs = tuple(one.store.streams["visits"].epochs)
         export = Export((ExportedStream(AFTER, epochs, tuple(rows)),), await one.store.ledger(BEFORE.source))
         lines = list(lines_of(export))
         assert json.loads(lines[0])["private_counts_export"] == 2

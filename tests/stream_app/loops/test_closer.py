@@ -200,7 +200,7 @@ async def test_a_replay_counts_its_range_and_ends(tmp_path: Path) -> None:
 async def test_a_replay_of_whole_epochs_opens_no_further_one(tmp_path: Path) -> None:
     replay = Replay(tmp_path, strategy_of(bins=12), some_times())
     await replay.run()
-    assert [epoch.first_bin for epoch in replay.store._streams[STREAM].epochs] == [100, 106]
+    assert [epoch.first_bin for epoch in replay.store.streams[STREAM].epochs] == [100, 106]
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ class Forgetful:
 
     def released_bin(self) -> int:
         """Return the last released bin of the stream."""
-        stream = self._store._streams.get(STREAM)
+        stream = self._store.streams.get(STREAM)
         return FIRST_BIN - 1 if stream is None else stream.released_bin
 
     async def forget(self) -> None:

@@ -190,7 +190,7 @@ async def test_keys_that_do_not_stay_leave_the_store(tmp_path: Path) -> None:
 
     class Watched(MemoryStore):
         async def release(self, stream: str, release: Release) -> Reply:
-            held = self._streams[stream]
+            held = self.streams[stream]
             [names] = held.unlisted.values()
             kept[release.last_bin - held.epoch.first_bin] = sum(bool(one.name) for one in names)
             return await super().release(stream, release)

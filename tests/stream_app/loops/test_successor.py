@@ -174,7 +174,7 @@ def test_a_stream_ends_at_its_edge_without_its_successor_and_for_good(one: OneSo
         state = await one.store.load("visits")
         assert state is not None
         assert (state.until_bin, state.stopped, state.epoch.end_reason) == (EDGE, True, ENDED)
-        assert one.store._streams["visits"].cells == {}
+        assert one.store.streams["visits"].cells == {}
 
     asyncio.run(run())
 
@@ -199,7 +199,7 @@ def test_a_store_that_forgot_the_end_gets_it_back_before_the_stream_goes_on(one:
         await run_until(one, FIRST_BIN + 1, {}, restart_at=4 * FIRST_BIN)
         backup = one.store.copy()
         await run_until(one, EDGE + 2, {})
-        backup._streams["visits"].until_bin = None
+        backup.streams["visits"].until_bin = None
         one.store.restore(backup)
         for closer in reversed(closers(one)):  # the successor first: its witness knows where it began
             await closer.reconcile()
@@ -230,12 +230,12 @@ def test_a_worker_that_dies_at_any_call_begins_no_successor_before_the_end_is_st
             dying, witness = Dying(store, calls, after_effect), MemoryWitness()
             await dies(one.closer(one.strategies[1], store=dying, witness=witness).reconcile())
             begun = [entry for entry in await store.ledger(SOURCE) if entry.stream == "halves"]
-            assert not begun or store._streams["visits"].until_bin == EDGE
+            assert not begun or store.streams["visits"].until_bin == EDGE
             if dying.left > 0:
                 break
             state = await one.closer(one.strategies[1], store=store, witness=witness).reconcile()
             assert (state.epoch.epoch, state.epoch.first_bin) == (0, 2 * EDGE)
-            assert store._streams["visits"].until_bin == EDGE
+            assert store.streams["visits"].until_bin == EDGE
         assert calls > 5
 
     asyncio.run(run())
@@ -259,7 +259,7 @@ def test_a_worker_that_dies_at_any_call_at_the_end_leaves_a_stream_that_ends(
             state = await store.load("visits")
             assert state is not None
             assert (state.stopped, state.epoch.end_reason, state.released_bin) == (True, ENDED, EDGE - 1)
-            assert store._streams["visits"].cells == {}
+            assert store.streams["visits"].cells == {}
         assert calls > 8
 
     asyncio.run(run())

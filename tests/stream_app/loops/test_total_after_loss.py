@@ -127,7 +127,7 @@ def test_both_ledgers_of_a_group_are_filled_again(one: OneSource) -> None:
     async def run() -> None:
         running = closers(one, 2, logs=["file:log"])
         await release_until(one, 104, running)
-        one.store._ledgers["file:log"].clear()
+        one.store.ledgers["file:log"].clear()
         with suppress(OperatorError):
             await release_until(one, 107, running)
         assert {entry.stream for entry in await one.store.ledger("file:log")} == {"a", "b"}
@@ -183,7 +183,7 @@ def test_a_lost_ledger_is_filled_again_before_each_streams_next_epoch(one: OneSo
     async def run() -> None:
         running = closers(one, 0, total=None)
         await release_until(one, 109, running)
-        one.store._ledgers.clear()
+        one.store.ledgers.clear()
         await release_until(one, 113, running)
         assert await opened_of(one) == [(name, epoch) for name in NAMES for epoch in range(3)]
         assert await spent(one) == 6
@@ -198,7 +198,7 @@ def test_the_ledger_elsewhere_puts_back_streams_of_other_configurations(one: One
         await first.reconcile()
         one.strategies = one.strategies[1:]
         await release_until(one, 104, [running])
-        one.store._ledgers.clear()
+        one.store.ledgers.clear()
         await release_until(one, 107, [running])
         known = {(entry.stream, entry.epoch): entry.lost for entry in await one.store.ledger(SOURCE)}
         assert known == {("a", 0): True, ("b", 0): False, ("b", 1): False}

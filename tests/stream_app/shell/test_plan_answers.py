@@ -69,8 +69,8 @@ class AnyFields(ProductSource):
     def source(self) -> FileSource:
         """Open the file."""
         fields = list(self.strategies[0].declared.cell_fields)
-        self._sources.append(FileSource(self.path, "ndjson", AT, self.directory / "notes", fields))
-        return self._sources[-1]
+        self.sources.append(FileSource(self.path, "ndjson", AT, self.directory / "notes", fields))
+        return self.sources[-1]
 
     def append_many(self, amount: float | None) -> None:
         """Append events over one epoch, of the same amount or of random ones."""

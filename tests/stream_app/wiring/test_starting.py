@@ -121,7 +121,7 @@ def test_a_running_epoch_without_a_row_goes_on_if_the_ledger_alone_was_lost(worl
 
     asyncio.run(open_first())
     world.start("a")
-    world.store._ledgers.clear()
+    world.store.ledgers.clear()
     for _ in range(2):
         world.start("a")
     assert world.ledger() == [("a", 0, True)]
