@@ -71,22 +71,12 @@ def of_alerts() -> list[str]:
     found = results("alerts")
     axes = found["at_the_threshold_over_keys_and_values"]["holds_wrongly"]
     plain, ahead = found["at_the_threshold"], found["at_the_threshold_anticipating"]
-    shifted = [
-        f"| {rule} | {one['predicted_bins']['median']:.0f}, {one['measured_median_bins']:.0f} bins "
-        f"| {one['noticed_within_predicted_95']:.1%}".replace("%", " %")
-        + f" ({one['predicted_bins']['95 of 100']:.0f} bins) |"
-        for rule, one in found["after_a_shift"].items()
-    ]
-    assert {f"{one['shift_stderrs']:.2f}" for one in found["after_a_shift"].values()} == {"3.00"}
-    wrong = rounded(found["distances"]["holds_wrongly"], 0)
     first, again = found["cost_over_keys"]["first_cpu_s"], found["cost_over_keys"]["median_cpu_s"]
     return [
-        *shifted,
         f"| events in a window | {percent(plain['holds_wrongly']['0.99'])} |",
         f"| the same of anticipating streams | {percent(ahead['holds_wrongly']['0.99'])} |",
         f"| {percent(axes['one key, 0.99'])}; {percent(axes['two keys, 0.99'])} |",
         f"| {percent(axes['median, 0.99'])}; {percent(axes['share of a key, 0.99'])} |",
-        f"{found['distances']['evaluations']:,} releases) | {wrong} |",
         f"take {rounded(found['cost']['median_cpu_s'], 1)} s of processor time per release over 100 windows",
         f"{rounded(again, 1)} to {rounded(first, 1)} s over 100 keys",
     ]
