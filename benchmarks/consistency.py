@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.nonnegative import nonnegative_least_squares, zero_negative_subtrees
 from dphist import SeededNoise, plan_tree
 from dphist.arrays import FloatArray
 from dphist.consistency.isotonic import isotonic
-from dphist.consistency.nonnegative import nonnegative_least_squares, zero_negative_subtrees
 from dphist.consistency.top_down import top_down
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign

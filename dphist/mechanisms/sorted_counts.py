@@ -4,7 +4,6 @@ import numpy as np
 
 from dphist.arrays import FloatArray
 from dphist.consistency.isotonic import isotonic
-from dphist.consistency.nonnegative import round_nonnegative
 from dphist.mechanisms.base import HistogramRelease, Request
 
 
@@ -26,7 +25,7 @@ def sorted_rounded(request: Request) -> HistogramRelease:
     Guarantee: as ``sorted``; the rest is post-processing. Biased.
     Source: Hay et al. (2010), section 5.1.
     """
-    return request.release(round_nonnegative(np.sort(_noisy_sorted(request)[0])).astype(np.float64))
+    return request.release(np.floor(np.maximum(np.sort(_noisy_sorted(request)[0]), 0.0) + 0.5))
 
 
 def sorted_isotonic(request: Request) -> HistogramRelease:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.consistency.trellis import consistent_cdf
+from dphist.consistency.cdfs import consistent_cdf
 from dphist.curve import Curve
 from dphist.laws.law import WeightedNoise
 from dphist.product.axis import ValueAxis

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dphist.consistency.trellis import rising_cdfs
+from dphist.consistency.cdfs import rising_cdfs
 from dphist.product.answers import Histogram
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import check_work, slices_us
@@ -29,7 +29,7 @@ from stream_app.api.answers.ranges import (
 from stream_app.api.answers.statements import reading_of, times_of
 from stream_app.api.answers.values import buckets_of, check_quantiles, in_values
 from stream_app.api.panels import schemas
-from stream_app.api.panels.key_rows import key_rows_of
+from stream_app.api.panels.key_rows import KeyRows, key_rows_of
 from stream_app.core.alerts.readings import Shown
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
@@ -161,21 +161,26 @@ def check_numbers(keys: int, slices: int) -> None:
 def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
     """Return the keys with the largest estimates, with counts over the whole range and in every slice."""
     declared, view = declared_keys(view.strategy, "configure keys"), view.of_one_list()
-    rows, slices, span = key_rows_of(view, query, declared), slices_of(view, query), span_of(view, query)
-    totals, listed = rows.over(span), rows.listed
-    largest_first = listed[np.argsort(-np.asarray(totals.value)[listed], kind="stable")]
-    order = largest_first[: query.limit].tolist()
+    rows = key_rows_of(view, query, declared)
+    return schemas.KeysAnswer(**released(view), **largest_rows(view, query, rows, "estimates"))
+
+
+def largest_rows(view: StreamView, query: schemas.KeysQuery, rows: KeyRows, what: str) -> dict[str, Any]:
+    """Return the fields of an answer about the rows with the largest numbers. Args: what, they are.
+
+    Raises: QueryError.
+    """
+    slices, span = slices_of(view, query), span_of(view, query)
+    totals = rows.over(span)
+    order = rows.largest_first(totals, query.limit)
     check_numbers(len(order), len(slices.spans))
-    # Slice by slice, keeping only the keys shown: all slices at once may not fit in memory.
-    counts = [at_places(whole_estimate(rows.of(view.cells(one))), order) for one in slices.spans]
-    values, halves = np.array([one.value for one in counts]), reach(counts, query.confidence)
-    left_out = len(listed) - len(order)
-    note = f"{left_out:,} keys with smaller estimates are not shown. " if left_out else ""
-    return schemas.KeysAnswer(
-        **released(view),
+    # Slice by slice, keeping only the rows shown: all slices at once may not fit in memory.
+    found = [at_places(rows.within(one), order) for one in slices.spans]
+    values, halves = np.array([one.value for one in found]), reach(found, query.confidence)
+    return {
         **slices.answered(view),
-        over=schemas.Over(**measured_of(view, span)),
-        keys=[
+        "over": schemas.Over(**measured_of(view, span)),
+        "keys": [
             schemas.KeyCounts(
                 **estimated(at_places(totals, place), query.confidence),
                 key=rows.labels[place],
@@ -185,9 +190,14 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
             )
             for place, of_key in zip(order, values.T, strict=True)
         ],
-        keys_available=len(listed),
-        note=note + slices.in_words + OWN_POINT,
-    )
+        "keys_available": len(rows.listed),
+        "note": not_shown(len(rows.listed) - len(order), what) + slices.in_words + OWN_POINT,
+    }
+
+
+def not_shown(keys: int, what: str) -> str:
+    """Return a sentence about the keys that an answer leaves out; empty if it has all of them."""
+    return f"{keys:,} keys with smaller {what} are not shown. " if keys else ""
 
 
 def heat(view: StreamView, query: schemas.HeatQuery) -> schemas.HeatAnswer:

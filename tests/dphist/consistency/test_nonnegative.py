@@ -6,11 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from dphist.consistency.nonnegative import (
-    nonnegative_least_squares,
-    round_nonnegative,
-    zero_negative_subtrees,
-)
+from benchmarks.nonnegative import nonnegative_least_squares, zero_negative_subtrees
 from tests.examples import examples
 
 
@@ -18,10 +14,6 @@ def test_the_subtree_of_a_negative_node_becomes_zero():
     levels = [[5.0], [0.0, 5.0], [-2.0, 2.0, 6.0, -1.0], [9.0, 9.0, 9.0, 9.0, 4.0, -1.0, 9.0, 9.0]]
     zeroed = [level.tolist() for level in zero_negative_subtrees(levels)]
     assert zeroed == [[5.0], [0.0, 5.0], [0.0, 0.0, 6.0, 0.0], [0.0, 0.0, 0.0, 0.0, 4.0, 0.0, 0.0, 0.0]]
-
-
-def test_rounding_is_half_up_and_never_negative():
-    assert round_nonnegative([-0.6, 0.49, 0.5, 1.5, 2.5]).tolist() == [0, 0, 1, 2, 3]
 
 
 def dense(levels, weights):
@@ -94,7 +86,6 @@ def test_a_large_tree_satisfies_the_optimality_conditions():
         (lambda: nonnegative_least_squares([[1.0], [1.0]], [np.inf, 1.0]), "level 0 need"),
         (lambda: nonnegative_least_squares([[1.0]], [1.0, 1.0]), "each of 1 levels"),
         (lambda: nonnegative_least_squares([[1.0, 2.0]], [[1.0]]), "or one per node"),
-        (lambda: round_nonnegative([np.inf]), "not all finite"),
     ],
 )
 def test_bad_input_is_named(call, said):

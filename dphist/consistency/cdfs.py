@@ -1,6 +1,5 @@
 """Consistent CDFs: the closest whole numbers in [0, N] that never fall and end at N."""
 
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -10,17 +9,13 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.consistency.isotonic import isotonic_integers, isotonic_median
 
 Error = Literal["absolute", "squared"]
-Penalty = Callable[[FloatArray, float], FloatArray]
-
-# Back pointers take four bytes per state; a larger search would need more than 1 GB.
-LARGEST_TRELLIS = 2**28
 
 
 def consistent_cdf(values: ArrayLike, total: int, error: Error = "squared") -> Int64Array:
     """Return the consistent cumulative counts closest to the published ones.
 
-    For these two errors, isotonic regression over whole numbers finds the same optimum as ``trellis``, at a
-    cost that does not depend on the total.
+    Isotonic regression over whole numbers finds the optimum that the paper searches for with a dynamic
+    programme, at a cost that does not depend on the total.
 
     Args: values of shape (m,), the published cumulative counts; total, the number of events N, public or
         itself published; error, the distance to minimise.
@@ -62,46 +57,6 @@ def rising_cdfs(cdfs: ArrayLike) -> Int64Array:
     above = np.maximum.accumulate(given, axis=0)
     below = np.minimum.accumulate(given[::-1], axis=0)[::-1]
     return np.asarray((above + below) // 2, dtype=np.int64)
-
-
-def trellis(values: ArrayLike, total: int, penalty: Penalty) -> Int64Array:
-    """Return the consistent cumulative counts for which the sum of the bins' penalties is smallest.
-
-    A dynamic programme over (bin, cumulative count): the best path to (t, v) comes from the best state
-    (t - 1, u) with u <= v, which a running minimum gives in one pass.
-
-    Args: values of shape (m,); total N; penalty(counts, value), the penalty of each candidate count 0..N (an
-        array) against one published value.
-    Returns: as ``consistent_cdf``. Of several optima, the one with the smallest last-but-one count, then the
-        smallest count before it, and so on.
-    Raises: ValueError as ``consistent_cdf``, or for more than 2^28 states.
-    Cost: O(m N) time, 4 m N bytes.
-    Source: Rameshwar, Tandon, section VI-2 (there with O(m N^2) edges); Viterbi (1967).
-
-    >>> trellis([3.0, 1.0, 2.0], total=2, penalty=lambda counts, value: abs(counts - value)).tolist()
-    [1, 1, 2]
-    """
-    points, total = _checked(values, total)
-    if points.size * (total + 1) > LARGEST_TRELLIS:
-        raise ValueError(
-            f"{points.size} bins x {total + 1} counts are more than 2^28 states; use consistent_cdf"
-        )
-    states = np.arange(total + 1)
-    candidates = states.astype(np.float64)
-    came_from = np.zeros((points.size, total + 1), dtype=np.int32)
-    cost = np.zeros(total + 1)
-    for position, value in enumerate(points.tolist()):
-        least = np.minimum.accumulate(cost)
-        # Per state, the first state that has the running minimum: the state itself where the minimum falls.
-        falls = np.append(True, least[1:] < least[:-1])
-        came_from[position] = np.maximum.accumulate(np.where(falls, states, 0))
-        cost = least + penalty(candidates, value)
-    path = np.empty(points.size, dtype=np.int64)
-    state = total
-    for position in range(points.size - 1, -1, -1):
-        path[position] = state
-        state = int(came_from[position, state])
-    return path
 
 
 def _checked(values: ArrayLike, total: int) -> tuple[FloatArray, int]:

@@ -1,4 +1,4 @@
-"""Non-negative views of published trees and histograms.
+"""Non-negative views of published trees, which the service's own consistent view is compared with.
 
 A tree is a list of arrays, top level first. The children of node v are nodes k v .. k v + k - 1 of the next
 level, with k the ratio of the two lengths.
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.arrays import FloatArray, Int64Array
+from dphist.arrays import FloatArray
 
 
 def zero_negative_subtrees(levels: Sequence[ArrayLike]) -> list[FloatArray]:
@@ -32,18 +32,6 @@ def zero_negative_subtrees(levels: Sequence[ArrayLike]) -> list[FloatArray]:
         alive = np.repeat(alive, level.size // alive.size) & (level > 0)
         zeroed.append(np.where(alive, level, 0.0))
     return zeroed
-
-
-def round_nonnegative(values: ArrayLike) -> Int64Array:
-    """Return the values rounded to whole numbers, halves upwards; negative values become zero.
-
-    >>> round_nonnegative([-3.2, 0.5, 2.4]).tolist()
-    [0, 1, 2]
-    """
-    points = np.asarray(values, dtype=np.float64)
-    if not np.isfinite(points).all():
-        raise ValueError("values are not all finite; only published estimates can be rounded")
-    return np.floor(np.maximum(points, 0.0) + 0.5).astype(np.int64)
 
 
 def nonnegative_least_squares(levels: Sequence[ArrayLike], weights: Sequence[ArrayLike]) -> FloatArray:
