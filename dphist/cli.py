@@ -16,7 +16,7 @@ from rich.table import Table
 
 from dphist import __version__, mechanisms
 from dphist.comparison import WORKLOADS, Score, applicable, named_workload, score
-from dphist.planning.report import Refusal, figure_file, plan
+from dphist.planning.report import Refusal, plan
 from dphist.privacy import NEIGHBOURS_IN_WORDS
 
 
@@ -57,11 +57,8 @@ def show_mechanisms(name: str | None) -> None:
 @click.option("--epsilon", type=float, default=0.1, show_default=True, help="The privacy budget.")
 @click.option("--trials", type=click.IntRange(1), default=5, show_default=True, help="Releases of each.")
 @click.option("--only", help="Names of mechanisms, with commas; otherwise all that apply.")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write a PNG or SVG here.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def compare(
-    file: Path, workload: str, epsilon: float, trials: int, only: str | None, plot: Path | None, as_json: bool
-) -> None:
+def compare(file: Path, workload: str, epsilon: float, trials: int, only: str | None, as_json: bool) -> None:
     """Run the mechanisms on the histogram in FILE and show each one's error and time.
 
     FILE is .npy, .npz (its array x, or its only array) or text: one number per line, or for a grid one row of
@@ -80,8 +77,6 @@ def compare(
         click.echo(json.dumps({"scores": [asdict(each) for each in scores], "not_run": refused}, indent=2))
     else:
         _print_table(scores, refused, epsilon, len(ranges), trials)
-    if plot is not None:
-        _draw(scores, plot, f"{file.name}, epsilon {epsilon:g}, {len(ranges)} queries")
 
 
 def _score_all(
@@ -131,18 +126,6 @@ def _print_table(
     console.print(table)
     for name, reason in refused.items():
         console.print(f"{name} did not run: {reason}", markup=False)
-
-
-def _draw(scores: Sequence[Score], path: Path, title: str) -> None:
-    names = [each.mechanism for each in scores][::-1]
-    with figure_file(path, (9, 1.2 + 0.3 * len(names))) as figure:
-        errors, seconds = figure.subplots(1, 2, sharey=True)
-        errors.barh(names, [each.mean_error for each in scores][::-1], color="#33658a")
-        seconds.barh(names, [each.seconds for each in scores][::-1], color="#86a873")
-        for axes, label in ((errors, "mean error per query (counts)"), (seconds, "seconds per release")):
-            axes.set_xscale("log")
-            axes.set_xlabel(label)
-        figure.suptitle(title)
 
 
 def _read_numbers(path: Path) -> NDArray[np.int64]:

@@ -78,16 +78,16 @@ def print_whole(table: Table) -> None:
     (console if needed.minimum <= console.width else Console(width=needed.maximum)).print(table)
 
 
-def candidate_figure(rows: Sequence[Candidate], path: Path, title: str, chosen: str = "") -> None:
-    """Plot each candidate's standard error of the running count; plans and ``chosen`` are highlighted.
+def candidate_figure(rows: Sequence[Candidate], path: Path, title: str) -> None:
+    """Plot each candidate's standard error of the running count; plans are highlighted.
 
-    Raises: as ``figure_file``.
+    Raises: Refusal without matplotlib, or if the file cannot be written.
     """
-    with figure_file(path, (10, 5)) as figure:
+    with _figure_file(path) as figure:
         axes = figure.subplots()
         for row in sorted(rows, key=lambda row: -row.running_error):
             ends, errors = _outline(row.variances)
-            planned = row.name == chosen or row.name.startswith("planned")
+            planned = row.name.startswith("planned")
             label = f"{row.name} ({row.running_error:,.1f})"
             axes.plot(ends, errors, label=label, lw=2.2 if planned else 1.0, ls="-" if planned else "--")
         axes.set_yscale("log")
@@ -101,16 +101,13 @@ def candidate_figure(rows: Sequence[Candidate], path: Path, title: str, chosen: 
 
 
 @contextmanager
-def figure_file(path: Path, inches: tuple[float, float]) -> Iterator[Any]:
-    """Yield a matplotlib figure to draw on, then write the figure to the file that ``--plot`` names.
-
-    Raises: Refusal without matplotlib, or if the file cannot be written.
-    """
+def _figure_file(path: Path) -> Iterator[Any]:
+    """Yield a matplotlib figure to draw on, then write the figure to the file that ``--plot`` names."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise Refusal('--plot needs matplotlib; pip install "dphist[plot]"') from None
-    figure = Figure(figsize=inches, layout="constrained")
+    figure = Figure(figsize=(10, 5), layout="constrained")
     yield figure
     try:
         figure.savefig(path, dpi=150)

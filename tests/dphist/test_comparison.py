@@ -81,15 +81,6 @@ def test_compare_shows_a_table_of_what_was_asked(histogram):
     assert "epsilon is for one event added or removed\n" in made.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_compare_draws_a_plot(histogram, tmp_path, suffix):
-    path = tmp_path / f"errors.{suffix}"
-    assert run("compare", histogram, "--only", "identity", "--trials", 1, "--plot", path).exit_code == 0
-    start = path.read_bytes()[:100]
-    assert start.startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
-
-
 def test_compare_reads_grids_and_files_of_ranges(tmp_path):
     grid, rectangles = tmp_path / "grid.csv", tmp_path / "rectangles.npy"
     grid.write_text("1,2,3\n4,5,6\n")

@@ -28,9 +28,6 @@ from stream_app.shell.working import working
     help="Show the smallest epsilon that reaches this error instead.",
 )
 @click.option(
-    "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the errors over time here."
-)
-@click.option(
     "--caps",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Show what caps on a user's events would cost, by this file of events.",
@@ -40,7 +37,6 @@ def plan(
     stream: str | None,
     compare: bool,
     target_rmse: float | None,
-    plot: Path | None,
     caps: Path | None,
 ) -> None:
     """Show the errors of answers before anything is counted.
@@ -52,7 +48,6 @@ def plan(
       stream-app plan --config examples/flights.yaml
       stream-app plan --config examples/flights.yaml --compare
       stream-app plan --config examples/flights.yaml --target-rmse 20
-      stream-app plan --config examples/flights.yaml --stream departures --plot error.png
       stream-app plan --config app.yaml --stream visits --caps sample.ndjson
     """
     streams = chosen_streams(load_to_begin(config), stream)
@@ -67,7 +62,7 @@ def plan(
         for line in lines:
             echo_wrapped(line)
     else:
-        print_plan(streams, compare=compare, plot=plot)
+        print_plan(streams, compare=compare)
 
 
 @click.command()

@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 
 from rich.table import Table
 
 from dphist.planning.candidates import Candidate, candidate_of, candidates, smallest_epsilon
-from dphist.planning.report import candidate_figure, candidate_table, in_decimals
+from dphist.planning.report import candidate_table, in_decimals
 from dphist.tree.design import TreeDesign
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
@@ -30,21 +29,15 @@ def chosen_streams(settings: Settings, name: str | None) -> tuple[StreamSettings
     return found
 
 
-def comparisons(streams: tuple[StreamSettings, ...], plot: Path | None) -> Iterator[Table]:
-    """Yield a comparison of each stream's tree with other ways to count. Args: plot, a file to draw it in."""
-    if plot is not None and len(streams) > 1:
-        raise OperatorError("--plot: a figure shows one stream; name it with --stream")
+def comparisons(streams: tuple[StreamSettings, ...]) -> Iterator[Table]:
+    """Yield a comparison of each stream's tree with other ways to count."""
     for stream in streams:
         if stream.declared.privacy.delta is not None:
-            if plot is not None:
-                raise OperatorError(f"--plot: draws ways to count with a tree; {stream.name} has none")
             continue
         counted, workload = _Counted.by(stream), stream.declared.tree.workload
         own = candidate_of(_THIS_STREAM, counted.design, workload, counted.width)
-        rows, title = [*_candidates(stream, counted), own], counted.title(stream)
-        if plot is not None:
-            candidate_figure(rows, plot, title, _THIS_STREAM)
-        yield candidate_table(rows, title, workload, _THIS_STREAM)
+        rows = [*_candidates(stream, counted), own]
+        yield candidate_table(rows, counted.title(stream), workload, _THIS_STREAM)
 
 
 def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[str]:

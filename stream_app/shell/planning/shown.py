@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from dphist.planning.report import print_whole
 from stream_app.config import StreamSettings
@@ -21,20 +20,18 @@ def print_plan(
     *,
     inner: bool = True,
     compare: bool = False,
-    plot: Path | None = None,
 ) -> None:
     """Print the errors of readers' answers, the plan of every stream, and what else is to be known.
 
-    Args: inner, whether the plans' own tables follow the errors; compare, whether other ways to count follow;
-        plot, a file to draw their errors in.
+    Args: inner, whether the plans' own tables follow the errors; compare, whether other ways to count follow.
     Raises: OperatorError if no plan fits.
     """
     lines: list[str] = []
     with working("planning") as step:
         shown = [answers_table(streams), *(tables(streams) if inner else ())]
-        if compare or plot is not None:
+        if compare:
             step("comparing other ways to count")
-            shown += [*modes_table(streams), *comparisons(streams, plot)]
+            shown += [*modes_table(streams), *comparisons(streams)]
             lines += mode_sentences(streams)
         step("reading a sample of the events")
         lines += [*meanings(streams), *costs_over_epochs(streams, time.time_ns() // 1_000)]
