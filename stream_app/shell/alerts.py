@@ -1,8 +1,7 @@
-"""``stream-app plan-alert`` and ``stream-app export-alerts``."""
+"""``stream-app plan-alert``: the errors of alert rules, before they run."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,16 +19,15 @@ from stream_app.shell.options import Finite, config_option
 from stream_app.shell.terminal import print_whole
 from stream_app.shell.working import working
 
-_FIRING = "private_counts_alert_firing"
-
 
 @click.command("plan-alert")
 @config_option
 @click.option("--rule", "name", help="This rule only.")
 @click.option("--events", type=Finite(min=1), help="Events in a window, for rules on ks and mean.")
 def plan_alert(config: Path, name: str | None, events: float | None) -> None:
-    """Show how often each alert rule may be wrong, and which changes it sees.
+    """Show how often each alert rule may be wrong.
 
+    It also shows which changes a rule sees.
     The column "values in" has the unit of the errors: events or users first seen, these per time for a rate,
     the amount for a total. For a quantile or a share they are the number of events by which it is missed. For
     ks they are shares, and they depend on the number of events in a window (--events). For a mean they are in
@@ -99,32 +97,3 @@ def _unit_of(condition: Condition, stream: StreamSettings, events: float | None)
     if condition.measure == "total":
         return amounts.field, 1.0
     return (f"{amounts.field}, total", 1.0) if events is None else (amounts.field, events)
-
-
-@click.command("export-alerts")
-@config_option
-def export_alerts(config: Path) -> None:
-    """Print the alert rules as a Prometheus rule file.
-
-    They are over the metric private_counts_alert_firing.
-    The service decides by the exact law of the noise, which PromQL cannot do. Prometheus only passes the
-    decisions on.
-
-    \b
-    Example:
-      stream-app export-alerts --config app.yaml > private-counts.rules.yml
-    """
-    import yaml
-
-    rules = [
-        {
-            "alert": rule.name,
-            "expr": f"{_FIRING}{{rule={json.dumps(rule.name, ensure_ascii=False)},"
-            f'stream="{rule.condition.stream}"}} == 1',
-            "labels": dict(rule.labels),
-            "annotations": {"condition": rule.text, **({"summary": rule.summary} if rule.summary else {})},
-        }
-        for rule in load(config).alerts.rules
-    ]
-    groups = [{"name": "private-counts", "rules": rules}]
-    click.echo(yaml.safe_dump({"groups": groups}, sort_keys=False), nl=False)

@@ -19,78 +19,23 @@ from stream_app.shell.processes import MEANINGS, STOP_S, exit_status, until_stop
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Commands whose modules are imported when they run, because the modules load much: (module, line of help).
 _ELSEWHERE = {
-    "init": (
-        "init.command",
-        "Write a first configuration, from your answers and a sample.",
-    ),
-    "plan": (
-        "planning.commands",
-        "Show the errors of answers before anything is counted.",
-    ),
-    "privacy": (
-        "planning.commands",
-        "State in words what a configuration promises, and its cost.",
-    ),
-    "statement": (
-        "planning.commands",
-        "Print one page about a stream, for lawyers and readers.",
-    ),
-    "completion": (
-        "completion",
-        "Print a script that completes commands in SHELL.",
-    ),
-    "audit": (
-        "audit",
-        "Check that a deployment keeps its privacy promise.",
-    ),
-    "export": (
-        "histories",
-        "Write the released data of streams to FILE.",
-    ),
-    "import": (
-        "histories",
-        "Store the streams of FILE, an export, as history.",
-    ),
-    "rotate-key": (
-        "rotate_key",
-        "Replace the keys of secrets.key_file while workers run.",
-    ),
-    "retire": (
-        "histories",
-        "End STREAM for good and delete its secrets.",
-    ),
-    "rebuild": (
-        "histories",
-        "Put back what readers saw, from the witness.",
-    ),
-    "new-witness": (
-        "histories",
-        "Write the witness in state.dir anew, from Redis.",
-    ),
-    "check-backup": (
-        "check_backup",
-        "Check that FILE, a copy of Redis, can be restored.",
-    ),
-    "query": (
-        "readers",
-        "Ask a running service for numbers of STREAM.",
-    ),
-    "watch": (
-        "watching",
-        "Follow the running count of STREAM.",
-    ),
-    "rules": (
-        "rules",
-        "List the alert rules of a running service.",
-    ),
-    "plan-alert": (
-        "alerts",
-        "Predict how often each alert rule is wrong.",
-    ),
-    "export-alerts": (
-        "alerts",
-        "Print the alert rules as a Prometheus rule file.",
-    ),
+    "init": ("init.command", "Write a first configuration, from your answers and a sample."),
+    "plan": ("planning.commands", "Show the errors of answers before anything is counted."),
+    "privacy": ("planning.commands", "State in words what a configuration promises, and its cost."),
+    "statement": ("planning.commands", "Print one page about a stream, for lawyers and readers."),
+    "completion": ("completion", "Print a script that completes commands in SHELL."),
+    "audit": ("audit", "Check that a deployment keeps its privacy promise."),
+    "export": ("histories", "Write the released data of streams to FILE."),
+    "import": ("histories", "Store the streams of FILE, an export, as history."),
+    "rotate-key": ("rotate_key", "Replace the keys of secrets.key_file while workers run."),
+    "retire": ("histories", "End STREAM for good and delete its secrets."),
+    "rebuild": ("histories", "Put back what readers saw, from the witness."),
+    "new-witness": ("histories", "Write the witness in state.dir anew, from Redis."),
+    "check-backup": ("check_backup", "Check that FILE, a copy of Redis, can be restored."),
+    "query": ("readers", "Ask a running service for numbers of STREAM."),
+    "watch": ("watching", "Follow the running count of STREAM."),
+    "rules": ("rules", "List the alert rules of a running service."),
+    "plan-alert": ("alerts", "Show how often each alert rule may be wrong."),
 }
 
 

@@ -1,17 +1,13 @@
-"""``plan-alert`` shows the errors of rules; ``export-alerts`` writes rules for Prometheus."""
+"""``plan-alert`` shows the errors of rules."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from stream_app.shell.commands import main
-from tests.patience import PATIENCE_S
-from tests.services import promtool, required
 
 CONFIG = """\
 streams:
@@ -94,22 +90,3 @@ def test_errors_of_totals_and_means_are_in_the_unit_of_the_amounts(tmp_path: Pat
         float(alone["basket"][1].replace(",", "")) / 1000, rel=0.01
     )
     assert alone["pace"][1].endswith("/m")
-
-
-@pytest.mark.slow
-def test_exported_rules_are_rules_of_prometheus(config: list[str], tmp_path: Path) -> None:
-    said = CliRunner().invoke(main, ["export-alerts", *config])
-    [group] = yaml.safe_load(said.output)["groups"]
-    each = ["each[UA]", "each[AA]", "each[other]"]
-    names = ["busy", "one", *each, "tail", "share", "moved", "silent"]
-    assert [rule["alert"] for rule in group["rules"]] == names
-    assert group["rules"][2]["labels"] == {"key": "UA"}
-    busy = group["rules"][0]
-    assert busy["expr"] == 'private_counts_alert_firing{rule="busy",stream="delays"} == 1'
-    assert busy["labels"] == {"severity": "page"}
-    assert busy["annotations"] == {"condition": "sum(delays, 4h) > 100", "summary": "too many"}
-    (tmp_path / "rules.yml").write_text(said.output)
-    command = [str(required(promtool, "prometheus")), "check", "rules", str(tmp_path / "rules.yml")]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert checked.returncode == 0, checked.stderr
-    assert "9 rules found" in checked.stdout

@@ -38,7 +38,6 @@ LOOKS = [
     ["privacy"],
     ["statement", "clicks"],
     ["export", "export.ndjson"],
-    ["export-alerts"],
 ]
 Store = dict[object, object]
 
