@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from collections.abc import Awaitable, Callable
 
 from dphist import SystemNoise
 from stream_app.config import Settings, StreamSettings, TopicSettings
@@ -12,12 +11,12 @@ from stream_app.loops.clocks import LiveClock
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.ports import ACCEPT_MANAGED, ClockDoubt, NoiseKeys, OperatorError
 from stream_app.shell.checks.room import redis_room
-from stream_app.state.connection import batch, connect, execute
+from stream_app.state.connection import batch, connect
 from stream_app.state.embedded import find_server
-from stream_app.state.keys import ALERT_PATTERN, ALERT_STATES, CLOCK_MARK, STREAM_NAMES, StreamKeys
+from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN, StreamKeys
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
-from stream_app.state.safety import check_safety
+from stream_app.state.safety import check_alerting, check_reading, check_safety
 from stream_app.wiring.checks import Finding
 from stream_app.wiring.segments import of_all_segments
 from stream_app.wiring.storage import noise_keys
@@ -47,10 +46,12 @@ async def redis_findings(settings: Settings) -> list[Finding]:
         first,
         *await redis_room(url),
         await _clock(settings, url),
-        await _readers(settings.redis.api_url, url),
+        await _user("redis.api_url", settings.redis.api_url, url, PUBLIC_PATTERN, check_reading),
     ]
     if settings.alerts.rules:
-        found += [await _alerts(settings.redis.alerts_url, url), *await _refusals(url)]
+        alerts_url = settings.redis.alerts_url
+        found.append(await _user("redis.alerts_url", alerts_url, url, ALERT_PATTERN, check_alerting))
+        found += await _refusals(url)
     found += await _noise_findings(settings, url)
     return found
 
@@ -77,51 +78,23 @@ async def _clock(settings: Settings, url: str) -> Finding:
     return Finding(what, "ok", said)
 
 
-async def _readers(api_url: str | None, url: str) -> Finding:
-    """Return whether the API's user can read public keys but no secret ones."""
-    what = "redis.api_url"
-    if api_url is None or api_url == url:
-        said = "the API has the worker's rights; name a user that reads dp:*:pub:* only (deploy/redis)"
-        return Finding(what, "warn", said)
-    redis = connect(api_url, connections=1)
-    try:
-        await execute(redis, "SMEMBERS", STREAM_NAMES)
-        try:
-            await execute(redis, "GET", CLOCK_MARK)
-        except NoPermissionError:
-            return Finding(what, "ok", "reads the public keys and is refused the secret ones")
-        return Finding(what, "fail", "can read secret keys (sec:); restrict it to ~dp:*:pub:*")
-    except (RedisError, OSError) as failure:
-        said = (
-            f"it cannot read the public keys ({str(failure).splitlines()[0]}); see deploy/redis/make_users.py"
-        )
-        return Finding(what, "fail", said)
-    finally:
-        await redis.aclose()
+async def _user(
+    what: str, url: str | None, worker_url: str, keys: str, check: Callable[[str, str], Awaitable[str | None]]
+) -> Finding:
+    """Return whether a user reaches its own keys but no secret ones.
 
-
-async def _alerts(alerts_url: str | None, url: str) -> Finding:
-    """Return whether the alerts' user can read its own keys but no secret ones."""
-    what = "redis.alerts_url"
-    if alerts_url is None or alerts_url == url:
-        said = f"the alerts have the worker's rights; name a user of {ALERT_PATTERN} only (deploy/redis)"
+    Args: keys, a pattern of its own ones; check, with which a start of its process checks the user.
+    """
+    if url is None or url == worker_url:
+        said = f"its process has the worker's rights; name a user of {keys} only (deploy/redis)"
         return Finding(what, "warn", said)
-    redis = connect(alerts_url, connections=1)
     try:
-        await execute(redis, "HGETALL", ALERT_STATES)
-        await execute(redis, "EVAL", "return 0", 1, ALERT_STATES)  # as decisions are stored; changes nothing
-        try:
-            await execute(redis, "HGETALL", CLOCK_MARK)
-        except NoPermissionError:
-            return Finding(what, "ok", "reaches the alerts' keys and is refused the secret ones")
-        except ResponseError:
-            pass  # access was allowed; the key is only not a hash
-        return Finding(what, "fail", f"can read secret keys (sec:); restrict it to ~{ALERT_PATTERN}")
-    except (RedisError, OSError) as failure:
-        said = f"it cannot keep the alerts' states ({str(failure).splitlines()[0]})"
-        return Finding(what, "fail", f"{said}; see deploy/redis/make_users.py")
-    finally:
-        await redis.aclose()
+        reads_secrets = await check(what, url) is not None
+    except OperatorError as refusal:
+        return Finding(what, "fail", str(refusal).removeprefix(f"{what}: "))
+    if reads_secrets:
+        return Finding(what, "fail", f"can read secret keys (sec:); restrict it to ~{keys}")
+    return Finding(what, "ok", "reaches its own keys and is refused the secret ones")
 
 
 async def _refusals(url: str) -> list[Finding]:

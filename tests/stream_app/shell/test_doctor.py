@@ -194,7 +194,7 @@ class TestOverAServer:
                 ]
         assert {user: finding.state for user, finding in found.items()} == users
         assert "can read secret keys" in found["operator"].said
-        assert "cannot keep the alerts' states" in found["api"].said
+        assert "this user has no permissions" in found["api"].said
 
     def test_a_refused_notification_and_a_host_without_its_format_are_found(self, folder: Path) -> None:
         hook = 'webhooks: ["https://hooks.slack.com/services/secret"]'
