@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field
+
+from stream_app.client.columns import Answered
 
 
 @dataclass(frozen=True, slots=True)
-class AlertRule:
+class AlertRule(Answered):
     """An alert rule: its state, its last change, and what it reads now.
 
     Args: phase, "inactive", "pending" or "firing"; since, when the condition began to hold; changed, when the
@@ -24,27 +25,14 @@ class AlertRule:
     confidence: float
     since: str
     changed: str | None
-    watched: str | None
     value: float | None
     stderr: float | None
-    value_now: float | None
-    stderr_now: float | None
-    unit: str
-    meaning: str
     summary: str
     private: bool
-    refused: list[str]
-
-    @classmethod
-    def of(cls, answer: dict[str, Any]) -> AlertRule:
-        """Read the service's answer; an older service does not say what rules read now."""
-        missing: dict[str, Any] = {
-            "watched": None,
-            "value_now": None,
-            "stderr_now": None,
-            "unit": "",
-            "meaning": "",
-            "refused": [],
-        }
-        known = missing | answer
-        return cls(**{field.name: known[field.name] for field in fields(cls)})
+    # An older service does not say these.
+    watched: str | None = None
+    value_now: float | None = None
+    stderr_now: float | None = None
+    unit: str = ""
+    meaning: str = ""
+    refused: list[str] = field(default_factory=list)

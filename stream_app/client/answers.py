@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-from stream_app.client.columns import FloatArray, Framed, Gap, TimeArray, instants, taken
+from stream_app.client.columns import Answered, FloatArray, Framed, Gap, TimeArray
 
 
 @dataclass(frozen=True, slots=True)
-class _Estimate:
+class _Estimate(Answered):
     """An unbiased estimate for the bins from ``start`` to ``end`` (RFC 3339), with its interval."""
 
     value: float
@@ -27,12 +27,6 @@ class _Estimate:
     intervals: str = ""
     unmeasured: tuple[Gap, ...] = ()
 
-    @classmethod
-    def of(cls, answer: dict[str, Any]) -> Self:
-        """Read the service's answer."""
-        lower, upper = answer["interval"]
-        return taken(cls, answer, lower=lower, upper=upper, unmeasured=Gap.all_of(answer))
-
 
 class Count(_Estimate):
     """The best current estimate of the events in the bins from ``start`` to ``end`` (RFC 3339).
@@ -48,7 +42,7 @@ class Count(_Estimate):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Answered):
     """A stream in short: what it counts and how much so far.
 
     Args: running, from the stream's start; None before the first release. this_epoch, the users first seen in
@@ -86,7 +80,7 @@ class Summary:
         epoch = answer.get("this_epoch")
         parts = {"running": answer["running"], "this_epoch": epoch and epoch | {"unmeasured": ()}}
         counts = {name: part and Count.of(answer | whole | part) for name, part in parts.items()}
-        return taken(cls, answer, unmeasured=Gap.all_of(answer), **counts)
+        return cls.taken(answer, **counts)
 
 
 class Total(_Estimate):
@@ -101,7 +95,7 @@ class Total(_Estimate):
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
+class Mean(Answered):
     """The mean of the amounts in the bins from ``start`` to ``end``, each clamped to the declared range.
 
     ``counted``, ``meaning``, ``intervals`` and ``unmeasured`` are as of a ``Count``.
@@ -123,12 +117,6 @@ class Mean:
     meaning: str = ""
     intervals: str = ""
     unmeasured: tuple[Gap, ...] = ()
-
-    @classmethod
-    def of(cls, answer: dict[str, Any]) -> Mean:
-        """Read the service's answer."""
-        lower, upper = answer["interval"]
-        return taken(cls, answer, lower=lower, upper=upper, unmeasured=Gap.all_of(answer))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,12 +147,7 @@ class Series(Framed):
     def of(cls, answer: dict[str, Any]) -> Series:
         """Read the service's answer."""
         stderr = answer.get("stderr", [None] * len(answer["value"]))
-        return taken(
-            cls,
-            answer | {"stderr": stderr},
-            start=instants(answer["start"]),
-            end=instants(answer["end"]),
-        )
+        return cls.taken(answer | {"stderr": stderr})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +31,41 @@ class Gap:
         return tuple(cls(gap["start"], gap["end"]) for gap in answer.get("unmeasured", ()))
 
 
-class Framed:
-    """An answer's arrays as columns of equal length, which can be converted to data frames."""
+def instants(seconds: list[float]) -> TimeArray:
+    """Return seconds since 1970 as datetime64[us]."""
+    # Converted through integers, because a float of seconds since 1970 needs rounding to microseconds.
+    return np.rint(np.array(seconds, np.float64) * 1e6).astype(np.int64).astype("datetime64[us]")
+
+
+class Answered:
+    """A dataclass that is read from an answer of the service: every field by its name and its type."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> Self:
+        """Read the service's answer."""
+        return cls.taken(answer)
+
+    @classmethod
+    def taken(cls, answer: dict[str, Any], **made: Any) -> Self:
+        """Read an answer. Args: made, the fields that are not taken from the answer as they are."""
+        known = {one.name: one for one in fields(cls)}  # type: ignore[arg-type]
+        if "interval" in answer and "lower" in known:
+            made |= zip(("lower", "upper"), answer["interval"], strict=True)
+        if "unmeasured" in known:
+            made.setdefault("unmeasured", Gap.all_of(answer))
+        # A field with a default is one that older services do not send.
+        own = {
+            name: _read(one.type, answer[name])
+            for name, one in known.items()
+            if name not in made and (name in answer or one.default is MISSING is one.default_factory)
+        }
+        return cls(**made, **own)
+
+
+class Framed(Answered):
+    """An answer whose arrays are columns of equal length, for data frames."""
 
     __slots__ = ()
 
@@ -65,22 +97,10 @@ class Framed:
         return [name for name, column in self.columns().items() if column.dtype.kind == "M"]
 
 
-def instants(seconds: list[float]) -> TimeArray:
-    """Return seconds since 1970 as datetime64[us]."""
-    # Converted through integers, because a float of seconds since 1970 needs rounding to microseconds.
-    return np.rint(np.array(seconds, np.float64) * 1e6).astype(np.int64).astype("datetime64[us]")
-
-
-def taken(cls: Callable[..., Answer], answer: dict[str, Any], **made: Any) -> Answer:
-    """Return a service's answer as an object of a dataclass. A list becomes a column of floats.
-
-    Args: made, the fields that are not taken from the answer as they are.
-    """
-    own = [one for one in fields(cls) if one.name not in made]  # type: ignore[arg-type]
-    # A field with a default is one that older services do not send.
-    given = [one.name for one in own if one.default is MISSING or one.name in answer]
-    return cls(**made, **{name: _column(answer[name]) for name in given})
-
-
-def _column(value: Any) -> Any:
-    return np.array(value, np.float64) if isinstance(value, list) else value
+def _read(kind: Any, value: Any) -> Any:
+    """Return a value of an answer as a field of this type, which is a text."""
+    if kind == "TimeArray":
+        return instants(value)
+    if kind == "NDArray[np.int64]":
+        return np.array(value, np.int64)
+    return np.array(value, np.float64) if kind == "FloatArray" else value

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.client.columns import FloatArray, Framed, Gap, TimeArray, instants, taken
+from stream_app.client.columns import FloatArray, Framed, Gap, TimeArray
 
 _BANDS = ("stderr", "count_lower", "count_upper", "lower", "upper")  # of a window; null if unknown
 
@@ -38,16 +38,6 @@ class Cdf(Framed):
     intervals: str = ""
     unmeasured: tuple[Gap, ...] = ()
 
-    @classmethod
-    def of(cls, answer: dict[str, Any]) -> Cdf:
-        """Read the service's answer."""
-        return taken(
-            cls,
-            answer,
-            consistent=np.array(answer["consistent"], np.int64),
-            unmeasured=Gap.all_of(answer),
-        )
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cdfs(Framed):
@@ -73,8 +63,7 @@ class Cdfs(Framed):
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Cdfs:
         """Read the service's answer."""
-        counts = np.array(answer["counts"], np.int64)
-        return taken(cls, answer, end=instants(answer["end"]), value=counts)
+        return cls.taken(answer | {"value": answer["counts"]})
 
     def __len__(self) -> int:
         return len(self.end)
@@ -115,7 +104,7 @@ class Quantiles(Framed):
         rows = [(one["q"], one["value"], *(one["interval"] or (None, None))) for one in answer["quantiles"]]
         level, value, lower, upper = np.array(rows, np.float64).reshape(-1, 4).T  # None becomes NaN
         columns = {"level": level, "value": value, "lower": lower, "upper": upper}
-        return taken(cls, answer, unmeasured=Gap.all_of(answer), **columns)
+        return cls.taken(answer, **columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,14 +150,8 @@ class Window(Framed):
         """Read the service's answer."""
         size = len(answer["count"])
         unknown = {name: np.full(size, np.nan) for name in _BANDS if answer[name] is None}
-        return taken(
-            cls,
-            answer,
-            place=np.array(answer["upto"] or answer["keys"] or range(1, size + 1)),
-            consistent=np.array(answer["consistent"], np.int64),
-            quantiles=Quantiles.of(answer),
-            **unknown,
-        )
+        place = np.array(answer["upto"] or answer["keys"] or range(1, size + 1))
+        return cls.taken(answer, place=place, quantiles=Quantiles.of(answer), **unknown)
 
     @property
     def known(self) -> bool:
