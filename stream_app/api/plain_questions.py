@@ -9,13 +9,13 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from fastapi import Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stream_app.api import routes
+from stream_app.api import questions, routes
 from stream_app.api.admission.turns import TooManyError
 from stream_app.api.admission.work import QUICK_US, epochs_us
 from stream_app.api.answers import counts
@@ -90,11 +90,12 @@ async def _events(request: Request, stream: str) -> Response | None:
     return await routes.events(request, stream, replica, EventsQuery.model_validate(asked), *last)
 
 
-def _route_of(endpoint: Callable[..., object]) -> BaseRoute:
-    return next(one for one in routes.router.routes if getattr(one, "endpoint", None) is endpoint)
+def _route_of(router: APIRouter, what: str) -> BaseRoute:
+    path = f"/v1/streams/{{stream}}/{what}"
+    return next(one for one in router.routes if getattr(one, "path", None) == path)
 
 
 _PLAIN = {
-    "count": _Plain(frozenset({"start", "end", "confidence"}), _count, _route_of(routes.count)),
-    "events": _Plain(frozenset({"after"}), _events, _route_of(routes.events)),
+    "count": _Plain(frozenset({"start", "end", "confidence"}), _count, _route_of(questions.router, "count")),
+    "events": _Plain(frozenset({"after"}), _events, _route_of(routes.router, "events")),
 }

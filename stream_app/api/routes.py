@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
 
 from dphist.windows.error import window_error
 from stream_app.api import errors, schemas, sse
 from stream_app.api.admission.access import may_ask_of, may_read, reader_of, sees_panels_only
 from stream_app.api.admission.turns import Places
-from stream_app.api.admission.work import LONG_US, epochs_us
+from stream_app.api.admission.work import epochs_us
 from stream_app.api.answers import (
-    counts,
-    formats,
-    key_lists,
     statements,
     streams,
-    sums,
-    values,
     windows,
 )
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
-from stream_app.api.replies import answered, apart_of, making_turn, rendered
+from stream_app.api.replies import answered, apart_of, making_turn
 from stream_app.api.succession import Succession
 from stream_app.core.alerts.readings import Shown
 from stream_app.core.answers.query import StreamView
 from stream_app.core.segments.names import base_of
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
-_OTHER_FORMATS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {formats.CONTENT_TYPES[form]: {} for form in ("csv", "arrow")}}
-}
 
 
 def all_replicas(request: Request) -> Replicas:
@@ -155,107 +146,6 @@ def _words_beside(view: StreamView | None, before: str | None, after: str | None
     return sha256(":".join(part or "" for part in parts).encode()).hexdigest()[:16]
 
 
-@router.get("/streams/{stream}/keys/list", tags=["Streams"], response_model=schemas.KeyListAnswer)
-async def list_keys(
-    request: Request, replica: Known, query: Annotated[schemas.KeyListQuery, Query()]
-) -> Response:
-    """A part of the stream's public list of keys, by a part of the name; or which names it has."""
-    return await answered(request, replica, key_lists.key_list, query, us=key_lists.LIST_US)
-
-
-@router.get("/streams/{stream}/count", tags=["Counts"], response_model=schemas.CountAnswer)
-async def count(request: Request, replica: Told, query: Annotated[schemas.CountQuery, Query()]) -> Response:
-    """Number of events from start to end: the best linear unbiased estimate from all released nodes."""
-    us = LONG_US if query.of_group else epochs_us(replica.view)
-    return await answered(request, replica, counts.count, query, us=us)
-
-
-@router.get("/streams/{stream}/sum", tags=["Amounts"], response_model=schemas.SumAnswer)
-async def total(request: Request, replica: Told, query: Annotated[schemas.CountQuery, Query()]) -> Response:
-    """Sum of the stream's amounts from start to end, each clamped and rounded as the stream declares."""
-    return await answered(request, replica, sums.total, query)
-
-
-@router.get("/streams/{stream}/mean", tags=["Amounts"], response_model=schemas.MeanAnswer)
-async def mean(request: Request, replica: Told, query: Annotated[schemas.CountQuery, Query()]) -> Response:
-    """Mean of the stream's amounts from start to end, with an interval from the exact law."""
-    return await answered(request, replica, sums.mean, query)
-
-
-async def _series(
-    request: Request,
-    replica: Succession,
-    make: Callable[..., BaseModel],
-    query: schemas.PointsQuery,
-    accept: str,
-) -> Response:
-    """Return a series in the format that the parameter names, or else the header Accept."""
-    form = formats.chosen(query.format, accept)
-    return await rendered(request, replica, formats.in_form, make, query, form, form=form)
-
-
-@router.get(
-    "/streams/{stream}/sum/series",
-    tags=["Amounts"],
-    response_model=schemas.SumSeriesAnswer,
-    responses=_OTHER_FORMATS,
-)
-async def total_series(
-    request: Request,
-    replica: Told,
-    query: Annotated[schemas.SeriesQuery, Query()],
-    accept: Annotated[str, Header()] = "",
-) -> Response:
-    """Running sums, sums per bin or over sliding windows, in the form of /series."""
-    return await _series(request, replica, sums.total_series, query, accept)
-
-
-@router.get(
-    "/streams/{stream}/mean/series",
-    tags=["Amounts"],
-    response_model=schemas.MeanSeriesAnswer,
-    responses=_OTHER_FORMATS,
-)
-async def mean_series(
-    request: Request,
-    replica: Told,
-    query: Annotated[schemas.MeanSeriesQuery, Query()],
-    accept: Annotated[str, Header()] = "",
-) -> Response:
-    """Running means, means per bin or over sliding windows, each point with its interval."""
-    return await _series(request, replica, sums.means, query, accept)
-
-
-@router.get(
-    "/streams/{stream}/series", tags=["Counts"], response_model=schemas.SeriesAnswer, responses=_OTHER_FORMATS
-)
-async def series(
-    request: Request,
-    replica: Told,
-    query: Annotated[schemas.SeriesQuery, Query()],
-    accept: Annotated[str, Header()] = "",
-) -> Response:
-    """Running counts, counts per bin or over sliding windows, each point with its error.
-
-    As JSON, CSV or an Arrow stream: by the parameter format, or else by the header Accept.
-    """
-    return await _series(request, replica, counts.series, query, accept)
-
-
-@router.get("/streams/{stream}/cdf", tags=["Values"], response_model=schemas.CdfAnswer)
-async def cdf(request: Request, replica: Told, query: Annotated[schemas.CdfQuery, Query()]) -> Response:
-    """The distribution of the value from start to end, with a simultaneous band."""
-    return await answered(request, replica, values.cdf, query)
-
-
-@router.get("/streams/{stream}/quantile", tags=["Values"], response_model=schemas.QuantilesAnswer)
-async def quantile(
-    request: Request, replica: Told, query: Annotated[schemas.QuantileQuery, Query()]
-) -> Response:
-    """Quantiles of the value from start to end, with simultaneous intervals."""
-    return await answered(request, replica, values.quantiles, query)
-
-
 @router.get("/streams/{stream}/window", tags=["Values"], response_model=schemas.WindowAnswer)
 async def window(
     request: Request, replica: Known, query: Annotated[schemas.WindowQuery, Query()]
@@ -267,12 +157,6 @@ async def window(
         async with making_turn(request):  # before the view is locked
             await apart_of(request).fill(known, window_error, key)
     return await answered(request, replica, windows.window, query, {key: known[key]})
-
-
-@router.get("/streams/{stream}/nodes", tags=["Streams"], response_model=schemas.NodesAnswer)
-async def nodes(request: Request, replica: Known, query: Annotated[schemas.NodesQuery, Query()]) -> Response:
-    """Released noisy values of the tree's nodes, so that anyone can recompute every answer."""
-    return await answered(request, replica, counts.nodes, query)
 
 
 @router.get("/streams/{stream}/privacy", tags=["Streams"], response_model=schemas.PrivacyAnswer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from dphist.tree.estimate import Estimate
 from stream_app.api.panels.schemas import KeysQuery
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.whole import whole_estimate
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.kinds.tables import Span
 
@@ -23,22 +23,31 @@ from stream_app.core.kinds.tables import Span
 class KeyRows:
     """What each row counts.
 
-    Args: labels of all rows; listed, the places of the rows that are asked for; over, returns the counts of
-        all rows over a range of bins; of, returns them from the counts of all cells. All rows have one law.
+    Args: labels of all rows; listed, the places of the rows that are asked for; over and within, return the
+        numbers of all rows over the range, and within a slice of it. All rows have one law.
     """
 
     labels: Sequence[str]
     listed: Int64Array
     over: Callable[[Span], Estimate]
-    of: Callable[[RangeSum], Estimate]
+    within: Callable[[Span], Estimate]
+
+    def largest_first(self, totals: Estimate, limit: int) -> list[int]:
+        """Return the places of the rows with the largest numbers, at most ``limit``."""
+        values = np.asarray(totals.value)[self.listed]
+        found: list[int] = self.listed[np.argsort(-values, kind="stable")][:limit].tolist()
+        return found
 
 
 def key_rows_of(view: StreamView, query: KeysQuery, keys: KeyList) -> KeyRows:
     """Return the rows that a question asks for. Raises: QueryError."""
-    wanted = view.place_of(query.keys_asked)
     if query.by is None:
-        listed = np.arange(len(keys.labels)) if wanted is None else np.atleast_1d(np.array(wanted, np.int64))
-        return KeyRows(keys.labels, listed, view.counts_of_keys, key_counts)
+
+        def counts_within(span: Span) -> Estimate:
+            return whole_estimate(key_counts(view.cells(span)))
+
+        return KeyRows(keys.labels, listed_of(view, query, keys), view.counts_of_keys, counts_within)
+    wanted = view.place_of(query.keys_asked)
     fields = [part.field for part in keys.fields]
     if query.by not in fields:
         known = f"those of this stream are {', '.join(fields)}" if fields else "this stream has only one"
@@ -47,8 +56,17 @@ def key_rows_of(view: StreamView, query: KeysQuery, keys: KeyList) -> KeyRows:
         raise QueryError("by: leave key and not_key out; rows are of all values of the field", "by")
     axis = fields.index(query.by)
     labels = [keys.pattern_of(axis, value) for value in range(keys.sizes[axis])]
-    of = partial(rolled_up, keys, axis)
-    return KeyRows(labels, np.arange(len(labels)), lambda span: of(view.cells(span)), of)
+
+    def within(span: Span) -> Estimate:
+        return rolled_up(keys, axis, view.cells(span))
+
+    return KeyRows(labels, np.arange(len(labels)), within, lambda span: whole_estimate(within(span)))
+
+
+def listed_of(view: StreamView, query: KeysQuery, keys: KeyList) -> Int64Array:
+    """Return the places of the keys that a question names; of all if it names none. Raises: QueryError."""
+    wanted = view.place_of(query.keys_asked)
+    return np.arange(len(keys.labels)) if wanted is None else np.atleast_1d(np.array(wanted, np.int64))
 
 
 def rolled_up(keys: KeyList, axis: int, total: RangeSum) -> Estimate:

@@ -11,7 +11,7 @@ from stream_app.api import errors
 from stream_app.api.admission.access import may_read
 from stream_app.api.overview import Glances
 from stream_app.api.panels import answers as panels
-from stream_app.api.panels import schemas, sums
+from stream_app.api.panels import schemas
 from stream_app.api.panels.preview import plan, preview
 from stream_app.api.replies import answered, apart_of, making_turn
 from stream_app.api.routes import Known, Nothing, Told, all_replicas, followed
@@ -40,46 +40,6 @@ async def show_overview(request: Request, _query: Nothing) -> schemas.Overview:
 async def overview_events(request: Request, _query: Nothing) -> StreamingResponse:
     """Every stream as in /v1/overview, now and whenever it changes; ``gone`` names one that left."""
     return followed(request, glances(request).follow(lambda stream: may_read(request, stream)))
-
-
-@router.get("/streams/{stream}/keys", tags=["Counts"], response_model=schemas.KeysAnswer)
-async def keys(request: Request, replica: Told, query: Annotated[schemas.KeysQuery, Query()]) -> Response:
-    """The keys with the largest estimates, over the range and in slices of it."""
-    return await answered(request, replica, panels.keys, query)
-
-
-@router.get("/streams/{stream}/sum/keys", tags=["Amounts"], response_model=schemas.SumKeysAnswer)
-async def sum_keys(request: Request, replica: Told, query: Annotated[schemas.KeysQuery, Query()]) -> Response:
-    """The keys with the largest sums, over the range and in slices of it."""
-    return await answered(request, replica, sums.sums_by_key, query)
-
-
-@router.get("/streams/{stream}/mean/keys", tags=["Amounts"], response_model=schemas.MeanKeysAnswer)
-async def mean_keys(
-    request: Request, replica: Told, query: Annotated[schemas.KeysQuery, Query()]
-) -> Response:
-    """The means over the range of the keys with the most events."""
-    return await answered(request, replica, sums.means_by_key, query)
-
-
-@router.get("/streams/{stream}/heat", tags=["Values"], response_model=schemas.HeatAnswer)
-async def heat(request: Request, replica: Told, query: Annotated[schemas.HeatQuery, Query()]) -> Response:
-    """Events by value and time."""
-    return await answered(request, replica, panels.heat, query)
-
-
-@router.get("/streams/{stream}/quantiles", tags=["Values"], response_model=schemas.QuantileSlicesAnswer)
-async def quantiles(
-    request: Request, replica: Told, query: Annotated[schemas.QuantileSlicesQuery, Query()]
-) -> Response:
-    """Quantiles of the value in slices of time."""
-    return await answered(request, replica, panels.quantile_slices, query)
-
-
-@router.get("/streams/{stream}/cdfs", tags=["Values"], response_model=schemas.CdfsAnswer)
-async def cdfs(request: Request, replica: Told, query: Annotated[schemas.SlicesQuery, Query()]) -> Response:
-    """The distribution of the value from start to the end of every step, rising over value and time."""
-    return await answered(request, replica, panels.running_cdfs, query)
 
 
 @router.get("/streams/{stream}/preview", tags=["Counts"], response_model=schemas.PreviewAnswer)

@@ -164,7 +164,7 @@ class KeyCounts(EstimatedCount):
 
 
 class KeysAnswer(Released, Sliced):
-    """Small multiples: the keys with the largest estimates in the range."""
+    """The keys with the largest estimates, over the range and in slices of it."""
 
     over: Over = Field(description="what value and interval of each key are of, whatever the slices")
     keys: list[KeyCounts] = Field(description="largest estimate first")
@@ -173,7 +173,7 @@ class KeysAnswer(Released, Sliced):
 
 
 class SumKeysAnswer(KeysAnswer):
-    """Small multiples of sums: the keys with the largest sums in the range."""
+    """The keys with the largest sums, over the range and in slices of it."""
 
     amounts: SummedField
 

@@ -9,11 +9,14 @@ from stream_app.api.schemas.released import EstimatedCount, OfPoints, OfRange, R
 
 
 class CountAnswer(OfRange, EstimatedCount):
-    """Events, or users, in the bins from start to end."""
+    """Number of events, or users, from start to end: the best linear unbiased estimate from all nodes."""
 
 
 class SeriesAnswer(OfPoints):
-    """Counts as a series."""
+    """Running counts, counts per bin or over sliding windows, each point with its error.
+
+    As JSON, CSV or an Arrow stream: by the parameter format, or else by the header Accept.
+    """
 
     view: View
     value: list[float]
@@ -24,7 +27,7 @@ class SeriesAnswer(OfPoints):
 
 
 class NodesAnswer(Released):
-    """Released noisy values of consecutive nodes, exactly as stored."""
+    """Released noisy values of consecutive nodes: anyone can recompute every answer from them."""
 
     epoch: int
     level: int

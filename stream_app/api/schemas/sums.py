@@ -41,13 +41,13 @@ class MeanAnswer(OfRange, Amounts):
 
 
 class SumSeriesAnswer(SeriesAnswer, Amounts):
-    """Sums of amounts, in the columns of /series."""
+    """Running sums, sums per bin or over sliding windows, in the form of /series."""
 
     counted: str = Field(description="what the values are of, in words: sum of amount, clamped")
 
 
 class MeanSeriesAnswer(OfPoints, Amounts):
-    """Means of amounts as a series."""
+    """Running means, means per bin or over sliding windows, each point with its interval."""
 
     counted: str = Field(description="what the values are of, in words: mean of amount, clamped")
     value: list[float | None] = Field(description="null where the estimated count is not above 0")

@@ -1,0 +1,104 @@
+"""The questions about one stream that a function of its view answers: a row, and so a route, for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, Signature, getdoc
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel
+
+from stream_app.api import errors, schemas
+from stream_app.api.admission.work import LONG_US, epochs_us
+from stream_app.api.answers import counts, formats, key_lists, sums, values
+from stream_app.api.panels import answers as panels
+from stream_app.api.panels import schemas as of_panels
+from stream_app.api.panels import sums as by_key
+from stream_app.api.replies import Asked, answered, rendered
+from stream_app.api.routes import Known, Told
+
+router = APIRouter(prefix="/v1/streams/{stream}", responses=errors.REPLIES)
+_OTHER_FORMATS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {formats.CONTENT_TYPES[form]: {} for form in ("csv", "arrow")}}
+}
+
+
+def count_us(replica: Asked, query: schemas.CountQuery) -> float:
+    """Return an estimate of the work to count a range."""
+    return LONG_US if query.of_group else epochs_us(replica.view)
+
+
+class Question(NamedTuple):
+    """A question. The docstring of its answer is its text in the documentation.
+
+    Args: path, below a stream's; tag, its group in the documentation; make, returns the answer to what is
+        asked from the view; of, the stream alone, or with the streams before it; us, estimates the work.
+    """
+
+    path: str
+    tag: str
+    make: Callable[..., BaseModel]
+    asked: type[BaseModel]
+    answer: type[BaseModel]
+    of: Any = Told
+    us: Callable[[Any, Any], float] = lambda _replica, _query: LONG_US
+
+
+QUESTIONS = (
+    Question("/count", "Counts", counts.count, schemas.CountQuery, schemas.CountAnswer, us=count_us),
+    Question("/series", "Counts", counts.series, schemas.SeriesQuery, schemas.SeriesAnswer),
+    Question("/keys", "Counts", panels.keys, of_panels.KeysQuery, of_panels.KeysAnswer),
+    Question("/sum", "Amounts", sums.total, schemas.CountQuery, schemas.SumAnswer),
+    Question("/sum/series", "Amounts", sums.total_series, schemas.SeriesQuery, schemas.SumSeriesAnswer),
+    Question("/sum/keys", "Amounts", by_key.sums_by_key, of_panels.KeysQuery, of_panels.SumKeysAnswer),
+    Question("/mean", "Amounts", sums.mean, schemas.CountQuery, schemas.MeanAnswer),
+    Question("/mean/series", "Amounts", sums.means, schemas.MeanSeriesQuery, schemas.MeanSeriesAnswer),
+    Question("/mean/keys", "Amounts", by_key.means_by_key, of_panels.KeysQuery, of_panels.MeanKeysAnswer),
+    Question("/cdf", "Values", values.cdf, schemas.CdfQuery, schemas.CdfAnswer),
+    Question("/cdfs", "Values", panels.running_cdfs, of_panels.SlicesQuery, of_panels.CdfsAnswer),
+    Question("/quantile", "Values", values.quantiles, schemas.QuantileQuery, schemas.QuantilesAnswer),
+    Question(
+        *("/quantiles", "Values", panels.quantile_slices),
+        *(of_panels.QuantileSlicesQuery, of_panels.QuantileSlicesAnswer),
+    ),
+    Question("/heat", "Values", panels.heat, of_panels.HeatQuery, of_panels.HeatAnswer),
+    Question("/nodes", "Streams", counts.nodes, schemas.NodesQuery, schemas.NodesAnswer, Known),
+    Question(
+        *("/keys/list", "Streams", key_lists.key_list, schemas.KeyListQuery, schemas.KeyListAnswer, Known),
+        us=lambda _replica, _query: key_lists.LIST_US,
+    ),
+)
+
+
+def _add(one: Question) -> None:
+    """Add the route of a question. A series is also given in the format that the header Accept names."""
+    in_formats = issubclass(one.asked, schemas.PointsQuery)
+
+    async def ask(request: Request, replica: Asked, query: Any, accept: str = "") -> Response:
+        us = one.us(replica, query)
+        if not in_formats:
+            return await answered(request, replica, one.make, query, us=us)
+        form = formats.chosen(query.format, accept)
+        return await rendered(request, replica, formats.in_form, one.make, query, form, us=us, form=form)
+
+    # FastAPI reads here what each question asks for.
+    asked: dict[str, Any] = {"request": Request, "replica": one.of, "query": Annotated[one.asked, Query()]}
+    parameters = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind) for name, kind in asked.items()]
+    if in_formats:
+        kind = Annotated[str, Header()]
+        parameters.append(Parameter("accept", Parameter.KEYWORD_ONLY, default="", annotation=kind))
+    ask.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    router.add_api_route(
+        one.path,
+        ask,
+        name=one.path[1:].replace("/", "_"),
+        tags=[one.tag],
+        response_model=one.answer,
+        description=getdoc(one.answer),
+        responses=_OTHER_FORMATS if in_formats else None,
+    )
+
+
+for _question in QUESTIONS:
+    _add(_question)
