@@ -116,24 +116,6 @@ class MeanPoints:
     unmeasured: int
 
 
-def mean_series(
-    view: StreamView,
-    kind: SeriesKind,
-    span: Span,
-    key: str | AskedKeys | None = None,
-    step: int = 1,
-    window: int = 1,
-    confidence: float = 0.95,
-    points: int = 120,
-) -> MeanPoints:
-    """Return means of the amounts as a series: of the same ranges as ``sum_series``.
-
-    Args, cost, raises: as ``means_over``.
-    """
-    ranges = point_ranges(view.binning, kind, span, step, window, view.span.start)
-    return means_over(view, kind, *ranges, key, confidence, points)
-
-
 def means_over(
     view: StreamView,
     kind: SeriesKind,

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from stream_app.core.answers.answered import QueryError
-from stream_app.core.answers.sums import mean_over, mean_series, sum_of
+from stream_app.core.answers.sums import mean_over, means_over, sum_of
 from stream_app.core.kinds.tables import Span
 from tests.stream_app.declared import FIRST_BIN
 from tests.world import World
@@ -116,7 +116,8 @@ def test_points_of_means_are_evenly_spaced_and_the_means_of_their_ranges() -> No
     world, _ = summing()
     with world:
         view = world.view()
-    means = mean_series(view, "running", view.span, "other", points=4)
+    ranges = view.ends_of("running", range(*view.span))
+    means = means_over(view, "running", *ranges, "other", points=4)
     assert len(means.spans) == 4
     assert means.spans[-1] == view.span
     for span, mean in zip(means.spans, means.means, strict=True):
