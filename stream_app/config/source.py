@@ -12,6 +12,7 @@ from stream_app.config.document import Section
 from stream_app.config.kafka import read_topic, topic_identity
 from stream_app.config.one_log import of_spool, related, says_csv
 from stream_app.config.settings import DAY_US, Settings, SourceSettings, StreamSettings, TopicSettings
+from stream_app.config.web_logs import WEB_LOGS, read_log_format
 from stream_app.core.declaration import Log, LogFormat, Replay
 
 _OF_JSON = (".ndjson", ".jsonl", ".json", ".log", ".txt")
@@ -37,15 +38,20 @@ def read_source(
     if said is None and "format" not in section.names():
         why = f"is missing: {file.name} names files of CSV and others; write ndjson or csv"
         raise section.error("format", why)
-    form: LogFormat = section.take("format", values.one_of("ndjson", "csv"), said or "ndjson")
+    form: LogFormat = section.take("format", values.one_of("ndjson", "csv", *WEB_LOGS), said or "ndjson")
+    log_format = read_log_format(section, form)
     start: Literal["earliest", "latest"] = section.take(
         "start", values.one_of("earliest", "latest"), "earliest"
     )
     replay, speed = _replay(section.section("replay"))
+    if replay and form in WEB_LOGS:
+        # Its sorted copy in the state directory would hold addresses.
+        text = "is not for access logs: leave it out, and time.first counts the past"
+        raise section.error("replay", text)
     if replay:
         section.refuse("start", "is for a live stream; a replay starts at replay.from, take one out")
     section.finish()
-    return Log(name, form, replay), SourceSettings(file, start, speed)
+    return Log(name, form, replay, log_format=log_format), SourceSettings(file, start, speed)
 
 
 def _read_spool(section: Section, spools: Path) -> tuple[Log, SourceSettings]:

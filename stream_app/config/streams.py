@@ -19,13 +19,16 @@ from stream_app.config.document import Section
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
 from stream_app.config.source import log_of, read_source
 from stream_app.config.successors import with_ends
+from stream_app.config.web_logs import MOST_OF_VISITOR, check_web_log, without_bots
 from stream_app.config.where import read_where
+from stream_app.core.arrival import LatePolicy
 from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import Period, PerUser
 from stream_app.core.declaration import Counted, Declaration, Log, Privacy, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
 from stream_app.core.periods import PERIODS
+from stream_app.core.visits import TIME, VISITOR
 
 MOST_BINS = 2**24  # an epoch of 16 million bins: 16 years of half minutes
 _BIN = values.duration_between("100ms", "36500d", "each bin is closed, gets noise and is stored separately")
@@ -62,16 +65,17 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     time, until_us = _time(section.section("time"), log)
     counted = section.take("count", values.one_of("events", "users"), "events")
     count: Counted = "users" if counted == "users" else None
-    privacy, accept, total = _privacy(section.section("privacy"), count)
+    privacy, accept, total = _privacy(section.section("privacy"), count, log)
+    late: LatePolicy = "drop" if log.is_of_web_server else "next_bin"
     declared = Declaration(
         source=log,
         time=time,
         privacy=privacy,
         tree=_tree(section.section("tree")),
-        late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), "next_bin"),
+        late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), late),
         keys=read_keys(section.section("keys"), directory),
         value=read_value(section.section("value")),
-        where=read_where(section.section("where")),
+        where=without_bots(read_where(section.section("where")), log),
         count=count,
         amounts=read_sum(section.section("sum")),
         successor_of=section.take("successor_of", values.name, None),
@@ -85,6 +89,7 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
         *(where, privacy_where),
     )
     section.finish()
+    check_web_log(section, declared)
     check_axes(section, stream)
     _check_period(section, declared)
     check_approximate(section, declared)
@@ -166,12 +171,13 @@ def _check_edges(section: Section, stream: StreamSettings) -> None:
 def _time(section: Section, log: Log) -> tuple[Time, int | None]:
     """Return how time decides bins, and where the stream ends."""
     replay = log.replay
-    field = section.take("field", values.text)
     form: TimeFormat
-    if log.topic is not None and field == "@timestamp":
-        form = section.take("format", values.one_of("ms"), "ms")
+    if log.is_of_web_server:  # its decoder reads them
+        field = section.take("field", values.one_of(TIME), TIME)
+        form = section.take("format", values.one_of("us"), "us")
     else:
-        form = section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
+        field = section.take("field", values.text)
+        form = _time_format(section, log, field)
     local = section.take("zone", values.timezone, None)
     if local is not None and form != "iso8601":
         raise section.error("zone", "is for times that are texts; write format: iso8601, or take zone out")
@@ -212,15 +218,21 @@ def _time(section: Section, log: Log) -> tuple[Time, int | None]:
     return time, until_us
 
 
-def _privacy(section: Section, count: Counted) -> tuple[Privacy, str | None, Total | None]:
+def _time_format(section: Section, log: Log, field: str) -> TimeFormat:
+    if log.topic is not None and field == "@timestamp":
+        return section.take("format", values.one_of("ms"), "ms")
+    return section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
+
+
+def _privacy(section: Section, count: Counted, log: Log) -> tuple[Privacy, str | None, Total | None]:
     """Return the guarantee, the text that accepts a second measurement, and the total.
 
-    Args: count, what is counted.
+    Args: count, what is counted; log, by which the unit is another one if none is written.
     """
     epsilon = section.take("epsilon", values.positive_fraction)
     privacy = Privacy(
         epsilon=epsilon,
-        unit=_unit(section, count),
+        unit=_unit(section, count, log),
         neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
         private=not section.take("not_private", values.flag, False),
         delta=read_delta(section),
@@ -260,17 +272,24 @@ def _total(privacy: Section, own: Privacy) -> Total | None:
     return total
 
 
-def _unit(privacy: Section, count: Counted) -> Literal["event"] | PerUser:
-    """Read ``privacy.unit``: ``event``, or a mapping that names the user."""
-    if not privacy.holds_keys("unit"):
+def _unit(privacy: Section, count: Counted, log: Log) -> Literal["event"] | PerUser:
+    """Read ``privacy.unit``: ``event``, or a mapping that names the user.
+
+    An access log has the unit of a visitor's day if nothing is written.
+    """
+    is_web = log.is_of_web_server
+    if not privacy.holds_keys("unit") and not (is_web and "unit" not in privacy.names()):
         event: Literal["event"] = privacy.take("unit", _event, "event")
         if count == "users":
             text = "must name the field of the user for count: users, for example unit: {user: user.id}"
             raise privacy.error("unit", text)
         return event
     section = privacy.section("unit")
-    field = section.take("user", values.text)
-    caps = _caps(section) if count is None else _one_event(section)
+    field = section.take("user", values.text, VISITOR) if is_web else section.take("user", values.text)
+    if is_web and not section.names() and count is None:
+        caps = Caps(MOST_OF_VISITOR)
+    else:
+        caps = _caps(section) if count is None else _one_event(section)
     per = section.take("per", values.one_of(*get_args(Period)), None)
     if per is not None and count == "users":
         text = "is for count: events; write count: events and max_events: 1 to count each user once in it"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import lcm
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec import structs
@@ -29,7 +29,8 @@ from stream_app.core.kinds.kind import Asked
 from stream_app.core.periods import PERIODS
 from stream_app.core.records import EpochRecord
 
-LogFormat = Literal["ndjson", "json", "csv", "avro", "protobuf", "json_schema"]
+WebLogFormat = Literal["combined", "log_format", "caddy", "traefik"]
+LogFormat = Literal["ndjson", "json", "csv", "avro", "protobuf", "json_schema"] | WebLogFormat
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
 Counted = Literal["users"] | None
 
@@ -46,8 +47,9 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     Args:
         name: the source's name in the ledger, which adds up its measurements.
-        format: of a record; a file has ndjson or csv, a topic json, csv or avro.
+        format: of a record; a file has ndjson, csv or that of a web server, a topic json, csv or avro.
         replay: None for a live stream.
+        log_format: of the format of that name, as the web server's configuration writes it.
         topic, columns: of a topic; its name, and the names of its columns if it is CSV.
         state_id: of a file, once a worker has opened it: the id of the state directory that reads the file.
         cluster_id, topic_id: of a topic, once a worker has opened it.
@@ -58,9 +60,15 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     replay: Replay | None
     topic: str | None = None
     columns: tuple[str, ...] | None = None
+    log_format: str = ""
     state_id: str | None = None
     cluster_id: str | None = None
     topic_id: str | None = None
+
+    @property
+    def is_of_web_server(self) -> bool:
+        """Whether it is an access log, whose fields are those of ``visits.FIELDS``."""
+        return self.format in get_args(WebLogFormat)
 
 
 class Time(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

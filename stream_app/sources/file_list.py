@@ -182,6 +182,10 @@ class FileList:
         path = self.paths.get(self.files[number].name)
         return number + 1 < len(self.files) or (path is not None and path.suffix == GZIP)
 
+    def has_moved(self, number: int, device: int, inode: int) -> bool:
+        """Return whether an open file is no longer the one of this number; names of a list do not move."""
+        return False
+
     def first_left(self) -> int:
         """Return the number of the first file from which on no file was deleted."""
         number = len(self.files)
@@ -223,7 +227,7 @@ class FileList:
         file, header = self.files[number], lines.first_position
         most = header + FIRST_BYTES
         start = lines.bytes_at(0, most)
-        _check_first(self.paths[file.name], lines, file.first)
+        check_first(self.paths[file.name], lines, file.first)
         noted, wanted = 0 if file.first is None else file.first["bytes"], min(complete, most)
         marks = marks_of(lambda most: lines.bytes_at(header, min(complete - header, most)))
         is_new = noted <= header < complete  # no record was read
@@ -304,10 +308,11 @@ def check_listed_file(path: Path, name: str, lines: LineFile, directory: Path) -
                 names.append(fact["name"])
             elif "first" in fact:
                 first[names[fact["number"]]] = fact["first"]
-    _check_first(path, lines, first.get(name))
+    check_first(path, lines, first.get(name))
 
 
-def _check_first(path: Path, lines: LineFile, noted: dict[str, Any] | None) -> None:
+def check_first(path: Path, lines: LineFile, noted: dict[str, Any] | None) -> None:
+    """Compare a file with the note of its first bytes. Raises: OperatorError if it has other bytes."""
     if noted is not None and beginning_of(lines.bytes_at(0, noted["bytes"])) != noted:
         raise OperatorError(f"{path}: this is not the file counted so far; put that back")
 

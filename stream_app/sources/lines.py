@@ -25,8 +25,9 @@ from stream_app.sources.decode import (
     csv_names,
 )
 from stream_app.sources.shapes import why_no_header, why_no_lines
+from stream_app.sources.web_log import WebLog, WebLogDecoder
 
-FileFormat = Literal["ndjson", "csv"]
+FileFormat = Literal["ndjson", "csv"] | WebLog
 
 PARTITION = "0"  # a file is one partition
 MOST_BYTES = 1 << 20  # per batch
@@ -76,6 +77,8 @@ def _decoder(
     path: Path, file: IO[bytes], format: FileFormat, time: TimeField, others: Sequence[str]
 ) -> tuple[Decoder, int]:
     """Return the decoder, and the position of the first record."""
+    if isinstance(format, WebLog):
+        return WebLogDecoder(format, others), 0
     if format == "ndjson":
         return NdjsonDecoder(time, others), 0
     start = file.read(MOST_BYTES)
@@ -121,6 +124,7 @@ class LineFile:
         self, path: Path, file: IO[bytes], format: FileFormat, time: TimeField, others: Sequence[str]
     ) -> None:
         self._path, self._file = path, file
+        self._hides = isinstance(format, WebLog)  # the bytes of its records: they name people
         self._line_end = self._searched = 0  # no line ends between the two
         self._seen: tuple[int, int] | None = None  # size and time of change at the last look
         self._lines_seen: list[tuple[int, bytes]] = []  # the first and the last bytes of complete lines
@@ -265,14 +269,13 @@ class LineFile:
         while data := self.bytes_at(position, min(MOST_BYTES, limit - position)):
             line_end = data.find(b"\n")
             if line_end >= 0:
-                record = self.bytes_at(start, _KEPT_OF_LONG_RECORD)
                 return RecordBatch(
                     partition=PARTITION,
                     start=start,
                     end=position + line_end + 1,
                     positions=np.empty(0, np.int64),
                     columns=self._decoder.decode([]).columns,
-                    refused=[Refusal(PARTITION, start, Reason.UNDECODABLE, record)],
+                    refused=[self._refusal(start, Reason.UNDECODABLE, self._start_of(start))],
                 )
             position += len(data)
         return None
@@ -285,7 +288,7 @@ class LineFile:
         if limit - start <= LONGEST_RECORD_BYTES:
             batch = self.decode(start, self.bytes_at(start, limit - start) + b"\n")
             return replace(batch, end=limit)
-        refused = Refusal(PARTITION, start, Reason.UNDECODABLE, self.bytes_at(start, _KEPT_OF_LONG_RECORD))
+        refused = self._refusal(start, Reason.UNDECODABLE, self._start_of(start))
         return replace(self.decode(start, b"\n"), end=limit, refused=[refused])
 
     def decode(self, start: int, data: bytes) -> RecordBatch:
@@ -301,8 +304,10 @@ class LineFile:
             records, positions = [records[i] for i in indices], [positions[i] for i in indices]
         decoded = self._decoder.decode(records)
         refused = [
-            Refusal(PARTITION, positions[index], reason, records[index]) for index, reason in decoded.refused
+            self._refusal(positions[index], reason, records[index]) for index, reason in decoded.refused
         ]
+        if self._hides:
+            records = []
         return RecordBatch(
             partition=PARTITION,
             start=start,
@@ -310,8 +315,15 @@ class LineFile:
             positions=np.array(positions, dtype=np.int64)[decoded.kept],
             columns=decoded.columns,
             refused=refused,
-            records=[records[index] for index in decoded.kept.tolist()] if refused else records,
+            records=[records[index] for index in decoded.kept.tolist()] if refused and records else records,
         )
+
+    def _start_of(self, long_record: int) -> bytes:
+        """Return what is kept of an overlong record. Args: its position."""
+        return self.bytes_at(long_record, _KEPT_OF_LONG_RECORD)
+
+    def _refusal(self, position: int, reason: Reason, record: bytes) -> Refusal:
+        return Refusal(PARTITION, position, reason, b"" if self._hides else record)
 
 
 def moved(batch: RecordBatch, by: int, end: int) -> RecordBatch:

@@ -19,7 +19,7 @@ from stream_app.durable import secret_directory
 from stream_app.ports import OperatorError
 from stream_app.sources.copies import GZIP, MOST_COMPARED
 from stream_app.sources.decode import NdjsonDecoder, TimeField
-from stream_app.sources.file_list import FileList
+from stream_app.sources.file_list import FileList, is_list
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.growing import GrowingFile
 from stream_app.sources.lines import (
@@ -31,6 +31,8 @@ from stream_app.sources.lines import (
     moved,
     open_lines,
 )
+from stream_app.sources.rotated import RotatedFiles
+from stream_app.sources.web_log import WebLog
 
 FILE_SPAN = 1 << 36  # positions of one file; 131,072 files stay below 2^53, which Lua counts exactly
 BATCH_BYTES = 1 << 18
@@ -62,7 +64,10 @@ class SegmentedSource(GrowingFile):
         self._how = (format, time, others)
         self._format = format
         self._directory = secret_directory(directory)
-        self._list = FileList(pattern, directory, format == "csv")
+        rotated = isinstance(format, WebLog) and not is_list(pattern)
+        self._list = (
+            RotatedFiles(pattern, directory) if rotated else FileList(pattern, directory, format == "csv")
+        )
         self._open: dict[int, LineFile] = {}  # the file that is read, and the last file
         self._grown_to: dict[int, int] = {}  # of open plain files: the position after the last complete line
         self._read_at = 0  # the position of the last read, for the lag
@@ -124,16 +129,26 @@ class SegmentedSource(GrowingFile):
 
     def _advance(self) -> int:
         """Look at the files again; return the end of the log."""
-        self._list.refresh()
+        self._refresh()
         try:
             return self._end()
         except OperatorError:
-            self._list.refresh(certainly=True)  # a file may have been compressed just now
+            self._refresh(certainly=True)  # a file may have been compressed just now
             return self._end()
+
+    def _refresh(self, *, certainly: bool = False) -> None:
+        """Look at the files again; close those whose records are elsewhere now."""
+        self._list.refresh(certainly=certainly)
+        for number, lines in list(self._open.items()):
+            opened = lines.stat()
+            if self._list.has_moved(number, opened.st_dev, opened.st_ino):
+                self._forget(number)
 
     def _end(self) -> int:
         """Return the end of the log, as the files are listed."""
         number = len(self._list.files) - 1
+        if number < 0 and isinstance(self._list, RotatedFiles) and self._list.pattern.exists():
+            return 0  # its first line is not written yet
         if number < 0:
             raise OperatorError(f"{self._list.pattern}: no such file; create the first one")
         if self._list.is_finished(number):

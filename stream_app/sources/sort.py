@@ -54,7 +54,7 @@ def in_order_of_time(
     try:
         content = {
             "sha256": lines.digest(),
-            "format": format,
+            "format": str(format),
             "field": field.path,
             "time_format": field.format,
         }

@@ -50,13 +50,13 @@ class KeyFiles(NoiseKeys):
 
     @property
     def holds_keys(self) -> bool:
-        """Whether there is any key."""
-        return any(self._directory.glob("**/*.key"))
+        """Whether there is any key; those of visitors' names (``visitor_keys.py``) are not in this class."""
+        return self.users_file.exists() or any(self._directory.glob("*/*.key"))
 
     async def forget_users(self) -> None:
         """Destroy the key of users' hashes, which another place has."""
         if self.users_file.exists():
-            await in_thread_to_its_end(partial(_destroy, self.users_file))
+            await in_thread_to_its_end(partial(destroy, self.users_file))
 
     def _read_users(self) -> bytes:
         file = self.users_file
@@ -94,7 +94,7 @@ class KeyFiles(NoiseKeys):
 
         def destroy_all() -> None:
             for file in directory.glob("*.key"):
-                _destroy(file)
+                destroy(file)
 
         await self._change(stream, destroy_all)
 
@@ -112,7 +112,7 @@ class KeyFiles(NoiseKeys):
         for file in own.parent.glob("*.key"):
             number = file.name.split("-", 1)[0]
             if file != own and number.isdigit() and int(number) <= epoch:
-                _destroy(file)
+                destroy(file)
 
     def _file(self, stream: str, epoch: int, nonce: str) -> Path:
         return self._directory / quote(stream, safe="") / f"{epoch}-{nonce}.key"
@@ -134,7 +134,8 @@ class KeyFiles(NoiseKeys):
             overwrite(old.fileno())
 
 
-def _destroy(file: Path) -> None:
+def destroy(file: Path) -> None:
+    """Remove a file and overwrite its content."""
     with file.open("r+b") as old:
         file.unlink()
         overwrite(old.fileno())

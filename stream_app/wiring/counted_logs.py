@@ -29,7 +29,7 @@ from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.source_ledger import SourceLedger
 from stream_app.state.redis_store import RedisStore
 from stream_app.together import until_all_end, until_one_ends
-from stream_app.wiring.event_logs import check_told_apart, named_by, open_source
+from stream_app.wiring.event_logs import check_told_apart, named_by, open_source, visitor_keys
 from stream_app.wiring.halted import START_AGAIN, Halted
 from stream_app.wiring.known_logs import ledger_of
 from stream_app.wiring.letters import in_both
@@ -37,6 +37,7 @@ from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.starting import CheckedStart
 from stream_app.wiring.storage import close_client
+from stream_app.wiring.visitors import destroy_visitor_keys
 
 if TYPE_CHECKING:
     from stream_app.sinks.dead_letter_topic import DeadLetterTopic
@@ -264,6 +265,9 @@ class _CountedLog:
         loops = [self._pipeline.run(closes), self._resume(self._pipeline)]
         if isinstance(source, SourceSettings) and source.keep_us is not None:
             loops.append(delete_counted(self._streams, witnesses, skew_us, store.load))
+        if self._streams[0].declared.source.is_of_web_server:
+            keys = visitor_keys(self._streams[0], settings.state_dir)
+            loops.append(destroy_visitor_keys(self._streams, witnesses, store.load, keys))
         await until_one_ends(*loops)
 
     async def _resume(self, pipeline: Pipeline) -> None:

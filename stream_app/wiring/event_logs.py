@@ -32,8 +32,10 @@ from stream_app.sources.replay import ReplaySource
 from stream_app.sources.segments import SegmentedSource
 from stream_app.sources.spool_log import SpoolSource
 from stream_app.sources.topic_records import TopicDecoder, TopicFormat, topic_decoder
+from stream_app.sources.web_log import WebLog, WebLogKind
 from stream_app.stored_format import check_directory_format
 from stream_app.together import each_to_its_end
+from stream_app.vault.visitor_keys import VisitorKeys
 
 
 def decoder_of(source: TopicSettings, streams: Sequence[StreamSettings]) -> TopicDecoder:
@@ -264,7 +266,8 @@ def _open_file(
     streams: Sequence[StreamSettings], source: SourceSettings, state_dir: Path, clock: Clock
 ) -> Source:
     """Open a file or a list of files; a separate directory holds what the source remembers about it."""
-    stream, others, form = streams[0], other_fields(streams), file_format(streams[0])
+    stream, others = streams[0], other_fields(streams)
+    form = file_format(stream, visitor_keys(stream, state_dir))
     directory = secret_directory(_notes_of(stream, source, state_dir))
     time = time_field(stream)
     if source.keep_us is not None:
@@ -272,7 +275,7 @@ def _open_file(
         return SpoolSource(source.file, time, directory, others)
     if isinstance(clock, ReplayClock):
         return ReplaySource(source.file, form, time, directory, clock.reached_us, others)
-    follow = SegmentedSource if is_list(source.file) else FileSource
+    follow = SegmentedSource if is_list(source.file) or isinstance(form, WebLog) else FileSource
     return follow(source.file, form, time, directory, others)
 
 
@@ -280,9 +283,19 @@ def _notes_of(stream: StreamSettings, source: SourceSettings, state_dir: Path) -
     return state_dir / "sources" / _reading(stream, source, state_dir)
 
 
-def file_format(stream: StreamSettings) -> FileFormat:
-    """Return the format of a stream's file."""
-    return cast("FileFormat", stream.declared.source.format)
+def file_format(stream: StreamSettings, keys: VisitorKeys | None = None) -> FileFormat:
+    """Return the format of a stream's file. Args: keys, of visitors' names; None for a sample."""
+    log = stream.declared.source
+    if not log.is_of_web_server:
+        return cast("FileFormat", log.format)
+    kind = cast("WebLogKind", log.format)
+    return WebLog(kind, log.log_format) if keys is None else WebLog(kind, log.log_format, keys.key)
+
+
+def visitor_keys(stream: StreamSettings, state_dir: Path) -> VisitorKeys:
+    """Return the keys of the visitors of a stream's access log, which live beside all other keys."""
+    assert isinstance(stream.source, SourceSettings)
+    return VisitorKeys(state_dir / "noise_keys" / "@visitors" / _reading(stream, stream.source, state_dir))
 
 
 def other_fields(streams: Sequence[StreamSettings]) -> list[str]:
@@ -303,5 +316,7 @@ def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) ->
     seen_from_state = os.path.relpath(file, state_dir.resolve())
     time = stream.declared.time
     zone = (time.zone,) if time.zone else ()
-    facts = (seen_from_state, stream.declared.source.format, time.field, time.format, *zone)
+    log = stream.declared.source
+    form = (log.format, log.log_format) if log.log_format else (log.format,)
+    facts = (seen_from_state, *form, time.field, time.format, *zone)
     return f"{file.stem.replace('*', 'all')}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"

@@ -66,6 +66,8 @@ ELSEWHERE = {
     "docs/how-to/rotate.md: old=$(sed -n 's#^STREAM_APP_REDIS_URL=.*//worker:\\(.*\\)@.*#\\1#p' "
     "deploy/secrets/worker.env)": "deployment/test_rotation.py",
     "docs/how-to/rotate.md: stream-app rotate-key begin": "e2e/test_rotate_key.py",
+    "docs/how-to/web-log.md: $ stream-app init access.log": "e2e/test_web_log.py",
+    "docs/how-to/web-log.md: source:": "stream_app/config/test_web_logs.py",
     "docs/tutorial/file.md: # Written by stream-app init. docs/configuration.md explains every key.": (
         "stream_app/shell/test_five_minutes.py"
     ),

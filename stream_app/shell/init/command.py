@@ -36,9 +36,10 @@ from stream_app.shell.init.answers import (
     read_whole,
     read_zone,
 )
-from stream_app.shell.init.configuration import configuration, name_of
+from stream_app.shell.init.configuration import configuration, name_of, refuse_existing, write_new
 from stream_app.shell.init.questions import Questions
 from stream_app.shell.init.reach import Reach, reached
+from stream_app.shell.init.web_log import web_configuration
 from stream_app.shell.options import CONFIG, bootstrap_option
 from stream_app.shell.planning.shown import print_plan
 from stream_app.shell.samples.of_log import NO_HINTS, Sample, file_sample
@@ -49,10 +50,12 @@ from stream_app.sources.file_list import files_of, is_list
 
 _FILES = (".csv", ".ndjson", ".jsonl", ".csv.gz", ".ndjson.gz", ".jsonl.gz")
 _OF_A_FILE = ("grows", "first", "to")  # options
+_OF_A_WEB_LOG = ("site", "first", "epsilon")
 _MOST_NAMED = 12  # fields, at a question
 
 
 @click.command()
+@click.argument("file", required=False)
 @click.option(
     "--config",
     "-c",
@@ -79,6 +82,7 @@ _MOST_NAMED = 12  # fields, at a question
 @click.option("--range", help="With --count sum: the smallest and largest amount, 0 to 100.")
 @click.option("--epsilon", help="The privacy budget of an epoch; smaller is more private.")
 @click.option("--bin", help="The finest time that readers can ask about, for example 1h.")
+@click.option("--site", help="With an access log: the host of the site, whose own pages are no referrers.")
 @click.option("--name", help="The stream's name.  [default: by the name of the file or topic]")
 @click.option("--columns", help="With a topic of CSV: the names of its columns, in order, at,country.")
 @click.option("--schema-registry", help="With a topic of Avro or Protobuf: the registry's URL.")
@@ -88,7 +92,13 @@ _MOST_NAMED = 12  # fields, at a question
     help="With a topic: a configuration whose kafka section and schema registry reach the cluster.",
 )
 @bootstrap_option
-def init(config: Path, bootstrap_servers: str | None, kafka_from: Path | None, **given: str | None) -> None:
+def init(
+    file: str | None,
+    config: Path,
+    bootstrap_servers: str | None,
+    kafka_from: Path | None,
+    **given: str | None,
+) -> None:
     """Write a first configuration, from your answers and a sample.
 
     It asks questions in five steps, with proposals from a sample of your own events. Each question has an
@@ -98,20 +108,30 @@ def init(config: Path, bootstrap_servers: str | None, kafka_from: Path | None, *
 
     A file that no longer grows becomes a replay: it is counted once, from --first to --to.
 
+    FILE is the same as --events. Of an access log of a web server it makes a page of visitors, pages and
+    referrers, and asks three questions: --site, --first and --epsilon.
+
     A cluster with TLS or passwords: name a configuration that reaches it with --kafka-from. Passwords come
     from there, or from the environment (STREAM_APP_KAFKA_SASL_PASSWORD), and are not written.
 
     \b
     Examples:
-      stream-app init
+      stream-app init access.log
       stream-app init --config clicks.yaml --events 'clicks-*.ndjson' --time at \\
         --first 2026-01-01T00:00:00Z --user none --count all --epsilon 1 --bin 1h
     """
-    _refuse_existing(config)
+    refuse_existing(config)
+    if file is not None and given["events"] is not None:
+        raise OperatorError("--events: FILE names the events already; leave one of them out")
+    given["events"] = given["events"] or file
     questions = Questions(given)
     questions.say("Questions in five steps; Enter takes what is in brackets. Ctrl-C leaves nothing behind.")
     try:
-        answers = _asked(questions, reached(bootstrap_servers, kafka_from))
+        events, sample = _asked_events(questions)
+        if isinstance(events, Path) and sample is not None and sample.is_of_web_server:
+            _of_web_log(questions, events, sample, config)
+            return
+        answers = _asked(questions, reached(bootstrap_servers, kafka_from), events, sample)
         questions.check()
         text = configuration(answers, given["name"] or name_of(answers.events), config)
         settings = _checked(text, config)
@@ -120,7 +140,7 @@ def init(config: Path, bootstrap_servers: str | None, kafka_from: Path | None, *
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nnothing was written", err=True)
         raise
-    _write(config, text)
+    write_new(config, text)
     if answers.to is not None and isinstance(answers.events, Path) and not questions.has("grows"):
         click.echo(
             f"\n{answers.events.name} seems to grow no more: it is counted once, until {answers.to}, which "
@@ -133,11 +153,30 @@ def init(config: Path, bootstrap_servers: str | None, kafka_from: Path | None, *
         click.echo(f"  stream-app plan --config {config} --caps {shlex.quote(str(answers.events))}")
 
 
-def _asked(questions: Questions, reach: Reach) -> Answers:
-    """Ask the questions, in five steps."""
-    questions.head("1. What are the events? A file of CSV or JSON lines, or topic:NAME")
+def _of_web_log(questions: Questions, events: Path, sample: Sample, config: Path) -> None:
+    """Write the configuration of a page about a site."""
+    if other := next((name for name in questions.options if name not in ("events", *_OF_A_WEB_LOG)), None):
+        own = ", ".join(f"--{name}" for name in _OF_A_WEB_LOG)
+        raise OperatorError(f"--{other}: is not for an access log, which has {own}; leave it out")
+    text = web_configuration(questions, events, sample, config)
+    settings = _checked(text, config)
+    click.echo()
+    print_plan(settings.streams, inner=False)
+    write_new(config, text)
+    click.echo(f"\n{config} is written. Count, and open the page that it names:")
+    click.echo(f"  stream-app run --config {config}")
+
+
+def _asked_events(questions: Questions) -> tuple[Path | Topic, Sample | None]:
+    questions.head("1. What are the events? A file of CSV or JSON lines, an access log, or topic:NAME")
     questions.say("clicks-*.csv is all files with such names; .gz files are read, too")
-    events, of_file = questions.ask("events", "events", _only_file(), _read_sampled)
+    return questions.ask("events", "events", _only_file(), _read_sampled)
+
+
+def _asked(questions: Questions, reach: Reach, events: Path | Topic, of_file: Sample | None) -> Answers:
+    """Ask the other questions, in five steps."""
+    if questions.has("site"):
+        raise OperatorError("--site: is for an access log, which these events are not; leave it out")
     if not isinstance(events, Path) and (of_a_file := next(filter(questions.has, _OF_A_FILE), None)):
         raise OperatorError(f"--{of_a_file}: belongs to a file, and a topic is followed; leave it out")
     sample = of_file if isinstance(events, Path) else _of_topic(questions, events, reach)
@@ -334,30 +373,3 @@ def _checked(text: str, config: Path) -> Settings:
     except ConfigError as refusal:
         raise OperatorError(f"these answers do not go together: {refusal}") from None
     return settings
-
-
-def _refuse_existing(config: Path) -> None:
-    if os.path.lexists(config):
-        raise OperatorError(f"{config} is there already and is not changed; name another file with --config")
-    if not os.path.isdir(directory := config.absolute().parent):
-        raise OperatorError(f"{config}: its directory is not there; create it, or name another file")
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise OperatorError(f"{config}: {directory} cannot be written; name another file with --config")
-
-
-def _write(config: Path, text: str) -> None:
-    """Create the file whole, or not at all."""
-    try:
-        with config.open("x", encoding="utf-8") as file:
-            try:
-                file.write(text)
-                file.flush()
-            except BaseException:
-                config.unlink(missing_ok=True)
-                raise
-    except FileExistsError:
-        raise OperatorError(f"{config} was created meanwhile and is not changed; name another file") from None
-    except OSError as failure:
-        raise OperatorError(
-            f"{config}: cannot be written: {failure.strerror}; name another file with --config"
-        ) from None

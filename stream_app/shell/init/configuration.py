@@ -15,6 +15,7 @@ from stream_app.config.kafka import FILES, REGISTRY_CA, SECRETS, variables_of
 from stream_app.config.source import format_of
 from stream_app.core.declaration import LogFormat
 from stream_app.kafka_tokens import CLIENT_SECRET
+from stream_app.ports import OperatorError
 from stream_app.shell.init.answers import Answers, Topic, unit_of
 from stream_app.shell.samples.of_log import SchemaHints
 
@@ -99,7 +100,7 @@ def _cluster(cluster: ClusterSettings, config: Path, name: str) -> Iterator[Line
     )
     for key, value in cluster.security.items():
         if key in FILES:
-            value = _beside(Path(value), config)
+            value = beside(Path(value), config)
         if key not in SECRETS:
             yield f"{inner}{key}: {quoted(value)}", ""
     for key in (key for key in SECRETS if key in cluster.security):
@@ -115,7 +116,7 @@ def _source(answers: Answers, config: Path) -> Iterator[Line]:
         yield f"      topic: {quoted(answers.events.name)}", "followed live"
         yield from _format(answers.form or "json", answers.hints, config)
         return
-    file = _beside(answers.events, config)
+    file = beside(answers.events, config)
     how = "new lines are followed" if answers.to is None else "read once, because it no longer grows"
     yield f"      file: {quoted(file)}", f"one event a line; {how}"
     if answers.form != format_of(answers.events):
@@ -136,10 +137,10 @@ def _format(form: LogFormat, hints: SchemaHints, config: Path) -> Iterator[Line]
         hidden = "" if plain == hints.registry else "its user and password are not written; add them"
         yield f"      schema_registry: {quoted(plain)}", hidden
     if hints.authority is not None:
-        yield f"      {REGISTRY_CA}: {quoted(_beside(hints.authority, config))}", ""
+        yield f"      {REGISTRY_CA}: {quoted(beside(hints.authority, config))}", ""
 
 
-def _beside(file: Path, config: Path) -> str:
+def beside(file: Path, config: Path) -> str:
     """Return the path of a file as a configuration names it."""
     return os.path.relpath(file.absolute(), config.absolute().parent)
 
@@ -217,3 +218,31 @@ def _cells(answers: Answers) -> Iterator[Line]:
         yield f"      min: {low}", "public; smaller numbers count as this one"
         yield f"      max: {high}", "public; larger numbers count as this one; errors grow with it"
         yield f"      unit: {in_decimals(unit_of(answers.span))}", "numbers are rounded to this"
+
+
+def refuse_existing(config: Path) -> None:
+    """Refuse to write where a file is, or where nobody may write. Raises: OperatorError."""
+    if os.path.lexists(config):
+        raise OperatorError(f"{config} is there already and is not changed; name another file with --config")
+    if not os.path.isdir(directory := config.absolute().parent):
+        raise OperatorError(f"{config}: its directory is not there; create it, or name another file")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise OperatorError(f"{config}: {directory} cannot be written; name another file with --config")
+
+
+def write_new(config: Path, text: str) -> None:
+    """Create a file whole, or not at all. Raises: OperatorError."""
+    try:
+        with config.open("x", encoding="utf-8") as file:
+            try:
+                file.write(text)
+                file.flush()
+            except BaseException:
+                config.unlink(missing_ok=True)
+                raise
+    except FileExistsError:
+        raise OperatorError(f"{config} was created meanwhile and is not changed; name another file") from None
+    except OSError as failure:
+        raise OperatorError(
+            f"{config}: cannot be written: {failure.strerror}; name another file with --config"
+        ) from None

@@ -42,6 +42,11 @@ class Questions:
         """Return the answer that an option gives; None if it is not there."""
         return self._given.get(option.replace("-", "_"))
 
+    @property
+    def options(self) -> list[str]:
+        """The options that give an answer."""
+        return [name.replace("_", "-") for name, answer in self._given.items() if answer is not None]
+
     def has(self, option: str) -> bool:
         """Return whether an option gives an answer."""
         return self.given(option) is not None

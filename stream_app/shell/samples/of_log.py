@@ -10,22 +10,24 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.read_values import numbers
-from stream_app.core.declaration import LogFormat
+from stream_app.core.declaration import LogFormat, WebLogFormat
 from stream_app.core.json_objects import UNDECODABLE, bare, is_object, mended
+from stream_app.core.visits import FIELDS, TIME
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField, csv_names, csv_values
 from stream_app.sources.file_list import files_of, is_list
-from stream_app.sources.lines import MOST_BYTES, FileFormat
+from stream_app.sources.lines import MOST_BYTES
 from stream_app.sources.rows import one_line_each
 from stream_app.sources.shapes import why_no_header, why_no_lines
 from stream_app.sources.starts import first_line, later_lines, lines_in, start_of
+from stream_app.sources.web_log import WebLog, WebLogDecoder, kind_of
 from stream_app.wiring.event_logs import why_unreadable
 
 MOST_RECORDS = 2_000
@@ -73,6 +75,11 @@ class Sample:
     hints: SchemaHints = NO_HINTS
     later: Sequence[bytes] = ()
 
+    @property
+    def is_of_web_server(self) -> bool:
+        """Whether it is of an access log."""
+        return self.form in get_args(WebLogFormat)
+
     def times_us(self, time: TimeField, *, with_later: bool = False) -> Int64Array:
         """Return the times that the service would read from a field, in microseconds since 1970."""
         lines = [*self.lines, *(self.later if with_later else ())]
@@ -99,6 +106,8 @@ def file_sample(file: Path) -> Sample:
     lines = lines_in(start)
     if not lines:
         raise OperatorError(f"{named}its first line is longer than {MOST_BYTES:,} bytes")
+    if (kind := kind_of(lines[:_FIRST_LINES])) is not None:
+        return _of_web_log(files[0].name, WebLog(kind), lines, later)
     if any(line.lstrip().startswith(b"{") for line in lines[:_FIRST_LINES]):
         return sample_of(files[0].name, "ndjson", lines, later=later)
     if why := why_no_header(first_line(start)):
@@ -110,7 +119,7 @@ def file_sample(file: Path) -> Sample:
 
 def sample_of(
     where: str,
-    form: FileFormat,
+    form: Literal["ndjson", "csv"],
     lines: Sequence[bytes],
     names: Sequence[str] = (),
     later: Sequence[bytes] = (),
@@ -137,6 +146,16 @@ def sample_of(
     decoder = partial(CsvDecoder, names) if form == "csv" else NdjsonDecoder
     undecodable = min(len(lines), MOST_RECORDS) - len(good)
     return Sample(where, form, good, decoder, columns, undecodable, later=later)
+
+
+def _of_web_log(where: str, form: WebLog, lines: Sequence[bytes], later: Sequence[bytes]) -> Sample:
+    names = [name for name in FIELDS if name not in (TIME, "browser")]
+    some = list(islice(lines, MOST_RECORDS))
+    decoded = WebLogDecoder(form, names).decode(some)
+    good = [some[row] for row in decoded.kept.tolist()]
+    columns = {name: [one for one in decoded.columns[name].tolist() if one is not None] for name in names}
+    undecodable = len(some) - len(good)
+    return Sample(where, form.kind, good, lambda time: WebLogDecoder(form), columns, undecodable, later=later)
 
 
 def number_in(value: Any) -> float | None:

@@ -181,7 +181,9 @@ streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01
   p: {source: {http: p}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h}, privacy: {epsilon: 1},
   keys: {fields: [f, g], list: {f: [a], g: [a]}, other: {f: false}}},
   d: {source: {file: d}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1d}, privacy: {epsilon: 1},
-  tree: {release: causal}, keys: {field: k, discover: {epsilon: 0.5, delta: 1e-9}}}}
+  tree: {release: causal}, keys: {field: k, discover: {epsilon: 0.5, delta: 1e-9}}},
+  w: {source: {file: w, format: log_format, log_format: '$remote_addr $msec "$request"'},
+  time: {bin: 1h, grace: 1h, epoch: 1d, first: 1970-01-01T00:00:00Z}, privacy: {epsilon: 1}}}
 api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
 ingest: {tls: {certificate: c, key: k}}
 alerts: {rules: {r: {when: count(n) > 1}}, email: {server: smtp://m, from: a@b, to: [a@b]}}
@@ -204,7 +206,7 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     for name in ("take", "section", "sections"):
         monkeypatch.setattr(Section, name, noted(getattr(Section, name)))
     load_text(EVERY_SECTION, Path("app.yaml"), {})
-    named = {re.sub(r"^streams\.[ntuhpd]\b", "streams.<name>", key) for key in found}
+    named = {re.sub(r"^streams\.[ntuhpdw]\b", "streams.<name>", key) for key in found}
     nested = re.compile(r"where\.(all\[1\]|any\[1\]|not)\.")
     named = {key.replace("where.f", "where.<field>") for key in named if not nested.search(key)}
     named = {re.sub(r"keys\.(list|other)\.[fg]$", r"keys.\1.<field>", key) for key in named}

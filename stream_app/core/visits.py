@@ -1,0 +1,163 @@
+"""What one request to a web site says: the page, the referrer, the device, and who visited, for one day.
+
+A log of a web server and the snippets that pages send are read by the same rules. Each field depends on the
+request alone. Agents, addresses and URLs come from strangers, so nothing here may take long or fail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+from contextlib import suppress
+from typing import NamedTuple
+
+TIME, VISITOR = "time", "visitor"
+FIELDS = (
+    *(TIME, VISITOR, "page", "path", "uri", "method", "status", "status_class", "bytes", "host"),
+    *("referrer", "device", "browser", "bot"),
+)
+DAY_US = 86_400_000_000
+VISITOR_BYTES = 12  # 96 bits: among a billion visitors of a day, two get one name with probability 1e-11
+_SITE_BITS = 64  # of an address of IPv6: what one household or phone has; the rest changes by itself
+
+_URL = re.compile(r"(?:https?|android-app)://(?:www\.)?([^/:?#@\s\"\\]+)", re.IGNORECASE)
+_ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
+_FILE = re.compile(
+    r"\.(?:css|m?js|map|json|xml|rss|atom|txt|ico|png|jpe?g|gif|svg|webp|avif|bmp|woff2?|ttf|otf|eot|mp[34]|"
+    r"webm|ogg|wav|wasm|zip|gz|tgz|webmanifest)$",
+    re.IGNORECASE,
+)
+# People's browsers call themselves Mozilla or Opera; programs have their own names, or one of these words.
+_BROWSER = re.compile(r"Mozilla/|Opera/")
+_BOT = re.compile(
+    r"(?<!cu)bot|crawl|spider|slurp|scan|monitor|preview|fetch|headless|lighthouse|pingdom|facebookexternal|"
+    r"python|curl|wget|https?:|@",
+    re.IGNORECASE,
+)
+_DEVICES = (
+    ("tv", re.compile(r"smart-?\s?tv|appletv|googletv|bravia|hbbtv|roku|web0s|crkey|\baft[a-z]", re.I)),
+    ("tablet", re.compile(r"ipad|\btablet\b(?! pc)|kindle|silk/(?!.*mobile)|android(?!.*mobi)", re.I)),
+    ("mobile", re.compile(r"mobi|iphone|ipod|android|opera mini|blackberry", re.I)),
+    ("desktop", re.compile(r"windows nt|macintosh|x11|cros|linux", re.I)),
+)
+
+
+class Agent(NamedTuple):
+    """What the name of a program says: its class of devices, its family of browsers, and if it is a bot."""
+
+    device: str | None
+    browser: str | None
+    bot: bool
+
+
+class Request(NamedTuple):
+    """What a request line says: the method, the address as sent, and the path in it."""
+
+    method: str | None
+    uri: str | None
+    path: str | None
+
+
+def agent_of(agent: str, *, with_browser: bool = True) -> Agent:
+    """Return what the name of a program says. Args: with_browser, else the browser is None.
+
+    Cost: 20 microseconds; callers remember the answer.
+
+    >>> agent_of("Mozilla/5.0 (iPad; CPU OS 17_4 like Mac OS X) Safari/605.1", with_browser=False)
+    Agent(device='tablet', browser=None, bot=False)
+    >>> agent_of("curl/8.5.0", with_browser=False).bot, agent_of("", with_browser=False).bot
+    (True, True)
+    """
+    bot = _BROWSER.match(agent) is None or _BOT.search(agent) is not None
+    device = next((name for name, pattern in _DEVICES if pattern.search(agent)), None)
+    return Agent(device, _browser(agent) if with_browser else None, bot)
+
+
+def _browser(agent: str) -> str | None:
+    from ua_parser import parse_user_agent  # of the extra ``web``
+
+    found = parse_user_agent(agent)
+    return None if found is None else str(found.family)
+
+
+def request_of(line: str) -> Request:
+    """Return what a request line such as ``GET /a?b HTTP/1.1`` says; nothing of what is no such line.
+
+    >>> request_of("GET /a?b=1 HTTP/1.1")
+    Request(method='GET', uri='/a?b=1', path='/a')
+    >>> request_of("-").path, request_of("GET http://example.org HTTP/1.1").path
+    (None, '/')
+    """
+    method, _, rest = line.partition(" ")
+    uri, _, version = rest.rpartition(" ")
+    if not version.startswith("HTTP/") or not uri or not method.isalpha():
+        return Request(None, None, None)
+    return Request(method, uri, path_of(uri))
+
+
+def path_of(uri: str) -> str | None:
+    """Return the path of an address, without host, query and fragment; None if it has none.
+
+    >>> path_of("https://example.org/a/?x#y"), path_of("*")
+    ('/a/', None)
+    """
+    if not uri.startswith("/"):
+        if not (host := _ABSOLUTE.match(uri)):
+            return None
+        uri = uri[host.end() :] or "/"
+        uri = uri if uri.startswith("/") else f"/{uri}"
+    return uri.partition("?")[0].partition("#")[0]
+
+
+def page_of(request: Request, status: int | None) -> str | None:
+    """Return the path if a person was shown a page: of an answered GET that asks for no picture or script.
+
+    >>> [page_of(request_of(f"GET {uri} HTTP/2.0"), 200) for uri in ("/a?b", "/a.css", "/a.html")]
+    ['/a', None, '/a.html']
+    """
+    if request.method != "GET" or request.path is None or _FILE.search(request.path):
+        return None
+    return request.path if status is not None and (200 <= status < 300 or status == 304) else None
+
+
+def host_of(url: str, own: str | None = None) -> str | None:
+    """Return the host of a referrer in lower case, without ``www.``; None for none, and for the site itself.
+
+    Args: own, the host that was asked, if it is known.
+
+    >>> host_of("https://www.Example.org/a"), host_of("-"), host_of("http://a.org/x", own="www.a.org:8080")
+    ('example.org', None, None)
+    """
+    found = _URL.match(url)
+    host = None if found is None else found[1].lower()
+    return None if own is not None and host == own.lower().partition(":")[0].removeprefix("www.") else host
+
+
+def status_class(status: int | None) -> str | None:
+    """Return the class of a status: ``2xx`` for 204.
+
+    >>> status_class(204), status_class(None)
+    ('2xx', None)
+    """
+    return None if status is None else f"{status // 100}xx"
+
+
+def visitor_of(key: bytes, address: str, agent: str) -> str:
+    """Return the name of a visitor for one day: a keyed hash of address and agent.
+
+    Guarantee: without the key the name reveals neither, not even to somebody who tries all addresses.
+        Addresses of IPv6 with the same first 64 bits are one.
+    Args: key, of the day, at least 32 bytes.
+
+    >>> one, other = (visitor_of(bytes(32), address, "x") for address in ("2001:db8::1", "2001:db8::2"))
+    >>> len(one), one == other, one == visitor_of(bytes(32), "192.0.2.1", "x")
+    (24, True, False)
+    """
+    if ":" in address:
+        with suppress(ValueError):
+            whole = ipaddress.ip_address(address.partition("%")[0])
+            mapped = getattr(whole, "ipv4_mapped", None)
+            address = str(mapped) if mapped else f"{int(whole) >> _SITE_BITS:x}"
+    digest = hashlib.blake2b(f"{address} {agent}".encode(), digest_size=VISITOR_BYTES, key=key)
+    return digest.hexdigest()

@@ -1,0 +1,94 @@
+"""What ``stream-app init`` asks about an access log, and the configuration of a public statistics page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stream_app.core.ledger import ACCEPTED
+from stream_app.core.visits import TIME
+from stream_app.shell.init.answers import read_epsilon, read_first
+from stream_app.shell.init.configuration import beside, quoted
+from stream_app.shell.init.proposals import begins
+from stream_app.shell.init.questions import Questions
+from stream_app.shell.samples.of_log import Sample
+from stream_app.sources.decode import TimeField
+
+_NO_SITE = "none"
+_AT = TimeField(TIME, "us")
+_TEXT = """\
+# Written by stream-app init. docs/how-to/web-log.md explains it, docs/configuration.md every key.
+# Check it:  stream-app doctor --config {config}
+# Count:     stream-app run --config {config}
+# The page:  http://127.0.0.1:8080/boards/site
+# A visitor is a keyed hash of address and program, whose key is destroyed after the day. No bot counts.
+
+streams:
+  visitors:
+    title: Visitors by device
+    source: &log {{file: {file}, format: {form}}} # followed, also when it is rotated
+    time: &time {{bin: 1h, epoch: 30d, grace: 5m, first: {first}}} # first is public
+    count: users # each visitor once a day
+    where: {{page: {{present: true}}}} # pages that were shown, no pictures and scripts
+    privacy: {{epsilon: {epsilon}, unit: {{user: visitor}}}} # a visitor's day
+    keys: {{field: device, list: [desktop, mobile, tablet]}}
+  pages:
+    title: Pages
+    source: *log
+    time: *time
+    where: {{page: {{present: true}}}}
+    privacy: {{epsilon: {epsilon}, unit: {{max_events: 3}}, accept: {accepted}}} # first 3 pages of a day
+    tree: {{release: causal}}
+    keys: {{field: page, discover: {{epsilon: {half}, delta: 1e-9}}}} # no page that few people read
+  referrers:
+    title: Where visitors come from
+    source: *log
+    time: *time
+    where: {{page: {{present: true}}, referrer: {{present: true}}{own}}}
+    privacy: {{epsilon: {epsilon}, unit: {{max_events: 1}}, accept: {accepted}}}
+    tree: {{release: causal}}
+    keys: {{field: referrer, discover: {{epsilon: {half}, delta: 1e-9}}}}
+
+boards:
+  site:
+    title: {title}
+    range: 30d
+    panels:
+      visitors: {{show: bins, streams: [visitors], title: Visitors}}
+      devices: {{show: keys, streams: [visitors], title: Devices}}
+      pages: {{show: keys, streams: [pages], title: Top pages}}
+      referrers: {{show: keys, streams: [referrers], title: Referrers}}
+"""
+
+
+def web_configuration(questions: Questions, events: Path, sample: Sample, config: Path) -> str:
+    """Ask at most three questions; return the text of a configuration.
+
+    Raises: OperatorError for an option that cannot be used. click.Abort at Ctrl-C.
+    """
+    questions.head("Which host is the site? Its own pages are then no referrers. none: leave them in")
+    site = questions.ask("site", "host", _NO_SITE, _read_site, stands_in=_NO_SITE)
+    questions.head("From when on do visits count? Readers see this instant")
+    proposal = begins(sample, _AT)
+    first = questions.ask("first", "from", proposal, read_first(sample, _AT, is_live=False), proposal)
+    questions.head("How private? A visitor's day costs this epsilon in each of three counts")
+    epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon, stands_in="1")
+    questions.check()
+    return _TEXT.format(
+        config=config,
+        file=quoted(beside(events, config)),
+        form=sample.form,
+        first=first,
+        epsilon=epsilon,
+        half=f"{float(epsilon) / 2:g}",
+        accepted=quoted(ACCEPTED),
+        own="" if site == _NO_SITE else f", not: {{referrer: {quoted(site)}}}",
+        title="Visits" if site == _NO_SITE else quoted(site),
+    )
+
+
+def _read_site(text: str) -> str:
+    """Read a host as referrers name it. Raises: ValueError."""
+    host = text.lower().removeprefix("www.")
+    if not host or "/" in host or ":" in host or " " in host:
+        raise ValueError("must be a host without https:// and path, for example example.org, or none")
+    return host

@@ -1,0 +1,94 @@
+"""Streams over access logs: what holds without a word, and what is refused in one line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stream_app.config import ConfigError, StreamSettings, load_text
+from tests.blocks.pages import block
+
+WEB = """
+streams:
+  web:
+    source: {file: access.log, format: combined}
+    time: {bin: 1h, epoch: 2d, grace: 1m, first: 2026-03-01T00:00:00Z}
+    privacy: {epsilon: 1}
+"""
+OWN = "format: log_format, log_format: '$remote_addr $msec $request'"
+
+
+def read(text: str) -> StreamSettings:
+    """Return the stream of a configuration."""
+    return load_text(text, Path("app.yaml"), {}).streams[0]
+
+
+def test_unit_is_a_visitors_day_and_bots_do_not_count() -> None:
+    declared = read(WEB).declared
+    assert (declared.time.field, declared.time.format, declared.late) == ("time", "us", "drop")
+    assert declared.privacy.per_user is not None
+    assert (declared.privacy.per_user.field, declared.privacy.per_user.max_events) == ("visitor", 10)
+    assert str(declared.where) == "bot is false"
+    assert declared.cell_fields == ("visitor", "bot")
+
+
+@pytest.mark.parametrize(
+    ("privacy", "user", "cap"),
+    [
+        ("epsilon: 1, unit: {max_events: 3}", "visitor", 3),
+        ("epsilon: 1, unit: {user: visitor, max_events: 2}", "visitor", 2),
+        ("epsilon: 1, unit: event", None, None),
+    ],
+)
+def test_unit_may_be_written(privacy: str, user: str | None, cap: int | None) -> None:
+    per_user = read(WEB.replace("epsilon: 1", privacy)).declared.privacy.per_user
+    assert (per_user and per_user.field, per_user and per_user.max_events) == (user, cap)
+
+
+def test_users_are_visitors_and_a_named_condition_on_bots_is_the_only_one() -> None:
+    users = read(f"{WEB}    count: users\n    where: {{bot: [true, false], status: 200}}\n").declared
+    assert users.privacy.max_events == 1
+    assert str(users.where) == "bot is one of true, false and status is 200"
+
+
+def test_pattern_of_a_log_format_is_a_part_of_the_declaration() -> None:
+    other = WEB.replace("format: combined", OWN)
+    assert read(other).declared.source.log_format == "$remote_addr $msec $request"
+    assert read(other).declared != read(other.replace("$msec ", "$msec  ")).declared
+
+
+def test_source_of_the_page_is_read() -> None:
+    source = block("docs/how-to/web-log.md: source:").text.replace("\n", "\n    ")
+    page = WEB.replace("source: {file: access.log, format: combined}", source)
+    assert read(page).declared.source.log_format.endswith('"$http_user_agent" $host')
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("epoch: 2d", "epoch: 5h", "time.epoch must be a whole number of days: a visitor's day must lie"),
+        ("T00:00", "T01:00", "time.first must be the start of a day"),
+        (", first: 2026-03-01T00:00:00Z", "", "time.first must be the start of a day"),
+        ("bin: 1h", "bin: 1d, timezone: Europe/Paris", "time.timezone is not built for visitors"),
+        ("    privacy", "    late: next_bin\n    privacy", "late must be drop or dead_letter: a visitor's"),
+        ("format: combined", "format: combined, log_format: x", "log_format belongs to format: log_format"),
+        ("format: combined", OWN.replace("$msec", "x"), "has no $time_local, $time_iso8601 or $msec"),
+        ("bin: 1h", "field: at, bin: 1h", "must be one of time"),
+        (
+            "epsilon: 1",
+            "epsilon: 1, unit: {user: ip, max_events: 1}",
+            'source.format "ip" is no field of an access log; it has time, visitor, page',
+        ),
+        (
+            "format: combined",
+            "format: combined, replay: {from: 2026-01-01T00:00:00Z, to: 2026-01-02T00:00:00Z}",
+            "source.replay is not for access logs: leave it out, and time.first counts the past",
+        ),
+    ],
+)
+def test_what_cannot_be_counted_is_refused(before: str, after: str, said: str) -> None:
+    assert before in WEB
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read(WEB.replace(before, after, 1))

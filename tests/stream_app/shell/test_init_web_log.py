@@ -1,0 +1,72 @@
+"""``stream-app init access.log`` asks three questions, and the page it declares needs no more."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stream_app.config import Settings, load
+from stream_app.shell.commands import main
+from tests.stream_app.web_traffic import SITE, made
+from tests.terminal import in_terminal
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current directory, with an access log of three days of March."""
+    lines = made(500, 3, datetime(2026, 3, 5, tzinfo=UTC))[0]
+    (tmp_path / "access.log").write_bytes(b"".join(lines))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def declared(folder: Path) -> Settings:
+    """Return the written configuration."""
+    return load(folder / "stream-app.yaml", {})
+
+
+def test_three_questions_make_a_page(folder: Path) -> None:
+    with in_terminal([sys.executable, "-m", "stream_app", "init", "access.log"], folder) as terminal:
+        terminal.answer("host [none]:", "https://shop.example/")
+        terminal.await_text("must be a host without https://")
+        terminal.answer("host [none]:", "www.Shop.example")
+        terminal.answer("from [2026-03-01T00:00:00Z]:", "2026-03-05")
+        terminal.answer("epsilon [1]:")
+        terminal.await_text("stream-app run --config stream-app.yaml")
+        assert terminal.status() == 0
+    settings = declared(folder)
+    assert [stream.name for stream in settings.streams] == ["visitors", "pages", "referrers"]
+    assert [panel.show for panel in settings.boards[0].panels] == ["bins", "keys", "keys", "keys"]
+    assert str(settings.streams[2].declared.where).endswith(f"not (referrer is {SITE})")
+    assert {stream.declared.time.first_us for stream in settings.streams} == {1_772_668_800_000_000}
+
+
+def test_without_a_terminal_the_proposals_hold(folder: Path) -> None:
+    made = CliRunner().invoke(main, ["init", "access.log"])
+    assert made.exit_code == 0, made.output
+    assert "not (referrer" not in (folder / "stream-app.yaml").read_text()
+    assert declared(folder).streams[0].declared.count == "users"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["access.log", "--user=ip"],
+            "--user: is not for an access log, which has --site, --first, --epsilon",
+        ),
+        (["access.log", "--events=access.log"], "FILE names the events already"),
+        (["access.log", "--first=2026-03-05T01:00:00Z"], "must be the start of a day"),
+        (["other.csv", "--site=a.example"], "--site: is for an access log, which these events are not"),
+    ],
+)
+def test_answers_that_do_not_fit_are_refused(folder: Path, arguments: list[str], said: str) -> None:
+    (folder / "other.csv").write_text("at,page\n2026-03-01T00:00:00Z,/\n")
+    made = CliRunner().invoke(main, ["init", *arguments])
+    assert made.exit_code != 0
+    assert said in made.output
+    assert not (folder / "stream-app.yaml").exists()

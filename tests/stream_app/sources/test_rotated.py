@@ -1,0 +1,177 @@
+"""A log that is rotated in place is read once, line by line, whatever moves, and whenever a worker starts."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_app.ports import OperatorError
+from stream_app.sources import rotated
+from stream_app.sources.decode import TimeField
+from stream_app.sources.segments import SegmentedSource
+from stream_app.sources.web_log import WebLog
+
+LINE = '192.0.2.1 - - [01/Mar/2026:12:00:00 +0000] "GET /{} HTTP/1.1" 200 5 "-" "{}"\n'
+MODES = ("rename", "copytruncate", "date")
+
+
+class Rotated:
+    """A log, its rotations, and a worker that reads it."""
+
+    def __init__(self, folder: Path, mode: str, rng: random.Random) -> None:
+        self.folder, self.mode, self._rng = folder, mode, rng
+        self.log, self.written, self.read = folder / "access.log", 0, list[str]()
+        self._source: SegmentedSource | None = None
+        self._position = 0
+        self._rotations = 0
+
+    def write(self, lines: int) -> None:
+        """Append lines, each with its own path."""
+        with self.log.open("ab") as file:
+            for _ in range(lines):
+                file.write(LINE.format(self.written, "x" * self._rng.randrange(200)).encode())
+                self.written += 1
+
+    def rotate(self) -> None:
+        """Rotate as logrotate does, and compress some older file."""
+        self._rotations += 1
+        if self.mode == "date":
+            target = self.folder / f"access.log-202603{self._rotations:02}"
+        else:
+            self._shift()
+            target = self.folder / "access.log.1"
+        if self.mode == "copytruncate":
+            shutil.copyfile(self.log, target)
+            os.truncate(self.log, 0)
+        else:
+            self.log.rename(target)
+            if self._rng.random() < 0.5:
+                self.look()  # between the steps of a rotation
+            self.log.touch()
+        older = [path for path in self.folder.glob("access.log[.-]*") if path.suffix != ".gz"]
+        for path in older if self._rng.random() < 0.5 else [one for one in older if one != target]:
+            self._pack(path)
+
+    def _shift(self) -> None:
+        for number in range(self._rotations, 0, -1):
+            for ending in ("", ".gz"):
+                path = self.folder / f"access.log.{number}{ending}"
+                if path.exists():
+                    path.rename(self.folder / f"access.log.{number + 1}{ending}")
+
+    def _pack(self, path: Path) -> None:
+        packed = path.with_name(path.name + ".gz")
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        self.look()
+        path.unlink()
+
+    def look(self) -> None:
+        """Read what is there, as a worker does."""
+
+        async def read() -> None:
+            if self._source is None:
+                form = WebLog("combined")
+                self._source = SegmentedSource(self.log, form, TimeField("time", "us"), self.state, ["path"])
+            while batches := await self._source.read({"0": self._position}, 0):
+                for batch in batches:
+                    self._position = batch.end
+                    self.read += batch.columns["path"].tolist()
+                    assert not batch.refused
+                    assert not batch.records
+
+        asyncio.run(read())
+
+    @property
+    def state(self) -> Path:
+        """The directory of the notes."""
+        return self.folder / "state"
+
+    def restart(self) -> None:
+        """End the worker; the next look starts another one."""
+        if self._source is not None:
+            asyncio.run(self._source.close())
+            self._source = None
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no server write to a file after its rotation."""
+    monkeypatch.setattr(rotated, "_SETTLED_NS", -1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.usefixtures("settled")
+def test_every_line_is_read_once_over_rotations_and_restarts(tmp_path: Path, mode: str, seed: int) -> None:
+    rng = random.Random(seed)
+    log = Rotated(tmp_path, mode, rng)
+    log.write(rng.randrange(1, 40))
+    for _ in range(25):
+        for step in rng.sample(["write", "look", "rotate", "restart"], 3):
+            if step == "write":
+                log.write(rng.randrange(1, 60))
+            elif step != "rotate" or log.log.stat().st_size:
+                getattr(log, step)()
+    log.write(1)
+    log.look()
+    log.restart()
+    assert log.read == [f"/{number}" for number in range(log.written)]
+
+
+def test_line_that_a_server_writes_to_a_renamed_file_is_read(tmp_path: Path) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    log.write(3)
+    log.look()
+    old = log.log.open("ab")
+    log.rotate()
+    with old:
+        for _ in range(2):  # the server has not opened the new file yet
+            old.write(LINE.format(log.written, "").encode())
+            log.written += 1
+    log.write(2)
+    log.look()
+    assert log.read == [f"/{number}" for number in range(5)]
+    for path in tmp_path.glob("access.log.1*"):
+        os.utime(path, (time.time() - 3, time.time() - 3))
+    log.look()
+    log.restart()
+    assert log.read == [f"/{number}" for number in range(7)]
+
+
+def test_empty_log_is_read_once_it_has_a_line(tmp_path: Path) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    log.log.touch()
+    log.look()
+    log.write(1)
+    log.look()
+    log.restart()
+    assert log.read == ["/0"]
+
+
+@pytest.mark.usefixtures("settled")
+def test_another_log_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    log.write(5)
+    log.look()
+    log.restart()
+    log.log.write_text(LINE.format("other", ""))
+    with pytest.raises(OperatorError, match="none of its files is one counted so far"):
+        log.look()
+
+
+def test_notes_hold_no_line(tmp_path: Path) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    log.write(50)
+    log.look()
+    log.restart()
+    kept: dict[Path, Any] = {path: path.read_bytes() for path in log.state.rglob("*") if path.is_file()}
+    assert kept
+    assert not [path for path, content in kept.items() if b"192.0.2" in content]

@@ -1,0 +1,210 @@
+"""Access logs of web servers: each field is what the documentation says, whatever surrounds its line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_app.core.incoming import Reason
+from stream_app.core.visits import FIELDS, TIME, visitor_of
+from stream_app.sources.log_format import pattern_of
+from stream_app.sources.web_log import WebLog, WebLogDecoder, kind_of
+from stream_app.sources.web_times import local_times_us
+
+CHROME = (
+    "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/137.0.0.0 Safari/537.36"
+)
+IPHONE = (
+    "Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 Version/18.5 Mobile/15E148"
+)
+AT = 1_772_366_399_000_000  # 2026-03-01T11:59:59Z
+DAY = AT // 86_400_000_000
+KEYS = {DAY: b"k" * 32, DAY + 1: b"l" * 32}
+COMMON = '192.0.2.7 - ann b [01/Mar/2026:12:59:59 +0100] "GET /a/b?c=d HTTP/2.0" 200 512'
+COMBINED = f'{COMMON} "https://www.Search.example/x?q" "{CHROME}"'
+CADDY: dict[str, Any] = {
+    "level": "info",
+    "ts": AT / 1e6,
+    "logger": "http.log.access",
+    "msg": "handled request",
+    "request": {
+        "remote_ip": "10.0.0.1",
+        "client_ip": "192.0.2.7",
+        "proto": "HTTP/2.0",
+        "method": "GET",
+        "host": "shop.example",
+        "uri": "/a/b?c=d",
+        "headers": {"User-Agent": [CHROME], "Referer": ["https://www.Search.example/x?q"]},
+    },
+    "duration": 0.01,
+    "size": 512,
+    "status": 200,
+}
+TRAEFIK: dict[str, Any] = {
+    "ClientAddr": "192.0.2.7:5000",
+    "ClientHost": "192.0.2.7",
+    "StartUTC": "2026-03-01T11:59:59Z",
+    "RequestMethod": "GET",
+    "RequestPath": "/a/b?c=d",
+    "RequestHost": "shop.example",
+    "DownstreamStatus": 200,
+    "DownstreamContentSize": 512,
+    "request_User-Agent": CHROME,
+    "request_Referer": "https://www.Search.example/x?q",
+}
+OWN = '$msec|$remote_addr|$request_method $request_uri|$status|$bytes_sent|"$http_referer"|"$http_user_agent"'
+OF_OWN = f'{AT / 1e6}|192.0.2.7|GET /a/b?c=d|200|512|"https://www.Search.example/x?q"|"{CHROME}"'
+EXPECTED = {
+    "time": AT,
+    "visitor": visitor_of(KEYS[DAY], "192.0.2.7", CHROME),
+    "page": "/a/b",
+    "path": "/a/b",
+    "uri": "/a/b?c=d",
+    "method": "GET",
+    "status": 200,
+    "status_class": "2xx",
+    "bytes": 512,
+    "host": None,
+    "referrer": "search.example",
+    "device": "desktop",
+    "browser": "Chrome",
+    "bot": False,
+}
+WITHOUT_AGENT = {"referrer": None, "device": None, "browser": None}
+
+
+def decoded(form: WebLog, *lines: bytes | str, fields: tuple[str, ...] = FIELDS[1:]) -> list[dict[str, Any]]:
+    """Return the fields of the lines that can be decoded."""
+    records = [line if isinstance(line, bytes) else line.encode() for line in lines]
+    columns = WebLogDecoder(form, fields).decode(records).columns
+    rows = zip(*(columns[name].tolist() for name in (TIME, *fields)), strict=True)
+    return [dict(zip((TIME, *fields), row, strict=True)) for row in rows]
+
+
+def form(kind: Any, log_format: str = "") -> WebLog:
+    """Return a form whose keys are known."""
+    return WebLog(kind, log_format, KEYS.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("written", "line", "changed"),
+    [
+        (form("combined"), COMBINED, {}),
+        (form("combined"), f'{COMBINED} "behind" 0.004', {}),
+        (
+            form("combined"),
+            COMMON,
+            {**WITHOUT_AGENT, "visitor": visitor_of(KEYS[DAY], "192.0.2.7", "")},
+        ),
+        (form("caddy"), json.dumps(CADDY), {"host": "shop.example"}),
+        (form("traefik"), json.dumps(TRAEFIK), {"host": "shop.example"}),
+        (form("log_format", OWN), OF_OWN, {}),
+    ],
+)
+def test_line_of_each_server_has_the_same_fields(written: WebLog, line: str, changed: dict[str, Any]) -> None:
+    assert decoded(written, line) == [EXPECTED | changed]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"GET /a/b?c=d HTTP/2.0": "GET /a.css?v=3 HTTP/1.1"}, {"page": None, "path": "/a.css"}),
+        ({"GET /a/b?c=d HTTP/2.0": "POST /a HTTP/1.1"}, {"page": None, "path": "/a", "method": "POST"}),
+        ({" 200 ": " 404 "}, {"page": None, "path": "/a/b", "status_class": "4xx"}),
+        ({" 200 ": " 304 "}, {"page": "/a/b"}),
+        ({"GET /a/b?c=d HTTP/2.0": r"\x16\x03\x01"}, {"page": None, "path": None, "method": None}),
+        ({"GET /a/b?c=d HTTP/2.0": r"GET /a\"b HTTP/1.1"}, {"page": r"/a\"b"}),
+        ({"GET /a/b?c=d HTTP/2.0": "GET http://x.example/a#b HTTP/1.1"}, {"page": "/a"}),
+        ({"https://www.Search.example/x?q": "-"}, {"referrer": None}),
+        ({CHROME: "-"}, {"bot": True, "device": None}),
+        ({CHROME: "python-requests/2.32"}, {"bot": True}),
+        ({CHROME: f"{CHROME} (compatible; Googlebot/2.1)"}, {"bot": True}),
+        ({CHROME: "Mozilla/5.0 (Linux; Android 9; CUBOT X19) Chrome/120.0 Mobile"}, {"bot": False}),
+        ({CHROME: IPHONE}, {"device": "mobile", "bot": False}),
+        (
+            {CHROME: "Mozilla/5.0 (Linux; Android 13; SM-X200) Chrome/120.0"},
+            {"device": "tablet"},
+        ),
+        ({" 512 ": " - "}, {"bytes": None}),
+    ],
+)
+def test_field_follows_its_rule(changed: dict[str, str], expected: dict[str, Any]) -> None:
+    line = COMBINED
+    for before, after in changed.items():
+        assert before in line
+        line = line.replace(before, after)
+    [found] = decoded(form("combined"), line)
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_own_host_is_no_referrer_where_the_log_names_it() -> None:
+    own = CADDY | {"request": CADDY["request"] | {"host": "search.example:443"}}
+    assert [row["referrer"] for row in decoded(form("caddy"), json.dumps(own))] == [None]
+
+
+def test_visitor_has_one_name_a_day_and_another_the_next_day() -> None:
+    late = COMBINED.replace("12:59:59 +0100", "00:59:59 +0100").replace("01/Mar", "02/Mar")
+    next_day = late.replace("00:59:59", "01:00:00")
+    other = COMBINED.replace("192.0.2.7", "192.0.2.8")
+    names = [row["visitor"] for row in decoded(form("combined"), COMBINED, late, next_day, other)]
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
+
+
+def test_line_is_read_alike_in_every_batch() -> None:
+    lines = [COMBINED, COMMON, "", "\0\0" + COMBINED, "no line", COMBINED.replace("Mar", "Mat"), COMBINED]
+    lines += [COMBINED.replace("59:59", "59:60"), COMBINED.replace("[01/", "[1/"), "{}"]
+    records = [line.encode() for line in lines]
+    records.append(COMBINED.replace("/a/b", "/\xff").encode("latin-1"))
+    decoder = WebLogDecoder(form("combined"), FIELDS[1:])
+    together = decoder.decode(records)
+    alone = [WebLogDecoder(form("combined"), FIELDS[1:]).decode([record]) for record in records]
+    assert (
+        together.kept.tolist()
+        == [row for row, one in enumerate(alone) if len(one.kept)]
+        == [0, 1, 3, 6, 7, 10]
+    )
+    assert together.refused == [(row, reason) for row, one in enumerate(alone) for _, reason in one.refused]
+    assert dict(together.refused)[5] is Reason.BAD_TIME
+    for name in FIELDS:
+        found = np.concatenate([one.columns[name] for one in alone])
+        assert together.columns[name].tolist() == found.tolist()
+
+
+def test_lines_of_json_that_are_no_requests_are_refused() -> None:
+    lines = [b'{"level": "info", "ts": 1.5, "msg": "started"}', b"[]", json.dumps(CADDY).encode()]
+    found = WebLogDecoder(form("caddy")).decode(lines)
+    assert (found.kept.tolist(), [row for row, _ in found.refused]) == ([2], [0, 1])
+
+
+def test_kind_of_a_log_is_found() -> None:
+    for kind, line in (("combined", COMBINED), ("combined", COMMON), ("caddy", json.dumps(CADDY))):
+        assert kind_of([line.encode(), b"damaged", line.encode()]) == kind
+    assert kind_of([json.dumps(TRAEFIK).encode()]) == "traefik"
+    assert kind_of([b'{"at": 1}', b"a,b"]) is None
+    assert kind_of([]) is None
+
+
+@pytest.mark.parametrize(
+    ("log_format", "said"),
+    [
+        ("$remote_addr$request", "between \\$remote_addr"),
+        ('$time_local "$request"', "remote_addr"),
+        ('$remote_addr "$request"', "time_local"),
+        ("$remote_addr $msec", "request"),
+    ],
+)
+def test_log_format_that_cannot_be_read_is_refused(log_format: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        pattern_of(log_format)
+
+
+def test_times_of_every_offset_and_day_are_exact() -> None:
+    written = [b"29/Feb/2024:23:59:59 -1130", b"01/Jan/1970:00:00:00 +0000", b"31/Dec/2030:00:00:00 +1400"]
+    wrong = [b"30/Feb/2024:23:59:59 -1130", b"01/Jan/2026:24:00:00 +0000", b"01/Jan/2026:1a:00:00 +0000", b""]
+    at_us, good = local_times_us(written + wrong)
+    assert good.tolist() == [True] * 3 + [False] * 4
+    assert at_us.tolist() == [1_709_292_599_000_000, 0, 1_924_855_200_000_000, 0, 0, 0, 0]
