@@ -46,12 +46,18 @@ NOT_HERE = {
     "operator.env": "reads the password for the docker commands below it",
 }
 _SENDERS = "stream_app/receiving/test_senders.py"
+_LIBRARIES = "dphist/test_libraries.py"
 # Blocks that another test runs as they are written. The test reads them from the page.
 ELSEWHERE = {
     "docs/audit.md: stream-app audit --config app.yaml --report audit": "stream_app/shell/test_audit.py",
     'docs/configuration.md: redis: {url: "embedded:./state/redis"}': "stream_app/config/test_load.py",
     "docs/events.md: import json, time, urllib.error, urllib.request, uuid": _SENDERS,
     'docs/events.md: <script type="module">': _SENDERS,
+    "docs/explanation/libraries.md: counts = [120, 80, 95, 14, 3, 0, 7, 52]": _LIBRARIES,
+    "docs/explanation/libraries.md: from fractions import Fraction": _LIBRARIES,
+    "docs/explanation/libraries.md: import itertools": _LIBRARIES,
+    "docs/explanation/libraries.md: from diffprivlib import BudgetAccountant, tools": _LIBRARIES,
+    "docs/explanation/libraries.md: import pandas": _LIBRARIES,
     'docs/how-to/backup.md: redis-cli -u "$REDIS_OPERATOR_URL" --rdb backup.rdb': "deployment/test_backup.py",
     "docs/how-to/backup.md: stream-app check-backup backup.rdb --config stream-app.yaml": (
         "deployment/test_backup.py"
