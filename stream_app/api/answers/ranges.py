@@ -19,7 +19,7 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import point_ranges
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import Span
-from stream_app.core.meaning import EVERY_EVENT, Meaning, meaning_of, range_in_words
+from stream_app.core.meaning import Meaning, meaning_of, range_in_words
 
 OWN_POINT = "Each interval is for one point. Of many 95 % intervals, about 1 in 20 misses the true number."
 
@@ -56,20 +56,6 @@ def _places(view: StreamView, asked: AskedKeys) -> KeyPlaces:
     places = view.place_of(asked)
     assert places is not None  # some names are given
     return places
-
-
-def meaning_column(counts: str) -> dict[str, str]:
-    """Return a column for flat rows that says what their numbers count; none if every event counts."""
-    return {} if counts == EVERY_EVENT.counts else {"meaning": counts}
-
-
-def gaps_column(gaps: Sequence[schemas.Gap]) -> dict[str, str]:
-    """Return a column for flat rows that names what no epoch measured, in ISO 8601; none without a gap.
-
-    >>> gaps_column([schemas.Gap(start="2013-01-01T03:00:00Z", end="2013-01-01T05:00:00Z")])
-    {'unmeasured': '2013-01-01T03:00:00Z/2013-01-01T05:00:00Z'}
-    """
-    return {"unmeasured": " ".join(f"{gap.start}/{gap.end}" for gap in gaps)} if gaps else {}
 
 
 def counted(view: StreamView, span: Span) -> str:

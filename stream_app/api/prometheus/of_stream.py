@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
-from stream_app.api.answers.ranges import meaning_column
-from stream_app.api.metrics.names import Of
 from stream_app.api.prometheus.bin_samples import BinSeries, bin_at, reading_us, selected, values_of
 from stream_app.api.prometheus.promql import Selector, parse_selector
 from stream_app.api.schemas import MAX_POINTS
 from stream_app.core.answers.query import StreamView
-from stream_app.core.instants import format_instant
-from stream_app.core.meaning import meaning_of, meaning_of_amounts
 
-Shape = Literal["vector", "matrix", "rows"]
+Shape = Literal["vector", "matrix"]
 
 MOST_VALUES = 4 * MAX_POINTS  # in one answer, over all series
 _LABEL_US = 8.0  # comparing a label with a selector, and naming its series
@@ -92,16 +88,8 @@ def samples(view: StreamView, reading: Reading) -> bytes:
     for one, values in zip(wanted, values_of(view, wanted, sorted({bin for _, bin in bins})), strict=True):
         of_series = [(at, values[bin]) for at, bin in bins if bin in values]
         if of_series:
-            words = _words(view, one.metric.of) if reading.shape == "rows" else {}
-            labels = one.labels | words
-            items += shown(reading.shape, labels, of_series)
+            items.append(shown(reading.shape, one.labels, of_series))
     return _items(items)
-
-
-def _words(view: StreamView, of: Of) -> dict[str, str]:
-    """Return a column that says what numbers are of; none if every event counts."""
-    meaning = meaning_of(view.declared) if of == "count" else meaning_of_amounts(view.declared, of)
-    return meaning_column(meaning.counts)
 
 
 def _items(found: list[Any]) -> bytes:
@@ -112,13 +100,7 @@ def _wanted(view: StreamView, reading: Reading) -> list[BinSeries]:
     return list(islice(selected(view, [reading.selector]), MOST_VALUES + 1))
 
 
-def shown(
-    shape: Shape, labels: Mapping[str, str], samples: Sequence[tuple[int, float]]
-) -> Iterator[dict[str, Any]]:
-    """Yield a series as items of an answer's list. Args: samples, (microseconds since 1970, value)."""
-    if shape == "rows":
-        for at, value in samples:
-            yield {"time": format_instant(at), **labels, "value": value}
-        return
+def shown(shape: Shape, labels: Mapping[str, str], samples: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    """Return a series as an item of an answer's list. Args: samples, (microseconds since 1970, value)."""
     pairs = [[at / 1e6, str(value)] for at, value in samples]
-    yield {"metric": labels, "values": pairs} if shape == "matrix" else {"metric": labels, "value": pairs[0]}
+    return {"metric": labels, "values": pairs} if shape == "matrix" else {"metric": labels, "value": pairs[0]}

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from stream_app.api.admission.work import check_work
 from stream_app.api.metrics.names import KEY_METRICS, METRICS, Of, metrics_of, with_words, words_of
 from stream_app.api.prometheus import of_stream
-from stream_app.api.prometheus.of_stream import MOST_VALUES, Reading, Shape
+from stream_app.api.prometheus.of_stream import MOST_VALUES, Reading
 from stream_app.api.prometheus.promql import PromQLError, Selector, parse
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import computed
@@ -53,13 +53,15 @@ async def query(request: Request) -> Response:
 @router.api_route("/query_range", methods=BOTH)
 async def query_range(request: Request) -> Response:
     """Values of series at start, start + step, ... up to end."""
-    return await _over_range(request, "matrix")
-
-
-@router.get("/rows")
-async def rows(request: Request) -> Response:
-    """Flat JSON rows for Grafana's Infinity data source: parameters as in query_range, one row per value."""
-    return await _over_range(request, "rows")
+    try:
+        given = dict(await _parameters(request))
+        found, (times, step_us) = parse(_required(given, "query")), _times(given)
+        if isinstance(found, Selector):
+            return await _read(request, Reading("matrix", found, times, step_us))
+        items = [of_stream.shown("matrix", {}, [(at, found) for at in times])]
+        return _success({"resultType": "matrix", "result": items})
+    except ValueError as refusal:
+        return _refused(str(refusal))
 
 
 @router.api_route("/series", methods=BOTH)
@@ -120,10 +122,7 @@ async def buildinfo(_request: Request) -> Response:
 @router.api_route("/{path:path}", methods=BOTH)
 async def not_answered(path: str) -> Response:
     """Refuse all other paths of the API."""
-    known = (
-        "query, query_range, series, labels, label/NAME/values, metadata, status/buildinfo, rows, rows/keys, "
-        "rows/cdf, rows/quantile"
-    )
+    known = "query, query_range, series, labels, label/NAME/values, metadata, status/buildinfo"
     return _refused(f"/api/v1/{path} is not answered here; known: {known}", 404)
 
 
@@ -181,18 +180,6 @@ def _check_series(found: int) -> None:
 # -- values ------------------------------------------------------------------------------------------
 
 
-async def _over_range(request: Request, shape: Shape) -> Response:
-    try:
-        given = dict(await _parameters(request))
-        found, (times, step_us) = parse(_required(given, "query")), _times(given)
-        if isinstance(found, Selector):
-            return await _read(request, Reading(shape, found, times, step_us))
-        items = list(of_stream.shown(shape, {}, [(at, found) for at in times]))
-        return JSONResponse(items) if shape == "rows" else _success({"resultType": shape, "result": items})
-    except ValueError as refusal:
-        return _refused(str(refusal))
-
-
 async def _read(request: Request, reading: Reading) -> Response:
     """Answer a reading, one stream after the other. Raises: ValueError."""
     parts = list(_parts(_with_history(request), reading))
@@ -215,8 +202,6 @@ async def _read(request: Request, reading: Reading) -> Response:
         for (replica, own), one in zip(parts, extents, strict=True)
         if one.series
     ]
-    if reading.shape == "rows":
-        return _joined(b"%b", samples)
     kind = reading.shape.encode()
     return _joined(b'{"status":"success","data":{"resultType":"' + kind + b'","result":%b}}', samples)
 

@@ -37,8 +37,6 @@ from tests.stream_app.loops.test_windows import window_strategy
 from tests.stream_app.product_stream import (
     BUCKETS,
     CARRIERS,
-    HIGH,
-    LOW,
     ProductSource,
     product_strategy,
     recount,
@@ -156,41 +154,6 @@ def test_prometheus_charts_every_key(counted: Counted) -> None:
     )
     assert [found["metric"]["key"] for found in some["data"]["result"]] == ["UA", "AA"]
     assert answer(one, "/api/v1/label/key/values")["data"] == sorted(LABELS)
-    rows = answer(one, "/api/v1/rows", query='private_counts_key_bin{key="7"}', **times)
-    assert np.allclose([row["value"] for row in rows], table[:, 2].sum(axis=1), atol=0.01)
-    assert {row["key"] for row in rows} == {"7"}
-
-
-def test_rows_are_flat(counted: Counted) -> None:
-    one, table = counted
-    span = {"stream": STREAM, "start": seconds(2), "end": seconds(7)}
-    part = table[2:7]
-    rows = answer(one, "/api/v1/rows/keys", **span)
-    assert [row["key"] for row in rows] == LABELS
-    assert np.allclose([row["value"] for row in rows], part.sum(axis=(0, 2)), atol=0.01)
-    assert all(row["lower"] <= row["value"] <= row["upper"] and row["private"] is False for row in rows)
-    assert [row["key"] for row in answer(one, "/api/v1/rows/keys", key="AA", **span)] == ["AA"]
-    rows = answer(one, "/api/v1/rows/cdf", key="UA", **span)
-    assert [row["upto"] for row in rows] == np.linspace(LOW, HIGH, BUCKETS + 1)[1:].tolist()
-    assert [row["consistent"] for row in rows] == part[:, 0].sum(axis=0).cumsum().tolist()
-    same = answer(one, f"/v1/streams/{STREAM}/quantile", q=["0.5", "0.9"], start=seconds(2), end=seconds(7))
-    rows = answer(one, "/api/v1/rows/quantile", q=["0.5", "0.9"], **span)
-    assert [row["value"] for row in rows] == [found["value"] for found in same["quantiles"]]
-    assert all(all(not isinstance(cell, dict | list) for cell in row.values()) for row in rows)
-
-
-def test_impossible_rows_are_refused_in_one_line(counted: Counted) -> None:
-    one, _ = counted
-    for path, parameters, status in (
-        ("keys", {"stream": "nothing"}, 404),
-        ("keys", {}, 422),
-        ("keys", {"stream": STREAM, "key": "LH"}, 400),
-        ("cdf", {"stream": STREAM, "start": seconds(0) + 0.1}, 400),
-        ("quantile", {"stream": STREAM, "q": "2"}, 400),
-    ):
-        found, body = answer(one, f"/api/v1/rows/{path}", **parameters)
-        assert found == status, (path, body)
-        assert "\n" not in body["error"]
 
 
 def test_every_query_of_the_grafana_dashboards_is_answered(counted: Counted) -> None:
@@ -299,7 +262,6 @@ def test_keys_in_windows_have_no_series_and_no_rules(tmp_path: Path) -> None:
     assert f'private_counts_running{{private="false",stream="{STREAM}"}} 9.0' in text
     assert "private_counts_key_running{" not in text
     assert answer(one, "/api/v1/label/key/values")["data"] == []
-    assert answer(one, "/api/v1/rows/keys", stream=STREAM)[0] == 400
     view = asyncio.run(view_of(one.store))
     bins = f"{BIN_US // 1_000_000}s"
     conditions = (f"sum({STREAM}['UA'], {bins})", f"quantile({STREAM}, 0.5, {bins})", f"count({STREAM})")
@@ -313,5 +275,5 @@ def test_quantile_of_no_events_is_null(tmp_path: Path) -> None:
     one.append_events([(FIRST_BIN, "UA", 5)])
     one.run_until(FIRST_BIN + 2)
     one.close()
-    [row] = answer(one, "/api/v1/rows/quantile", stream=STREAM, q="0.5", key="AA")
-    assert row["value"] is None
+    [found] = answer(one, f"/v1/streams/{STREAM}/quantile", q="0.5", key="AA")["quantiles"]
+    assert found["value"] is None

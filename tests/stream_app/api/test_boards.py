@@ -61,7 +61,7 @@ CLOSED = (
     *("/v1/streams/clicks/nodes", "/v1/streams/clicks/privacy", "/v1/streams/clicks/events"),
     *("/v1/streams/clicks/marks", "/v1/streams/clicks/transitions", "/v1/streams/clicks/preview"),
     *("/v1/overview", "/v1/overview/events", "/v1/alerts", "/metrics", "/openapi.json", "/docs", "/"),
-    *("/api/v1/query?query=private_counts_running", "/api/v1/rows", "/api/v1/series", "/streams/clicks"),
+    *("/api/v1/query?query=private_counts_running", "/api/v1/series", "/streams/clicks"),
     *("/v1/streams/clicks/series/", "/v1/streams//clicks", "/v1/streams/clicks/../views", "/V1/boards/both"),
     *("/v1/streams/clicks%2F..%2Fviews", "/v1/boards/shop%2F..%2Fboth", "/dashboard/../v1/streams/views"),
     *("/boards/shop", "/boards", "/nowhere"),

@@ -98,12 +98,6 @@ async def everywhere(api: Api, counts: str, events: str) -> None:
     assert counts in described["help"]
     for row in csv.DictReader(io.StringIO((await api.get("series", format="csv")).text)):
         assert row["meaning"] == counts
-    asked = {"query": "private_counts_bin", "start": "2013-01-01T01:00:00Z", "end": "2013-01-01T03:00:00Z"}
-    for rows in (
-        await api.json("/api/v1/rows/keys", stream=name),
-        await api.json("/api/v1/rows", step=3600, **asked),
-    ):
-        assert {row["meaning"] for row in rows} == {counts}
 
 
 @every_stream

@@ -124,7 +124,7 @@ async def test_range_without_a_measured_hour_is_refused_with_the_edges_of_the_ga
                 assert answer["nearest"] == [at(edge) for edge in gap]
 
 
-async def test_summary_overview_and_rows_name_every_gap() -> None:
+async def test_summary_and_overview_name_every_gap() -> None:
     stream, _, _ = await sold("1")
     async with api_at(stream) as api:
         gaps = [{"start": at(a), "end": at(b)} for a, b in GAPS]
@@ -133,11 +133,6 @@ async def test_summary_overview_and_rows_name_every_gap() -> None:
         assert (await api.json("mean/keys"))["unmeasured"] == gaps
         assert "Slices that no epoch measured whole" in (await api.json("keys", step=1))["note"]
         assert "5 points are left out" in (await api.json("mean/series", kind="bin"))["note"]
-        rows = await api.json("/api/v1/rows/keys", stream=stream.name)
-        column = f"{at(5)}/{at(7)} {at(11)}/{at(14)}"
-        assert {row["unmeasured"] for row in rows} == {column}
-        rows = await api.json("/api/v1/rows/keys", stream=stream.name, start=at(7), end=at(11))
-        assert not any("unmeasured" in row for row in rows)
 
 
 async def test_alert_rule_reads_no_gap_as_a_quiet_time() -> None:

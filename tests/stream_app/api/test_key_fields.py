@@ -107,7 +107,7 @@ def test_description_names_fields_and_values(counted: Counted) -> None:
     assert answer(one, f"{PATH}/count")["meaning"] == "Counts events whose device is listed."
 
 
-def test_metrics_and_rows_have_a_label_for_each_field(counted: Counted) -> None:
+def test_metrics_have_a_label_for_each_field(counted: Counted) -> None:
     one, table = counted
     samples = [
         sample
@@ -123,8 +123,6 @@ def test_metrics_and_rows_have_a_label_for_each_field(counted: Counted) -> None:
     asked = 'private_counts_key_bin{geo_country=~"FR|DE",device="desk/top"}'
     found = answer(one, "/api/v1/query", query=asked, time=seconds(BINS))["data"]["result"]
     assert [row["metric"]["key"] for row in found] == [r"FR/desk\/top", r"DE/desk\/top"]
-    rows = answer(one, "/api/v1/rows/keys", stream=STREAM, key="DE/*")
-    assert [(row["geo_country"], row["device"]) for row in rows] == [("DE", "mobile"), ("DE", "desk/top")]
 
 
 def test_rules_over_patterns_read_the_rollup(counted: Counted) -> None:

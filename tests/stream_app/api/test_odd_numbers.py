@@ -60,17 +60,11 @@ QUESTIONS: tuple[tuple[str, dict[str, str], tuple[str, ...]], ...] = (
     ("/api/v1/query", {}, ("query",)),
     ("/api/v1/query_range", RANGES, ("start", "end", "step")),
     ("/api/v1/query_range", RANGES | {"query": "1"}, ("step", "query")),
-    ("/api/v1/rows", RANGES, ("start", "end", "step", "query")),
     ("/api/v1/series", {}, ("match[]", "start", "end")),
-    ("/api/v1/rows/keys", {}, ("start", "end", "confidence")),
-    ("/api/v1/rows/cdf", {}, ("start", "end", "confidence")),
-    ("/api/v1/rows/quantile", {"q": "0.5"}, ("start", "end", "confidence", "q")),
 )
 
 
-OF_AXES = {"cdf", "quantile", "keys", "heat", "quantiles", "preview"} | {
-    f"/api/v1/rows/{one}" for one in ("keys", "cdf", "quantile")
-}
+OF_AXES = {"cdf", "quantile", "keys", "heat", "quantiles", "preview"}
 TIMES = {"start", "end", "time", "until"}
 
 
@@ -85,9 +79,8 @@ async def ask(api: Api, only: Callable[[str, str], bool] = lambda _path, _parame
     """Send every question. None may get status 500; some must be answered, and some refused."""
     statuses: Counter[int] = Counter()
     for path, query in odd_questions(only):
-        named = {"stream": api.stream.name} if path.startswith("/api/v1/rows/") else {}
         try:
-            response = await api.get(path, **query, **named)
+            response = await api.get(path, **query)
         except Exception as failure:  # this client raises what a server answers with 500
             pytest.fail(f"{path} {query}: {failure!r}")
         assert response.status_code < 500, (path, query, response.text)

@@ -98,19 +98,6 @@ async def test_first_requests_of_grafana_are_answered(api: Api) -> None:
     assert "is not answered here" in (await api.error("/api/v1/rules"))[1]["error"]
 
 
-@with_api(COUNTS, epsilon=EXACT)
-async def test_rows_are_flat(api: Api) -> None:
-    end = START_S + 2 * HOUR_S
-    rows = await api.json(
-        "/api/v1/rows", query="private_counts_bin", start=START_S + HOUR_S, end=end, step="1h"
-    )
-    assert rows == [
-        {"time": f"2013-01-01T0{hour}:00:00Z", "__name__": "private_counts_bin", "stream": "departures"}
-        | {"private": "false", "value": float(COUNTS[hour - 1])}
-        for hour in (1, 2)
-    ]
-
-
 @with_api(COUNTS)
 async def test_refusals_name_what_where_and_remedy(api: Api) -> None:
     whole = {"start": START_S, "end": START_S + 8 * HOUR_S, "step": 60}

@@ -33,7 +33,6 @@ VIEWS = (
     *("/quantiles", "/cdfs", "/preview", "/marks", "/alerts", "/transitions"),
 )
 QUERIES = tuple(f"/api/v1/{name}" for name in ("query", "query_range", "series"))
-ROWS = tuple(f"/api/v1/rows{name}" for name in ("", "/keys", "/cdf", "/quantile"))
 PAGES = (
     *("/", "/v1/streams", "/v1/overview", "/v1/alerts", "/metrics", "/healthz", "/readyz", "/docs"),
     *("/openapi.json", "/streams/plain", "/dashboard/stream.js", "/dashboard/../../access.py"),
@@ -45,7 +44,6 @@ PATHS = (
     *(f"/v1/streams/{stream}{view}" for stream in STREAMS for view in VIEWS for _ in range(4)),
     *(f"/v1/streams/{stream}{view}" for stream in ODD_STREAMS for view in VIEWS[:3]),
     *(QUERIES * 15),
-    *(ROWS * 15),
     *PAGES,
 )
 TIMES = (

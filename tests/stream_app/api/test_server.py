@@ -196,7 +196,7 @@ def _await_ready(client: httpx.Client) -> None:
 NEED_THE_STORE = (
     "/metrics",
     *("/v1/streams", "/v1/streams/departures", "/v1/overview", "/v1/overview/events", "/v1/alerts"),
-    *("/v1/streams/departures/keys", "/v1/boards", "/api/v1/query?query=up", "/api/v1/rows/keys"),
+    *("/v1/streams/departures/keys", "/v1/boards", "/api/v1/query?query=up"),
 )
 
 

@@ -114,7 +114,6 @@ LONG: tuple[tuple[str, dict[str, Any]], ...] = (
     ("/v1/streams/delays/quantiles", {"q": 0.5}),
     ("/v1/streams/delays/cdfs", {}),
     ("/v1/streams/delays/preview", {"epsilon": 0.3}),
-    ("/api/v1/rows/keys", {"stream": "delays"}),
     (
         "/api/v1/query_range",
         {"query": '{stream="delays"}', "start": 1_357_016_400, "end": 1_357_059_600, "step": 3600},
