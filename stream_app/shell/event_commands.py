@@ -106,12 +106,6 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
 @click.option(
     "--limit", type=click.IntRange(min=0), help="Send at most this many lines; 0 only creates the topic."
 )
-@click.option("--rate", type=Finite(min=0, min_open=True), help="Largest number of records per second.")
-@click.option(
-    "--compression",
-    type=click.Choice(["gzip", "lz4", "zstd", "snappy"]),
-    help="Compression of record batches.",
-)
 @click.option(
     "--as-live", metavar="PACE", help="Move the events' times to now, at this pace: a factor, or 3h/s."
 )

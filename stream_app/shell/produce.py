@@ -13,7 +13,7 @@ from itertools import islice
 from typing import IO
 
 import click
-from kafka import KafkaAdminClient, KafkaProducer, codec
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 from rich.console import Console
@@ -23,7 +23,6 @@ from stream_app.kafka_cluster import reach
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
 from stream_app.shell.produced import (
-    LATE_ENOUGH_S,
     LiveTimes,
     Production,
     event_check,
@@ -104,7 +103,7 @@ def _send(
     behind: Behind,
     show: Callable[[int], None],
 ) -> None:
-    pace, read = _pace(what.rate, behind), 0
+    read = 0
     moved = LiveTimes(what, behind=behind) if what.as_live is not None else None
     key_of, is_event = key_reader(what), event_check(what)
     for line in islice(lines, what.limit):
@@ -116,7 +115,6 @@ def _send(
         tally.undecodable += not is_event(record)
         if moved is not None:
             record = moved.move(record)
-        pace()
         sent = producer.send(what.topic, record, key)
         sent.add_callback(tally.on_sent)
         sent.add_errback(tally.on_failure)
@@ -126,33 +124,11 @@ def _send(
         show(read)
 
 
-def _pace(rate: float | None, behind: Behind) -> Callable[[], None]:
-    """Return a function that waits before each record, so that at most ``rate`` are sent per second."""
-    if rate is None:
-        return lambda: None
-    began_s, sent = time.monotonic(), 0
-
-    def wait() -> None:
-        nonlocal sent
-        ahead_s = began_s + sent / rate - time.monotonic()
-        behind.by(-ahead_s, f"--rate {rate:g}")
-        if ahead_s > LATE_ENOUGH_S:
-            time.sleep(ahead_s)
-        sent += 1
-
-    return wait
-
-
 def _producer(what: Production) -> KafkaProducer:
-    if what.compression is not None and not getattr(codec, f"has_{what.compression}")():
-        raise OperatorError(
-            f"produce: --compression {what.compression}: kafka-python has no package for it here; take gzip"
-        )
     return KafkaProducer(
         **what.cluster.blocking_client(),
         acks="all",
         enable_idempotence=True,
-        compression_type=what.compression,
         allow_auto_create_topics=False,
         linger_ms=20,
         batch_size=1 << 17,

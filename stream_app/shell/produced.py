@@ -28,7 +28,7 @@ from stream_app.sources.shapes import why_no_header, why_no_lines
 from stream_app.sources.starts import first_line, has_objects, lines_in, start_of
 from stream_app.sources.times import TimeFormat, times_us
 
-LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate
+_LATE_ENOUGH_S = 0.002  # shorter waits cost more than they regulate
 _TICKS_A_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -38,9 +38,7 @@ class Production:
 
     Args:
         key: the field whose value becomes the record's key, with dots for nested objects; None for no key.
-        rate: largest number of records per second; None for as fast as the broker takes them.
         limit: the largest number of lines to send; None for all.
-        compression: "gzip", or another that kafka-python has a package for; None: uncompressed.
         partitions: create the topic with this many partitions first; None if it exists.
         as_live: pace in log seconds per second; each event's time becomes the time at which it is sent.
         time_field, time_format: where an event's time is, and how it is written.
@@ -51,9 +49,7 @@ class Production:
     topic: str
     bootstrap_servers: str
     key: str | None = None
-    rate: float | None = None
     limit: int | None = None
-    compression: str | None = None
     partitions: int | None = None
     as_live: float | None = None
     time_field: str | None = None
@@ -173,7 +169,7 @@ class LiveTimes:
             if self._behind is not None:
                 pace = format_duration(round(self._pace * 1e6))
                 self._behind.by(now_s - at_s, f"--as-live {pace}/s")
-        if at_s - now_s > LATE_ENOUGH_S:
+        if at_s - now_s > _LATE_ENOUGH_S:
             self._sleep(at_s - now_s)
         within, name = found
         written = self._written(at_s)

@@ -32,7 +32,6 @@ alerts: {rules: {busy: {when: count(clicks) > 10}}}
         ("query clicks --url nonsense", "nonsense/: is not the address of a service"),
         ("produce clicks.ndjson --topic t --as-live 2", "--as-live and --time-field need one another"),
         ("produce clicks.ndjson --topic t --time-field at", "--as-live and --time-field need one another"),
-        ("produce clicks.ndjson --topic t --rate nan", "'--rate': nan"),
         ("demo --speed warp", '--speed "warp": must be max, a factor such as 60'),
         ("demo --kafka --speed max", '--speed "max": is no pace for live events'),
         ("demo --kafka --speed warp", '--speed "warp": must be max, a factor such as 60'),

@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
 from stream_app.shell.options import live_pace
-from stream_app.shell.produce import _pace, produce
+from stream_app.shell.produce import produce
 from stream_app.shell.produced import LiveTimes, Production, key_reader, lines_of
 from tests.stream_app.shell.no_events import NO_EVENTS
 
@@ -214,14 +213,12 @@ class TestOverABroker:
     ) -> None:
         file, topic, said = tmp_path / "e.ndjson", f"clicks-{uuid4().hex}", io.StringIO()
         file.write_text("\n".join([*LINES, "", ""]))
-        what = Production(
-            file, topic, bootstrap_servers, key="who.id", partitions=1, compression="gzip", rate=1000.0
-        )
+        what = Production(file, topic, bootstrap_servers, key="who.id", partitions=1)
         assert produce(what, Console(file=said)).acknowledged == 4
         assert said.getvalue().startswith(f"4 records of e.ndjson are in topic {topic} (")
         expected = list(zip([b"ada", b"7", None, None], (line.encode() for line in LINES), strict=True))
         assert read_all(bootstrap_servers, topic) == expected
-        produce(replace(what, key=None, compression=None), Console(file=said))
+        produce(replace(what, key=None), Console(file=said))
         assert [value for _, value in read_all(bootstrap_servers, topic)] == [v for _, v in expected] * 2
 
     def test_csv_is_sent_without_its_header(self, tmp_path: Path, bootstrap_servers: str) -> None:
@@ -315,14 +312,3 @@ def test_a_producer_that_falls_behind_its_pace_says_so_and_when_it_keeps_it_agai
     assert [line[:9] for line in said] == ["produce: "] * 2  # said again after half a minute
     send(60 * 60 * 24)
     assert said[-1] == "produce: keeps --as-live 1m/s again"
-
-
-def test_a_producer_below_its_rate_says_so(tmp_path: Path) -> None:
-    said: list[str] = []
-    behind = Behind(said.append)
-    wait = _pace(1e9, behind)
-    wait()
-    assert said == []
-    time.sleep(0.01)
-    behind.by(5.0, "--rate 100")
-    assert [line.partition(",")[0] for line in said] == ["produce: 5 s behind --rate 100"]
