@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated
 
@@ -19,11 +17,10 @@ from stream_app.api.answers.streams import as_told
 from stream_app.api.replicas import Replicas
 from stream_app.api.routes import Nothing, all_replicas, followed
 from stream_app.api.schemas import AnnotationAnswer, NoQuery
-from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
+from stream_app.api.sse import whenever
 from stream_app.core.boards import Board, Measure, Show
 from stream_app.core.segments.names import number_of
 
-LOOK_S = 0.25
 _MOST_STREAMS = 200
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
@@ -104,26 +101,21 @@ async def changes(request: Request, query: Annotated[ChangesQuery, Query()]) -> 
     return followed(request, _follow(all_replicas(request), readable))
 
 
-async def _follow(replicas: Replicas, wanted: Sequence[str]) -> AsyncIterator[bytes]:
+def _follow(replicas: Replicas, wanted: Sequence[str]) -> AsyncIterator[bytes]:
     """Yield the seq of each wanted stream, then that of a stream whenever it, or its promise, has changed."""
-    yield b"retry: %d\n\n" % RETRY_MS
     told: dict[str, tuple[int, int, bool]] = {}
-    quiet_since = time.monotonic()
-    while not replicas.closed:
+
+    async def news() -> bytes:
+        nonlocal told
         now = {
             name: (number_of(one.stream), one.seq, one.private)
             for name in wanted
             if (one := replicas.streams.shown_as(name)) is not None
         }
-        changed = [name for name in now if told.get(name) != now[name]]
-        told = now
-        if changed:
-            quiet_since = time.monotonic()
-            yield b"".join(_event(name, *now[name]) for name in changed)
-        elif time.monotonic() - quiet_since > HEARTBEAT_S:
-            quiet_since = time.monotonic()
-            yield b": nothing new yet\n\n"
-        await asyncio.sleep(LOOK_S)
+        before, told = told, now
+        return b"".join(_event(name, *now[name]) for name in now if before.get(name) != now[name])
+
+    return whenever(news, lambda: replicas.closed)
 
 
 def _event(stream: str, generation: int, seq: int, private: bool) -> bytes:

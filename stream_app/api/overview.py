@@ -18,7 +18,7 @@ from stream_app.api.panels.schemas import Overview, OverviewStream, OverviewSum,
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
 from stream_app.api.schemas import DEFAULT_CONFIDENCE, CountQuery
-from stream_app.api.sse import HEARTBEAT_S, RETRY_MS
+from stream_app.api.sse import LOOK_S, whenever
 from stream_app.api.succession import Succession
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
@@ -28,7 +28,6 @@ from stream_app.core.kinds.tables import Span
 from stream_app.core.segments.names import base_of
 
 SPARKLINE_POINTS = 60
-LOOK_S = 0.25
 MayRead = Callable[[str], bool]
 Parts = tuple[str, ...]
 
@@ -100,17 +99,15 @@ class Glances:
         ]
         return Overview(now=format_instant(time.time_ns() // 1000), streams=streams, preparing=preparing)
 
-    async def follow(self, may_read: MayRead) -> AsyncIterator[bytes]:
+    def follow(self, may_read: MayRead) -> AsyncIterator[bytes]:
         """Yield the current state of every stream, then a stream's new state whenever it changes.
 
         Each event holds the stream's whole state, so a reader that reconnects has missed nothing.
         """
-        yield b"retry: %d\n\n" % RETRY_MS
         told: dict[str, bytes] = {}
-        quiet_since = time.monotonic()
-        while not self._replicas.closed:
-            changes = []
-            readable = self._readable(may_read)
+
+        async def news() -> bytes:
+            changes, readable = [], self._readable(may_read)
             for replica in readable:
                 text = await self.one(Succession.of(replica, self._replicas.by_name, may_read))
                 name = base_of(replica.stream)
@@ -120,13 +117,9 @@ class Glances:
             for gone in set(told) - {base_of(replica.stream) for replica in readable}:
                 del told[gone]
                 changes.append(b"event: gone\ndata: %b\n\n" % gone.encode())
-            if changes:
-                quiet_since = time.monotonic()
-                yield b"".join(changes)
-            elif time.monotonic() - quiet_since > HEARTBEAT_S:
-                quiet_since = time.monotonic()
-                yield b": nothing new yet\n\n"
-            await asyncio.sleep(LOOK_S)
+            return b"".join(changes)
+
+        return whenever(news, lambda: self._replicas.closed)
 
     async def one(self, asked: Succession) -> bytes | None:
         """Return a stream's entry in the overview, as JSON; None before the stream can be read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ Push = Callable[[bytes], bool]  # writes a part of a running answer now; False: 
 
 HEARTBEAT_S = 15.0
 RETRY_MS = 2_000
+LOOK_S = 0.25
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",  # a proxy that buffers would delay releases
@@ -159,6 +160,20 @@ async def follow(
         else:
             one.sent_s = time.monotonic()
             yield b": nothing new yet\n\n"
+
+
+async def whenever(news: Callable[[], Awaitable[bytes]], is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Yield what ``news`` returns whenever it is not empty, and heartbeats, until it is over."""
+    yield b"retry: %d\n\n" % RETRY_MS
+    quiet_since_s = time.monotonic()
+    while not is_over():
+        if said := await news():
+            quiet_since_s = time.monotonic()
+            yield said
+        elif time.monotonic() - quiet_since_s > HEARTBEAT_S:
+            quiet_since_s = time.monotonic()
+            yield b": nothing new yet\n\n"
+        await asyncio.sleep(LOOK_S)
 
 
 def _privacy(replica: StreamReplica, private: bool) -> bytes:
