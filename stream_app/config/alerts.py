@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from dphist.product.distance import LARGEST_DISTANCE_CONFIDENCE
@@ -14,6 +13,7 @@ from stream_app.config.access import read_operator_port
 from stream_app.config.document import Section
 from stream_app.config.kafka import cluster_name, topic_name
 from stream_app.config.settings import AlertSettings, OperatorSettings, StreamSettings
+from stream_app.core.alerts.each import written_out
 from stream_app.core.alerts.ranges import edge_of
 from stream_app.core.alerts.rules import (
     OF_AMOUNTS,
@@ -22,7 +22,6 @@ from stream_app.core.alerts.rules import (
     Rule,
     RuleError,
     parse_condition,
-    text_of_key,
 )
 from stream_app.core.alerts.targets import (
     FORMATS,
@@ -33,7 +32,7 @@ from stream_app.core.alerts.targets import (
     known_format,
     shown,
 )
-from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError, label_values
+from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.instants import format_instant
 
@@ -80,21 +79,12 @@ def _rules(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> 
     keys = streams[rule.condition.stream].declared.keys
     assert keys is not None  # checked with the condition
     if keys.discover is not None:
-        text = f"{json.dumps(rule.text)}: [each] is not built yet for a stream with keys.discover; name keys"
-        raise rules.section(name).error("when", text)
-    for place, key in enumerate(keys.labels):
-        try:
-            text = text_of_key(rule.text, rule.condition, key)
-        except RuleError as refusal:
-            raise rules.section(name).error("when", f"{json.dumps(rule.text)}: {refusal}") from None
-        yield replace(
-            rule,
-            name=f"{name}[{key}]",
-            text=text,
-            condition=parse_condition(text),
-            labels={"key": key, **label_values(keys, place), **rule.labels},
-            written=name,
-        )
+        yield rule  # the watcher writes it for each key that is shown
+        return
+    try:
+        yield from written_out(rule, keys)
+    except RuleError as refusal:
+        raise rules.section(name).error("when", f"{json.dumps(rule.text)}: {refusal}") from None
 
 
 def _rule(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> Rule:
@@ -219,6 +209,8 @@ def _check_keys(condition: Condition, stream: str, keys: KeyList | None) -> None
     """Refuse keys and patterns that are not on the list, or that share a key."""
     if keys is None:
         raise condition.error(f"key {condition.keys[0]}", f"{stream} has no keys; take them out")
+    if keys.discover is not None:
+        return  # a key may be found later
     for key in condition.keys:
         if key not in keys.place_of_label and not keys.matching(key):
             known = ", ".join([*keys.labels[:10], *filter(None, [keys.a_pattern])])

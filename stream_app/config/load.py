@@ -227,13 +227,10 @@ def _check_topics(document: Section, settings: Settings) -> None:
         raise document.error(
             "dead_letters", f"go into {letters[1]}, which holds something else; name another topic"
         )
-    finding = {one.name: one.declared.finds_keys for one in settings.streams}
+    streams = {one.name for one in settings.streams}
     for output in settings.outputs:
-        if output.stream not in finding:
+        if output.stream not in streams:
             raise document.error("outputs", f"name {output.stream}, no stream of this file; correct it")
-        if finding[output.stream]:
-            text = f"name {output.stream}, which has keys.discover: not built yet together; take one out"
-            raise document.error("outputs", text)
         if (output.cluster, output.topic) in read:
             raise document.error(
                 "outputs", f"go into {output.topic}, which is read as events; name another topic"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from dphist.arrays import Int64Array
+from stream_app.core.alerts.each import noted_rules, rules_now
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.alerts.states import (
     Moment,
@@ -111,7 +112,8 @@ class AlertWatcher:
         stored, self._decided = await self._store.load()
         self._at.clear()
         self._states = {name: State.from_json(text) for name, text in stored.items()}
-        outcome = retire(self._all, self._states, self._decided, own_clock_us())
+        rules = noted_rules(self._all, self._states)
+        outcome = retire(rules, self._states, self._decided, own_clock_us())
         for stream, of_stream in _by_stream(outcome, self._states).items():
             seq = self._decided.get(stream)
             if seq is not None:
@@ -186,11 +188,12 @@ class AlertWatcher:
             for want, rows in await self._read(stream, view, target)
         }
         view.statement = await self._stated(view)
-        total, rules = Outcome({}, []), self._rules[base_of(stream)]
+        total = Outcome({}, [])
         for seq in range(before + 1, upto + 1):
             state = _state_at(public, seq)
             view.extend(state, [(want, _part(columns, want)) for want in view.missing(state)])
-            decided = evaluate(rules, self._states | total.states, view, own_clock_us())
+            states = self._states | total.states
+            decided = evaluate(self._rules_now(view, states), states, view, own_clock_us())
             total.states.update(decided.states)
             total.transitions.extend(decided.transitions)
         await self._commit(stream, before, upto, total)
@@ -232,9 +235,13 @@ class AlertWatcher:
         if until_us is None:
             return
         moment = Moment(stream, seq, until_us, own_clock_us(), view.private, view.declared)
-        begun = begin_watch(self._rules[base_of(stream)], self._states, moment)
+        begun = begin_watch(self._rules_now(view, self._states), self._states, moment)
         if begun.states:
             await self._commit(stream, seq, seq, begun)
+
+    def _rules_now(self, view: StreamView, states: Mapping[str, State]) -> list[Rule]:
+        """Return the rules of a stream, with one for each key that it shows where a rule says each."""
+        return rules_now(self._rules[base_of(view.strategy.stream)], view.declared.keys, states)
 
     async def _silence(self, stream: str) -> None:
         view, seq = self._views.get(stream), self._decided.get(stream)

@@ -7,7 +7,7 @@ all again if a bin was released that it did not decide itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -95,14 +95,11 @@ class Naming:
         named = await self._named(keys, found, first, state, MOST_FOUND - len(before))
         needless = [*range(first), *(first + number for number in keys.named)]
         if start.thinned:
-            hidden = {number for number in self._numbers(cells[0], first) if number not in keys.named}
-            gone = [first + number for number in hidden if not self._stays(keys, number)]
-            needless += [cell + of for cell in gone for of in (0, BROUGHT)]
+            counted = {cell % BROUGHT - first for cell in cells[0] if cell % BROUGHT >= first}
+            await self._learn(keys, max(counted, default=-1))  # nobody may have brought them
+            gone = [number for number in counted.difference(keys.named) if not self._stays(keys, number)]
+            needless += [first + number + of for number in gone for of in (0, BROUGHT)]
         return Decided(counts, replace(named, room=_rule_of(strategy).room), needless)
-
-    def _numbers(self, cells: Iterable[int], first: int) -> set[int]:
-        """Return the numbers of the keys whose counts some cells have."""
-        return {cell % BROUGHT - first for cell in cells if cell % BROUGHT >= first}
 
     async def _known(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
         """Return the keys after the last released bin, with what is then known of those that stay."""

@@ -11,9 +11,13 @@ from rich.table import Table
 
 from stream_app.config import Settings, StreamSettings, load
 from stream_app.config.plans import planned
+from stream_app.core.alerts.each import of_key
 from stream_app.core.alerts.forecast import SEEN, forecast
 from stream_app.core.alerts.rules import OF_AMOUNTS, Condition, Rule
+from stream_app.core.found_keys import FoundKeys
 from stream_app.core.meaning import counted_in
+from stream_app.core.records import EpochRecord
+from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from stream_app.shell.options import Finite, config_option
 from stream_app.shell.terminal import print_whole
@@ -65,7 +69,7 @@ def _worth_a_row(rules: Sequence[Rule]) -> list[Rule]:
 def _row(rule: Rule, settings: Settings, events: float | None) -> dict[str, str]:
     stream = next(stream for stream in settings.streams if stream.name == rule.condition.stream)
     try:
-        expected = forecast(rule, planned(stream), stream.declared.time.bin_us, events)
+        expected = forecast(*_asked(rule, planned(stream)), stream.declared.time.bin_us, events)
     except ValueError as refusal:
         raise OperatorError(f"alerts.rules.{rule.name}: {refusal}") from None
     condition = rule.condition
@@ -76,13 +80,27 @@ def _row(rule: Rule, settings: Settings, events: float | None) -> dict[str, str]
         return f"{condition.in_unit(error) / per_event:{form}}{condition.unit}"
 
     return {
-        "rule": escape(f"{rule.written}[each]" if rule.written else rule.name),
+        "rule": escape(f"{rule.written or rule.name}[each]" if _is_of_each(rule) else rule.name),
         "values in": unit,
         "stderr": shown(expected.stderr),
         "holds beyond": shown(expected.margin),
         "wrong at the threshold": f"at most {1 - rule.confidence:.2%} of releases",
         f"seen by {SEEN:.0%} of releases from": shown(expected.seen),
     }
+
+
+def _is_of_each(rule: Rule) -> bool:
+    return bool(rule.written) or rule.condition.each
+
+
+def _asked(rule: Rule, strategy: Strategy) -> tuple[Rule, Strategy]:
+    """Return a rule and its stream as if the keys that it names were found; [each] names one."""
+    if not strategy.declared.finds_keys:
+        return rule, strategy
+    listed = strategy.axes.keys.place_of_label if strategy.axes.keys else {}
+    names = tuple(key for key in rule.condition.keys or ("found",) if key not in listed)
+    epoch = EpochRecord(0, 0, strategy.time.horizon, 1, strategy.hash, found=(FoundKeys(0, names),))
+    return of_key(rule, "found", {}) if rule.condition.each else rule, strategy.with_found(epoch)
 
 
 def _unit_of(condition: Condition, stream: StreamSettings, events: float | None) -> tuple[str, float]:

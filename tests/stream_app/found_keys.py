@@ -27,6 +27,8 @@ from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.counted import settings_of, stream
 from tests.stream_app.one_source import DeadLetterList
+from tests.world import World
+from tests.world.settings import configured
 
 FOUND = "pages"  # the stream
 DISCOVER = {"epsilon": 5.0e8, "delta": 1e-9}  # so large that a key is named as soon as two users bring it
@@ -214,3 +216,14 @@ async def check_recount(replayed: Replayed, truth: Recount, listed: Sequence[str
         shown = sum(truth.counts[bin][key] for bin in bins for key in keys.labels)
         assert view.count(span).value == total
         assert view.of_key("other").count(span).value == total - shown
+
+
+def finding_world(*, users: bool = False, privacy: Any = None, keys: Any = None, **discover: Any) -> World:
+    """Return a world with the stream "pages", which has no noise, and finds a key that two users bring.
+
+    Args: users, whether the unit is the user; privacy, keys, more of these sections; discover, of its own.
+    """
+    unit = {"unit": {"user": "user", "max_events": 50}} if users else {}
+    section = {"field": "page", "discover": DISCOVER | discover} | (keys or {})
+    own = {"keys": section, "tree": {"release": "causal"}, "privacy": unit | (privacy or {})}
+    return World(*configured(pages=own))

@@ -32,7 +32,7 @@ def key_list(view: StreamView, query: schemas.KeyListQuery) -> schemas.KeyListAn
     return schemas.KeyListAnswer(
         stream=view.name,
         field=query.field,
-        found=_found_at(view, shown),
+        found=found_at(view, shown),
         listed=len(names),
         keys=[names[place] for place in shown],
         next=shown[-1] + 1 if len(found) > len(shown) else None,
@@ -40,8 +40,8 @@ def key_list(view: StreamView, query: schemas.KeyListQuery) -> schemas.KeyListAn
     )
 
 
-def _found_at(view: StreamView, places: Sequence[int]) -> list[str | None] | None:
-    """Return when the keys at these places were first shown in this epoch; None if no keys are found."""
+def found_at(view: StreamView, places: Sequence[int]) -> list[str | None] | None:
+    """Return when the keys at these places were found, null for listed ones; None if no keys are found."""
     if not view.declared.finds_keys:
         return None
     found = view.epochs[-1].record.found if view.epochs else ()

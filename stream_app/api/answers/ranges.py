@@ -15,8 +15,10 @@ from dphist.tree.estimate import Estimate
 from stream_app.api import schemas
 from stream_app.core.answers.answered import QueryError, SeriesPoints
 from stream_app.core.answers.asked_keys import AskedKeys, group_in_words
+from stream_app.core.answers.moved import moved_in_words
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import point_ranges
+from stream_app.core.counting.cells import OTHER
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import Span
 from stream_app.core.meaning import Meaning, meaning_of, range_in_words
@@ -45,11 +47,14 @@ def about_keys(view: StreamView, query: schemas.RangeQuery, meaning: Meaning | N
     Raises: QueryError.
     """
     asked = query.keys_asked
-    words = "" if asked is None else group_in_words(asked, _places(view, asked))
-    if asked is None or not words:
-        return {"key": asked and asked.text}
+    if asked is None:
+        return {"key": None}
+    places, counts = _places(view, asked), (meaning or meaning_of(view.declared)).counts
+    if not (words := group_in_words(asked, places)):
+        moved = moved_in_words(view) if asked.names == (OTHER,) else ""
+        return {"key": asked.text} | ({"meaning": f"{counts} {moved}"} if moved else {})
     names = {"not_keys" if asked.without else "keys": list(asked.names)}
-    return {"key": asked.text, "meaning": f"{(meaning or meaning_of(view.declared)).counts} {words}", **names}
+    return {"key": asked.text, "meaning": f"{counts} {words}", **names}
 
 
 def _places(view: StreamView, asked: AskedKeys) -> KeyPlaces:

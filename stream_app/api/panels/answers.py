@@ -14,6 +14,7 @@ from dphist.consistency.cdfs import rising_cdfs
 from dphist.product.answers import Histogram
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import check_work, slices_us
+from stream_app.api.answers.key_lists import found_at
 from stream_app.api.answers.ranges import (
     OWN_POINT,
     about_keys,
@@ -177,6 +178,8 @@ def largest_rows(view: StreamView, query: schemas.KeysQuery, rows: KeyRows, what
     # Slice by slice, keeping only the rows shown: all slices at once may not fit in memory.
     found = [at_places(rows.within(one), order) for one in slices.spans]
     values, halves = np.array([one.value for one in found]), reach(found, query.confidence)
+    by_released = "The order is that of released values. " if view.declared.finds_keys else ""
+    instants = (query.by is None and found_at(view, order)) or [None] * len(order)
     return {
         **slices.answered(view),
         "over": schemas.Over(**measured_of(view, span)),
@@ -184,14 +187,15 @@ def largest_rows(view: StreamView, query: schemas.KeysQuery, rows: KeyRows, what
             schemas.KeyCounts(
                 **estimated(at_places(totals, place), query.confidence),
                 key=rows.labels[place],
+                found=at,
                 counts=of_key.tolist(),
                 lower=(of_key - halves).tolist(),
                 upper=(of_key + halves).tolist(),
             )
-            for place, of_key in zip(order, values.T, strict=True)
+            for place, of_key, at in zip(order, values.T, instants, strict=True)
         ],
         "keys_available": len(rows.listed),
-        "note": not_shown(len(rows.listed) - len(order), what) + slices.in_words + OWN_POINT,
+        "note": not_shown(len(rows.listed) - len(order), what) + by_released + slices.in_words + OWN_POINT,
     }
 
 

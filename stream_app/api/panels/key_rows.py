@@ -66,7 +66,13 @@ def key_rows_of(view: StreamView, query: KeysQuery, keys: KeyList) -> KeyRows:
 def listed_of(view: StreamView, query: KeysQuery, keys: KeyList) -> Int64Array:
     """Return the places of the keys that a question names; of all if it names none. Raises: QueryError."""
     wanted = view.place_of(query.keys_asked)
-    return np.arange(len(keys.labels)) if wanted is None else np.atleast_1d(np.array(wanted, np.int64))
+    if wanted is None:
+        return np.arange(len(keys.labels))
+    named = np.atleast_1d(np.array(wanted, np.int64))
+    listed = named[named < len(keys.labels)]  # without the total less all keys, whose error is larger
+    if not listed.size:
+        raise QueryError("key: other is no row, but the total less all rows; ask /count for it", "key")
+    return listed
 
 
 def rolled_up(keys: KeyList, axis: int, total: RangeSum) -> Estimate:

@@ -158,6 +158,11 @@ class KeyCounts(EstimatedCount):
     """One key over the whole range and in each slice."""
 
     key: str
+    found: str | None = Field(
+        None,
+        description="the end of the bin that first showed a key that no list names; left out for listed keys",
+        exclude_if=lambda found: found is None,
+    )
     counts: list[float]
     lower: list[float]
     upper: list[float]

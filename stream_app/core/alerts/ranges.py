@@ -172,7 +172,7 @@ class Ranges:
 
     def value(self, question: Question) -> float:
         """Return the estimated sum; its error is left out where it costs extra. Raises: QueryError."""
-        if not question.over_cells:
+        if not question.over_cells or self._lists_differ(question):
             return float(self.estimate(question).value)
         return self._columns(question).value_of(self._cells_of(self._span(question)))
 
@@ -183,10 +183,17 @@ class Ranges:
         return self._estimates[question]
 
     def _estimate(self, question: Question) -> Estimate:
-        span = self._span(question)
-        if question.over_cells:
+        span, view = self._span(question), self.view
+        if self._lists_differ(question):
+            view = view.showing(self._columns(question), counts=True, place=question.keys)
+        elif question.over_cells:
             return self._over_cells(question, span)
-        return self.view.running() if span is None else self.view.count(self._measured(span))
+        return view.running() if span is None else view.count(_measured(view, span))
+
+    def _lists_differ(self, question: Question) -> bool:
+        """Return whether keys are asked for, and not all epochs show the same ones."""
+        is_count = question.keys is not None and question.below is None
+        return is_count and self.view.of_one_list() is not self.view
 
     def distance(self, question: Question) -> float:
         """Return the estimated distance between two distributions. Raises: QueryError."""
@@ -259,21 +266,22 @@ class Ranges:
 
     def _cells_of(self, span: Span | None) -> RangeSum:
         if span not in self._cells:
-            self._cells[span] = self.view.cells(None if span is None else self._measured(span))
+            self._cells[span] = self.view.cells(None if span is None else _measured(self.view, span))
         return self._cells[span]
-
-    def _measured(self, span: Span) -> Span:
-        """Return a range that was measured whole: a rule reads no gap as a time without events.
-
-        Raises: QueryError.
-        """
-        if self.view.unmeasured(span):
-            raise QueryError("a part of the rule's window was never measured", "start")
-        return span
 
     def _span(self, question: Question) -> Span | None:
         stop = self.span.stop
         return None if question.bins is None else Span(stop - question.bins, stop)
+
+
+def _measured(view: StreamView, span: Span) -> Span:
+    """Return a range that was measured whole: a rule reads no gap as a time without events.
+
+    Raises: QueryError.
+    """
+    if view.unmeasured(span):
+        raise QueryError("a part of the rule's window was never measured", "start")
+    return span
 
 
 def _quantile(counts: Int64Array, level: float, buckets: Buckets) -> float:

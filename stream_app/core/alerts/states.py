@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from stream_app.core.alerts.ranges import places_of
 from stream_app.core.alerts.readings import Reading, readings
 from stream_app.core.alerts.rules import OF_AMOUNTS, Condition, Rule
 from stream_app.core.answers.query import StreamView
@@ -123,9 +124,11 @@ def evaluate(rules: Sequence[Rule], states: Mapping[str, State], view: StreamVie
     moment = Moment(view.strategy.stream, view.visible_seq, until_us, now_us, view.private, view.declared)
     valued = [rule for rule in rules if rule.condition.measure != "no_data"]
     for rule, reading in zip(valued, readings(valued, view), strict=True):
+        before = _state(rule, states)
         if reading is not None:
-            before = _state(rule, states)
             _note(outcome, rule, before, moment, _valued_phase(rule, before, reading, moment), reading)
+        elif view.declared.finds_keys and places_of(rule.condition, view.declared.cells) == ():
+            _note(outcome, rule, before, moment, "inactive")  # its key is not shown any more
     return outcome
 
 

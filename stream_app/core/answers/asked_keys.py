@@ -147,7 +147,7 @@ def _places_of(keys: KeyList, name: str) -> KeyPlaces:
     if ANY in name and (places := keys.matching(name)):
         return places
     stars = f", and patterns such as {keys.a_pattern}" if keys.fields else ""
-    known = f"; known are {_some(keys.labels)}{stars}"
+    known = f"; known are {_some(keys.labels)}{stars}" if keys.labels else "; no key is shown yet"
     raise KeyNameError(f"{name[:80]!r} is not on the public list", name, known)
 
 

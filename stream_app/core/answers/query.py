@@ -70,7 +70,10 @@ class StreamView(VisibleEpochs):
 
     def extend(self, state: PublicState, blocks: Iterable[tuple[Missing, Int64Array]]) -> None:
         """Append the missing rows, and forget what was computed without them."""
+        before = self.strategy
         super().extend(state, blocks)
+        if self.strategy is not before:  # keys were found: columns are others
+            self.sums.clear()
         self._running.clear()
         self._consistent.clear()
         self._showing.clear()

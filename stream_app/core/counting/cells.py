@@ -152,7 +152,7 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         return {label: place for place, label in enumerate(labels)}
 
     def matching(self, pattern: str) -> tuple[int, ...]:
-        """Return the places of the keys that match a pattern of several fields; none if it is no pattern.
+        """Return the places of the keys that match a pattern: of several fields, or the start of a found key.
 
         >>> keys = KeyList(fields=(KeyField("c", ("FR", "DE"), False), KeyField("d", ("tv", "pc"), False)))
         >>> keys.matching("DE/*"), keys.matching("*/tv"), keys.matching("FR/radio"), keys.matching("FR")
@@ -166,12 +166,14 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         return tuple(places.ravel().tolist())
 
     def matches(self, pattern: str) -> bool:
-        """Return whether a pattern of several fields matches keys. Cost: the same for any number of keys."""
+        """Return whether a pattern matches keys. Cost: of several fields, the same for any number of keys."""
         chosen = self._chosen(pattern)
         return bool(chosen) and all(chosen)
 
     def _chosen(self, pattern: str) -> list[Sequence[int]]:
         """Return the places of the values that a pattern chooses, by field; none if it is no pattern."""
+        if self.discover is not None and pattern.endswith(ANY):
+            return [[at for at, label in enumerate(self.labels) if label.startswith(pattern[:-1])]]
         written = _PARTS.findall(f"{pattern}/") if self.fields else []
         if len(written) != len(self.parts) or "".join(f"{one}/" for one in written) != f"{pattern}/":
             return []

@@ -6,6 +6,7 @@ import { breaksAfter, gapsOf } from "../gaps.js";
 import { valueOf } from "../key_choice.js";
 import { drawBar, drawInterval, drawSparkline } from "../sparkline.js";
 import { grid } from "../tables.js";
+import { seconds } from "../times.js";
 import { around, error } from "../words.js";
 
 const FIRST = 12, MORE = 24, SLICES = 60, SEARCHED = 1000; // rows at first, rows that a button adds, names of a search
@@ -100,7 +101,8 @@ export class Keys extends Panel {
       const canvas = make("canvas", { role: "img", "aria-describedby": this.describedBy });
       const bar = make("canvas", { className: "bar-of-key", "aria-hidden": "true" });
       const words = make("p", { className: "multiple-number" });
-      const element = make("div", { className: "multiple" }, choose, canvas, words, bar);
+      const name = make("div", { className: "key-of" }, choose, ...(one.found ? [make("small", {}, `found ${found(one, page)}`)] : []));
+      const element = make("div", { className: "multiple" }, name, canvas, words, bar);
       card = { element, choose, bar, canvas, words };
       this.cards.set(key, card);
     }
@@ -168,8 +170,9 @@ export class Keys extends Panel {
   table() {
     const { measure } = this;
     const { numbers } = measure;
-    const rows = this.answer.keys.map((one) => [this.#name(one), numberOf(one, measure), ...numbers.between(...one.interval), ...(one.counts ? [error(one.stderr)] : [])]);
-    const heads = [this.answer.by ?? "Key", measure.counted, "At least", "At most", ...(measure.enough ? [] : ["Standard error"])];
+    const finds = this.answer.keys.some((one) => one.found);
+    const rows = this.answer.keys.map((one) => [this.#name(one), numberOf(one, measure), ...numbers.between(...one.interval), ...(one.counts ? [error(one.stderr)] : []), ...(finds ? [found(one, this.page)] : [])]);
+    const heads = [this.answer.by ?? "Key", measure.counted, "At least", "At most", ...(measure.enough ? [] : ["Standard error"]), ...(finds ? ["Found"] : [])];
     return grid(`${rows.length} of ${this.answer.keys_available} ${this.answer.by ? "values" : "keys"}, over the whole range`, heads, rows);
   }
 
@@ -200,6 +203,9 @@ export class Keys extends Panel {
     return this.answer.keys.map((one) => `${this.#name(one)}  ${numberOf(one, this.measure)} ${one.counts ? around(one.value, ...one.interval) : ""}`);
   }
 }
+
+// Return when a key was found: the end of the bin that first showed it.
+const found = (one, page) => (one.found ? page.times.moment(seconds(one.found)) : "listed");
 
 // Return whether a key may have no event: its interval holds 0.
 const mayBeNone = ({ counts, interval }) => Boolean(counts) && interval[0] <= 0;

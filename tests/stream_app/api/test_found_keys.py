@@ -1,0 +1,131 @@
+"""Every surface shows keys that nobody listed as a recount has them, and no key that is hidden."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.stream_app.declared import BIN_US, FIRST_BIN
+from tests.stream_app.found_keys import finding_world
+from tests.world import World
+
+PAGES = ("/blog/a", "/blog/b", "/shop", "/late")
+FOUND = ["1970-01-01T00:16:50Z", "1970-01-01T00:16:50Z", "1970-01-01T00:17:10Z", "1970-01-01T00:17:30Z"]
+BINS = 5  # of an epoch of six
+
+
+def visits(bin: int) -> list[str]:
+    """Return the pages of a bin: /shop is first visited in the third one, /late in the last one."""
+    shop, late = (["/shop"] * 3 * (bin >= 2)), (["/late"] * 7 * (bin == 4))
+    return ["/blog/a"] * 9 + ["/blog/b"] * 4 + shop + late + [f"/secret-{bin}"]
+
+
+TRUTH = sum((Counter(visits(bin)) for bin in range(BINS)), Counter[str]())
+
+
+@pytest.fixture(scope="module", params=["event", "user"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with finding_world(users=request.param == "user") as one:
+        numbers = iter(range(10**6))
+        one.play(
+            {
+                FIRST_BIN + bin + 0.2: [
+                    {"at": int((FIRST_BIN + bin + 0.1) * BIN_US), "page": page, "user": f"u{next(numbers)}"}
+                    for page in visits(bin)
+                ]
+                for bin in range(BINS)
+            },
+            FIRST_BIN + BINS,
+        )
+        yield one
+
+
+@pytest.mark.parametrize(
+    ("asked", "pages"),
+    [
+        ("key=/shop", ["/shop"]),
+        ("key=/blog/*", ["/blog/a", "/blog/b"]),
+        ("key=/blog/a&key=/late", ["/blog/a", "/late"]),
+        ("key=other", [f"/secret-{bin}" for bin in range(BINS)]),
+        ("not_key=/blog/*", ["/shop", "/late", *(f"/secret-{bin}" for bin in range(BINS))]),
+        ("key=/blog/*&key=other", ["/blog/a", "/blog/b", *(f"/secret-{bin}" for bin in range(BINS))]),
+    ],
+)
+def test_counts_and_series_equal_the_recount(world: World, asked: str, pages: list[str]) -> None:
+    truth = sum(TRUTH[page] for page in pages)
+    assert world.json(f"count?{asked}")["value"] == truth
+    of_bins = [sum(page in pages for page in visits(bin)) for bin in range(BINS)]
+    assert world.json(f"series?kind=bin&{asked}")["value"] == of_bins
+    assert world.json(f"series?kind=running&{asked}")["value"][-1] == truth
+    assert world.json(f"series?view=consistent&{asked}")["value"][-1] == truth
+
+
+def test_keys_come_largest_first_with_the_instant_that_found_them(world: World) -> None:
+    rows = world.json("keys")
+    said = {one["key"]: (one["value"], one["found"]) for one in rows["keys"]}
+    assert list(said) == sorted(PAGES, key=lambda page: -TRUTH[page])
+    assert said == {page: (TRUTH[page], at) for page, at in zip(PAGES, FOUND, strict=True)}
+    assert "released values" in rows["note"]
+    listed = world.json("keys/list?contains=blog")
+    assert (listed["keys"], listed["found"]) == (list(PAGES[:2]), FOUND[:2])
+    [refused] = world.get("keys?key=other")
+    assert (refused.status_code, refused.json()["parameter"]) == (400, "key")
+
+
+def test_other_says_under_which_key_its_events_are_now(world: World) -> None:
+    meaning = world.json("count?key=other")["meaning"]
+    assert f"7 (± 0) are under /late since {FOUND[3]}" in meaning
+    assert f"3 (± 0) are under /shop since {FOUND[2]}" in meaning
+
+
+def test_prometheus_and_grafana_read_found_keys(world: World) -> None:
+    values, metrics = world.get("/api/v1/label/key/values", "/metrics")
+    assert values.json()["data"] == sorted(PAGES)
+    for page in PAGES:
+        assert f'key="{page}"' in metrics.text
+
+
+EVERY_PATH = (
+    *("", "count", "count?key=other", "count?not_key=/open", "series", "series?kind=bin&key=/open", "keys"),
+    *("keys/list", "keys/list?contains=secret", "keys/list?key=/nobody", "nodes", "privacy", "marks"),
+    *("transitions", "preview?epsilon=0.6", "count?key=/nobody", "count?key=/secr*"),
+    *("/metrics", "/api/v1/label/key/values", "/api/v1/labels", "/api/v1/series?match[]=private_counts_key"),
+    *("/v1/streams", "/v1/overview", "/healthz", "/readyz", "/streams/pages", "/openapi.json"),
+)
+
+
+def test_no_hidden_name_is_on_any_surface_or_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A page of few people stays hidden, also if its events are late or cannot be read."""
+    own: dict[str, Any] = {"epsilon": 2.0}
+    with (
+        caplog.at_level(logging.DEBUG),
+        finding_world(users=True, privacy=own, epsilon=1.0, room=1_000) as world,
+    ):
+        world.start()
+        for bin in range(8):
+            world.until(FIRST_BIN + bin + 0.2)
+            at = int((FIRST_BIN + bin + 0.1) * BIN_US)
+            secret = f"/secret-{bin}"
+            world.write(*({"at": at, "page": "/open", "user": f"u{bin}-{n}"} for n in range(60)))
+            world.write({"at": at, "page": secret, "user": f"s{bin}"})
+            world.write({"at": at - 10**12, "page": secret, "user": "late"})
+            world.write({"at": at + 10**12, "page": secret, "user": "early"}, {"at": at, "page": secret})
+            if bin == 4:  # more than there is room for
+                flood = ({"at": at, "page": f"/secret-x{n}", "user": f"x{n}"} for n in range(3_000))
+                world.write(*flood)
+        world.until(FIRST_BIN + 10)
+        assert "/open" in [key for one in world.public().epochs for key in one.names]
+        assert world.public().epochs[0].thinned > 0
+        assert world.letters.all
+        answers = world.get(*EVERY_PATH)
+        assert sum(one.status_code == 200 for one in answers) > len(EVERY_PATH) // 2
+        logged = [line.getMessage() for line in caplog.records if not line.name.startswith("httpx")]
+        said = [*(one.text for one in answers), *logged, json.dumps(world.rows())]
+        said += [json.dumps(world.witnessed()), repr(world.ledger()), repr(world.public())]
+        said += [repr(world.strategies), repr(world.operator_counts())]
+        assert not [text for text in said if "/secret" in text]
