@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -92,19 +93,31 @@ def _today() -> str:
 
 
 def _questions(checks: Sequence[Check]) -> Iterator[str]:
-    """Yield a table for each question. Subjects with the same findings share a row."""
-    questions = list(dict.fromkeys((check.asked, check.passed) for check in checks))
-    for question in questions:
+    """Yield the table of a part, a row for each finding. Subjects with the same findings share a row."""
+    most = max(Counter(asked for asked, _ in {(check.asked, check.subject) for check in checks}).values())
+    yield from ("", "| what | about | found |", "|---|---|---|")
+    for asked, passed in dict.fromkeys((check.asked, check.passed) for check in checks):
         found: dict[str, list[str]] = {}
         for check in checks:
-            if (check.asked, check.passed) == question:
+            if (check.asked, check.passed) == (asked, passed):
                 found.setdefault(check.subject, []).append(check.found)
         subjects: dict[str, list[str]] = {}
         for subject, findings in found.items():
-            subjects.setdefault("; ".join(findings), []).append(subject)
-        heading = f"### {_cell(question[0])}: {_WORDS[question[1]]}"
-        yield from ("", heading, "", "| about | found |", "|---|---|")
-        yield from (f"| {_cell(', '.join(about))} | {_cell(text)} |" for text, about in subjects.items())
+            subjects.setdefault(_together(findings), []).append(subject)
+        question = f"{asked}: {_WORDS[passed]}"
+        for text, about in subjects.items():
+            named = f"all {len(about)}" if len(about) == most > 1 else ", ".join(about)
+            yield f"| {_cell(question)} | {_cell(named)} | {_cell(text)} |"
+            question = ""
+
+
+def _together(findings: Sequence[str]) -> str:
+    """Return findings as one text. Those with the same result, after a colon, say it once."""
+    results: dict[str, list[str]] = {}
+    for finding in findings:
+        case, colon, result = finding.partition(": ")
+        results.setdefault(colon + result, []).append(case)
+    return "; ".join(", ".join(dict.fromkeys(cases)) + result for result, cases in results.items())
 
 
 def _cell(text: str) -> str:

@@ -72,7 +72,7 @@ def test_audit_of_a_deployment_says_what_it_found_and_writes_a_report(
     found = json.loads((report / "audit.json").read_text())
     assert found["failed"] == 0
     assert {check["part"] for check in found["checks"]} == {"stored", "grey box", "black box"}
-    assert "### No bin was released twice" in (report / "audit.md").read_text()
+    assert "| No bin was released twice" in (report / "audit.md").read_text()
 
     witness = config.parent / "state" / "witness" / "s.ndjson"
     first, *others = witness.read_bytes().splitlines(keepends=True)
