@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from stream_app.api import boards, errors, openapi, pages, questions, routes
+from stream_app.api import boards, errors, openapi, pages, routes, stream_routes
 from stream_app.api.admission.access import Access, AccessRules, sees_panels_only
 from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.connections import BoundedProtocol, Entrance, run_server
@@ -100,7 +100,7 @@ def create_app(
     app.state.apart = apart
     app.state.boards = rules.boards
     errors.install(app, lambda request: not sees_panels_only(request))
-    for module in (routes, questions, panel_routes, boards, prometheus):
+    for module in (routes, stream_routes, panel_routes, boards, prometheus):
         # No scrape and no reader may take a store that nobody has read for a store without streams.
         app.include_router(module.router, dependencies=[Depends(routes.once_read)])
     app.add_middleware(PlainQuestions)  # behind the checks of access

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stream_app.api import questions, routes
+from stream_app.api import routes, stream_routes
 from stream_app.api.admission.turns import TooManyError
 from stream_app.api.admission.work import QUICK_US, epochs_us
 from stream_app.api.answers import counts
@@ -96,6 +96,8 @@ def _route_of(router: APIRouter, what: str) -> BaseRoute:
 
 
 _PLAIN = {
-    "count": _Plain(frozenset({"start", "end", "confidence"}), _count, _route_of(questions.router, "count")),
+    "count": _Plain(
+        frozenset({"start", "end", "confidence"}), _count, _route_of(stream_routes.router, "count")
+    ),
     "events": _Plain(frozenset({"after"}), _events, _route_of(routes.router, "events")),
 }

@@ -19,9 +19,9 @@ from stream_app.api.replica import StreamReplica
 from stream_app.api.succession import Succession
 from stream_app.core.answers.query import StreamView
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 Compute = Callable[..., Awaitable[Any]]
-Asked = StreamReplica | Succession
+Askable = StreamReplica | Succession
 
 KEPT_ANSWERS = 64  # rendered answers per stream, forgotten at the next release
 
@@ -54,7 +54,7 @@ async def _turn(request: Request, turns: LongTurns) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _work(request: Request, us: float, replica: Asked) -> AsyncIterator[Compute]:
+async def _work(request: Request, us: float, replica: Askable) -> AsyncIterator[Compute]:
     """Yield a function that computes an answer: at once if it is quick, otherwise in a separate process.
 
     Args: us, an estimate of the work (``admission/work.py``).
@@ -75,24 +75,24 @@ async def _at_once(view: StreamView, make: Callable[..., Any], *arguments: objec
 
 async def computed(
     request: Request,
-    replica: Asked,
-    make: Callable[..., Answer],
+    replica: Askable,
+    make: Callable[..., T],
     *arguments: object,
     us: float = LONG_US,
-) -> Answer:
+) -> T:
     """Return what ``make`` returns for a stream's view.
 
     Args: make, a module's function that takes the view and the arguments; us, an estimate of its work.
     Raises: what ``make`` raises; as ``long_turn``.
     """
     async with _work(request, us, replica) as compute:
-        answer: Answer = await compute(_view_of(replica), make, *arguments)
+        answer: T = await compute(_view_of(replica), make, *arguments)
         return answer
 
 
 async def answered(
     request: Request,
-    replica: Asked,
+    replica: Askable,
     make: Callable[..., BaseModel],
     *arguments: object,
     us: float = LONG_US,
@@ -104,7 +104,7 @@ async def answered(
 
 async def rendered(
     request: Request,
-    replica: Asked,
+    replica: Askable,
     make: Callable[..., bytes],
     *arguments: object,
     us: float = LONG_US,
@@ -115,29 +115,30 @@ async def rendered(
 
     Args: as for ``computed``; variant, names answers apart that depend on what the reader may see.
     """
-    if (known := _Question(request, replica, form, variant).known()) is not None:
+    if (known := _CachedAnswer(request, replica, form, variant).known()) is not None:
         return known
     async with _work(request, us, replica) as compute:
-        asked = _Question(request, replica, form, variant)  # the stream may have grown, or the answer exist
+        # The stream may have grown meanwhile, or the answer exist.
+        asked = _CachedAnswer(request, replica, form, variant)
         return asked.known() or asked.reply(await compute(asked.view, make, *arguments))
 
 
-def kept(request: Request, replica: Asked) -> Response | None:
+def kept(request: Request, replica: Askable) -> Response | None:
     """Return the JSON answer to this question if it was given since the last release, else None."""
-    question = _Question(request, replica, "json", "")
+    question = _CachedAnswer(request, replica, "json", "")
     return question.known() if question.key in replica.answers else None
 
 
-def _view_of(replica: Asked) -> StreamView:
+def _view_of(replica: Askable) -> StreamView:
     if replica.view is None:
         raise ClientDisconnect  # the stream was removed while this question waited
     return replica.view
 
 
-class _Question:
+class _CachedAnswer:
     """A question about the stream's current release, with its cache key."""
 
-    def __init__(self, request: Request, replica: Asked, form: formats.Format, variant: str) -> None:
+    def __init__(self, request: Request, replica: Askable, form: formats.Format, variant: str) -> None:
         self.replica, self.view, self.form, self.variant = replica, _view_of(replica), form, variant
         self.etag = _etag(self.view, form, variant)
         # Uses only the path and query: a reader may choose any header Host. The tag names the streams shown.

@@ -80,7 +80,7 @@ def history_of(request: Request, replica: StreamReplica) -> Succession:
 
 
 Known = Annotated[StreamReplica, Depends(known_replica)]
-Told = Annotated[Succession, Depends(known_history)]
+WithHistory = Annotated[Succession, Depends(known_history)]
 Nothing = Annotated[schemas.NoQuery, Query()]
 
 
@@ -107,7 +107,7 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
 
 
 @router.get("/streams/{stream}", tags=["Streams"], response_model=schemas.StreamDetail)
-async def show_stream(request: Request, replica: Told, _query: Nothing) -> Response:
+async def show_stream(request: Request, replica: WithHistory, _query: Nothing) -> Response:
     """One stream: its running count, its tree and its epochs."""
     view = replica.view
     if sees_panels_only(request):

@@ -20,7 +20,7 @@ from stream_app.client.columns import Answer
 from stream_app.client.distributions import Cdf, Cdfs, Quantiles, Window
 
 Time = str | int | float | datetime | None
-Kind = Literal["running", "bin", "window"]
+SeriesKind = Literal["running", "bin", "window"]
 View = Literal["unbiased", "first_published", "consistent"]
 Of = Literal["count", "sum", "mean"]
 Method = Literal["top_down", "isotonic"]  # of consistent values
@@ -148,7 +148,7 @@ def series(
     end: Time = None,
     confidence: float = 0.95,
     *,
-    kind: Kind = "running",
+    kind: SeriesKind = "running",
     step: int = 1,
     window: int | None = None,
     view: View = "unbiased",

@@ -20,7 +20,7 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import point_ranges
 from stream_app.core.counting.cells import OTHER
 from stream_app.core.instants import format_instant, parse_instant
-from stream_app.core.kinds.tables import Span
+from stream_app.core.kinds.tables import SeriesKind, Span
 from stream_app.core.meaning import Meaning, meaning_of, range_in_words
 
 OWN_POINT = "Each interval is for one point. Of many 95 % intervals, about 1 in 20 misses the true number."
@@ -144,7 +144,7 @@ def edges_s(view: StreamView, spans: Sequence[Span]) -> dict[str, Any]:
     return {"start": instants_s(view, starts), "end": instants_s(view, ends)}
 
 
-def window_of(kind: schemas.Kind, window: int | None) -> int:
+def window_of(kind: SeriesKind, window: int | None) -> int:
     """Return the bins in a window; 1 for other kinds of series. Raises: QueryError."""
     if bool(window) != (kind == "window"):
         raise QueryError("window: say how many bins with kind=window, and leave it out otherwise", "window")

@@ -13,14 +13,14 @@ from stream_app.core.meaning import meaning_of, meaning_of_amounts
 
 Of = Literal["count", "sum", "mean"]
 Quantity = Literal["running", "bin"]
-Part = Literal["value", "lower", "upper", "stderr"]
+Statistic = Literal["value", "lower", "upper", "stderr"]
 
 PREFIX = "private_counts_"
 SINCE = "since the first bin of this generation that is kept"  # what running values count
 
 _NOUNS: dict[Of, str] = {"count": "events", "sum": "sum of the amounts", "mean": "mean of the amounts"}
 _QUANTITIES: dict[Quantity, str] = {"running": SINCE, "bin": "in the bin that ended"}
-_PARTS: dict[Part, str] = {
+_PARTS: dict[Statistic, str] = {
     "value": "Estimated",
     "lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval of",
     "upper": f"Upper end of the {DEFAULT_CONFIDENCE:.0%} interval of",
@@ -34,11 +34,11 @@ class Metric:
 
     of: Of
     quantity: Quantity
-    part: Part
+    part: Statistic
     help: str
 
 
-def name_of(of: Of, quantity: Quantity, part: Part, of_keys: bool = False) -> str:
+def name_of(of: Of, quantity: Quantity, part: Statistic, of_keys: bool = False) -> str:
     """Return a metric's name. A key has separate names, so that summing a metric counts no event twice.
 
     >>> name_of("count", "running", "value"), name_of("sum", "bin", "lower", of_keys=True)

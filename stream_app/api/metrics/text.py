@@ -24,7 +24,7 @@ from stream_app.api.metrics.names import (
     METRICS,
     PREFIX,
     Of,
-    Part,
+    Statistic,
     labels_of_stream,
     name_of,
     with_words,
@@ -126,10 +126,10 @@ def _running(of: Of, counts: Estimate) -> dict[str, float]:
     return {name_of(of, "running", part): one.item() for part, one in _parts_of(counts, 1).items()}
 
 
-def _parts_of(counts: Estimate, width: int) -> dict[Part, FloatArray]:
+def _parts_of(counts: Estimate, width: int) -> dict[Statistic, FloatArray]:
     """Return the counts' value, interval and standard error, (width,) each."""
     interval = counts.interval(DEFAULT_CONFIDENCE)
-    columns: dict[Part, Any] = {
+    columns: dict[Statistic, Any] = {
         "value": counts.value,
         "lower": interval.lower,
         "upper": interval.upper,

@@ -35,7 +35,7 @@ _DAY_US = 86_400_000_000
 
 def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
     """Return how wide the intervals of slices and of typical questions are, now and at another epsilon."""
-    sliced, asked = slices_of(view, query), _Asked.of(view, query)
+    sliced, asked = slices_of(view, query), _Quantity.of(view, query)
     slices = sliced.spans
     then = replanned(view.strategy, query.epsilon)
     # Streams that have ended stay as they are.
@@ -60,14 +60,14 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Quantity:
     """What is previewed. Args: place, of keys, None for all; amounts, what is added up, None for counts."""
 
     place: KeyPlaces | None
     amounts: Amounts | None
 
     @classmethod
-    def of(cls, view: StreamView, query: PreviewQuery) -> _Asked:
+    def of(cls, view: StreamView, query: PreviewQuery) -> _Quantity:
         """Read a question. Raises: QueryError."""
         return cls(view.place_of(query.keys_asked), declared_sum(view) if query.of == "sum" else None)
 
@@ -121,7 +121,7 @@ def _replanned(text: bytes, other: Fraction) -> Strategy:
 def _half_widths(
     view: StreamView,
     runs: Sequence[tuple[Kind, Sequence[EpochView]]],
-    asked: _Asked,
+    asked: _Quantity,
     slices: Sequence[Span],
     confidence: float,
 ) -> list[float]:
@@ -135,7 +135,9 @@ def _half_widths(
     return asked.half_widths(RangeErrors.added(parts).laws, confidence)
 
 
-def _questions(view: StreamView, then: Strategy, asked: _Asked, confidence: float) -> list[PreviewQuestion]:
+def _questions(
+    view: StreamView, then: Strategy, asked: _Quantity, confidence: float
+) -> list[PreviewQuestion]:
     """Return typical questions: a bin, a day, the running count, each at the end of a whole epoch."""
     horizon = then.time.horizon
     day = 1 if view.binning.timezone else _DAY_US // view.binning.bin_us
@@ -152,7 +154,9 @@ def _questions(view: StreamView, then: Strategy, asked: _Asked, confidence: floa
     ]
 
 
-def _whole_epoch(strategy: Strategy, asked: _Asked, spans: Sequence[Span], confidence: float) -> list[float]:
+def _whole_epoch(
+    strategy: Strategy, asked: _Quantity, spans: Sequence[Span], confidence: float
+) -> list[float]:
     """Return half the width of the intervals of ranges within a complete epoch."""
     starts, stops = np.array(spans, dtype=np.int64).T
     laws, _ = asked.errors(strategy.kind).within(strategy.time.horizon, starts, stops)

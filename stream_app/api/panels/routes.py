@@ -14,7 +14,7 @@ from stream_app.api.panels import answers as panels
 from stream_app.api.panels import schemas
 from stream_app.api.panels.preview import plan, preview
 from stream_app.api.replies import answered, apart_of, making_turn
-from stream_app.api.routes import Known, Nothing, Told, all_replicas, followed
+from stream_app.api.routes import Known, Nothing, WithHistory, all_replicas, followed
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 
@@ -44,7 +44,7 @@ async def overview_events(request: Request, _query: Nothing) -> StreamingRespons
 
 @router.get("/streams/{stream}/preview", tags=["Counts"], response_model=schemas.PreviewAnswer)
 async def show_preview(
-    request: Request, replica: Told, query: Annotated[schemas.PreviewQuery, Query()]
+    request: Request, replica: WithHistory, query: Annotated[schemas.PreviewQuery, Query()]
 ) -> Response:
     """The same intervals at another epsilon, by the planner; nothing is measured."""
     assert replica.own.view is not None

@@ -12,8 +12,8 @@ from stream_app.api.metrics.names import (
     METRICS,
     Metric,
     Of,
-    Part,
     Quantity,
+    Statistic,
     labels_of_stream,
     metrics_of,
 )
@@ -60,7 +60,7 @@ def values_of(view: StreamView, wanted: Sequence[BinSeries], bins: Sequence[int]
     """
     spans = [epoch.span for epoch in view.epochs]
     known = [bin for bin in bins if any(span.start <= bin < span.stop for span in spans)]
-    found: dict[tuple[Of, Quantity, Part, int | None], list[float]] = {}
+    found: dict[tuple[Of, Quantity, Statistic, int | None], list[float]] = {}
     for (of, quantity, _), group in _groups(wanted).items():
         places = list(dict.fromkeys(one.place for one in group))
         parts = list(dict.fromkeys(one.metric.part for one in group))

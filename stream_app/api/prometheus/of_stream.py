@@ -23,7 +23,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=Fa
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Selection:
     """What to read: the values of the selected series at some times.
 
     Args: step_us, between two times; shape, how to write the samples of a series.
@@ -73,13 +73,13 @@ def _matching(view: StreamView, matching: Sequence[str]) -> Iterator[BinSeries]:
     return selected(view, [parse_selector(text) for text in matching])
 
 
-def extent(view: StreamView, reading: Reading) -> Extent:
+def extent(view: StreamView, reading: Selection) -> Extent:
     """Return the extent of a reading. It counts at most ``MOST_VALUES + 1`` series."""
     wanted, times = _wanted(view, reading), len(reading.times_us)
     return Extent(len(wanted), reading_us(view, wanted, times) + _VALUE_US * len(wanted) * times)
 
 
-def samples(view: StreamView, reading: Reading) -> bytes:
+def samples(view: StreamView, reading: Selection) -> bytes:
     """Return the series that have samples, as JSON: the items of a list."""
     wanted = _wanted(view, reading)
     at_times = [(at, bin_at(view, at, reading.step_us)) for at in reading.times_us]
@@ -96,7 +96,7 @@ def _items(found: list[Any]) -> bytes:
     return _JSON.encode(found)[1:-1].encode()
 
 
-def _wanted(view: StreamView, reading: Reading) -> list[BinSeries]:
+def _wanted(view: StreamView, reading: Selection) -> list[BinSeries]:
     return list(islice(selected(view, [reading.selector]), MOST_VALUES + 1))
 
 

@@ -12,14 +12,14 @@ from dphist.laws.interval import half_widths
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import POINT_US, slices_us
 from stream_app.api.answers.ranges import reach
-from stream_app.api.metrics.names import Of, Part, Quantity
+from stream_app.api.metrics.names import Of, Quantity, Statistic
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.core.answers.answered import SeriesPoints as Points
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import means_over, sums_of_keys, sums_over
 from stream_app.core.kinds.tables import Span
 
-Columns = dict[Part, list[list[float]]]  # for each part a list per key, of its values at the ends of bins
+Columns = dict[Statistic, list[list[float]]]  # a list per key, of the ends of bins
 
 FEW_KEYS = 2
 _MEAN_US = 10_000
@@ -37,7 +37,7 @@ def read(
     of: Of,
     quantity: Quantity,
     places: Sequence[int | None],
-    parts: Sequence[Part],
+    parts: Sequence[Statistic],
     bins: Sequence[int],
 ) -> Columns:
     """Return the parts of a quantity at the ends of measured bins, for each key index (None: all events).
@@ -66,7 +66,7 @@ def _means(
     view: StreamView,
     quantity: Quantity,
     names: Sequence[str | None],
-    parts: Sequence[Part],
+    parts: Sequence[Statistic],
     bins: Sequence[int],
 ) -> Columns:
     ranges = view.ends_of(quantity, bins)
@@ -76,7 +76,7 @@ def _means(
     return {part: np.array(rows, np.float64).tolist() for part, rows in of_parts.items()}
 
 
-def _part_of_points(points: Points, part: Part) -> list[float]:
+def _part_of_points(points: Points, part: Statistic) -> list[float]:
     found: FloatArray = points.values
     if part == "stderr":
         found = points.laws.deviations()
@@ -102,7 +102,7 @@ def _of_keys(
     return estimates
 
 
-def part_of(estimates: Sequence[Estimate], part: Part, width: int) -> FloatArray:
+def part_of(estimates: Sequence[Estimate], part: Statistic, width: int) -> FloatArray:
     """Return one number of each estimate: value, standard error, or lower or upper end of its interval.
 
     Returns: shape (estimates, width), one column per key.

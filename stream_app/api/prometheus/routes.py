@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from stream_app.api.admission.work import check_work
 from stream_app.api.metrics.names import KEY_METRICS, METRICS, Of, metrics_of, with_words, words_of
 from stream_app.api.prometheus import of_stream
-from stream_app.api.prometheus.of_stream import MOST_VALUES, Reading
+from stream_app.api.prometheus.of_stream import MOST_VALUES, Selection
 from stream_app.api.prometheus.promql import PromQLError, Selector, parse
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import computed
@@ -33,7 +33,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)?", flags=re.ASCII)
 _SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 BOTH = ["GET", "POST"]  # Grafana sends its queries as POST forms
 
-Part = TypeVar("Part")
+T = TypeVar("T")
 Parameters = Sequence[tuple[str, str]]
 
 
@@ -45,7 +45,7 @@ async def query(request: Request) -> Response:
         found, time_us = parse(_required(given, "query")), _time("time", given.get("time"), _now_us())
         if isinstance(found, float):
             return _success({"resultType": "scalar", "result": [time_us / 1e6, str(found)]})
-        return await _read(request, Reading("vector", found, range(time_us, time_us + 1), 0))
+        return await _read(request, Selection("vector", found, range(time_us, time_us + 1), 0))
     except ValueError as refusal:
         return _refused(str(refusal))
 
@@ -57,7 +57,7 @@ async def query_range(request: Request) -> Response:
         given = dict(await _parameters(request))
         found, (times, step_us) = parse(_required(given, "query")), _times(given)
         if isinstance(found, Selector):
-            return await _read(request, Reading("matrix", found, times, step_us))
+            return await _read(request, Selection("matrix", found, times, step_us))
         items = [of_stream.shown("matrix", {}, [(at, found) for at in times])]
         return _success({"resultType": "matrix", "result": items})
     except ValueError as refusal:
@@ -151,7 +151,7 @@ async def _united(request: Request, part: Callable[..., set[str]], *more: object
     return _success(sorted(set().union(*parts)))
 
 
-async def _of_matched(request: Request, part: Callable[..., Part], *more: object) -> list[Part]:
+async def _of_matched(request: Request, part: Callable[..., T], *more: object) -> list[T]:
     """Call ``part`` for every readable stream with the request's selectors. Raises: PromQLError."""
     asked = await _parameters(request)
     matching = [text for name, text in asked if name == "match[]"]
@@ -180,7 +180,7 @@ def _check_series(found: int) -> None:
 # -- values ------------------------------------------------------------------------------------------
 
 
-async def _read(request: Request, reading: Reading) -> Response:
+async def _read(request: Request, reading: Selection) -> Response:
     """Answer a reading, one stream after the other. Raises: ValueError."""
     parts = list(_parts(_with_history(request), reading))
     listing_us = _listing_us((replica for replica, _ in parts), 1)
@@ -207,8 +207,8 @@ async def _read(request: Request, reading: Reading) -> Response:
 
 
 def _parts(
-    generations: Iterable[tuple[StreamReplica, int | None]], reading: Reading
-) -> Iterator[tuple[StreamReplica, Reading]]:
+    generations: Iterable[tuple[StreamReplica, int | None]], reading: Selection
+) -> Iterator[tuple[StreamReplica, Selection]]:
     """Yield what to read of each generation: no time is of two, so that a sum over a stream is of one.
 
     Args: generations, those of a stream in order, each with the first sample of the next one.

@@ -9,7 +9,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
 from stream_app.core.answers.calendar import WEEKDAYS, CalendarStep, check_zone
+from stream_app.core.answers.consistent import Method
 from stream_app.core.counting.cells import ANY
+from stream_app.core.kinds.tables import SeriesKind
 
 Confidence = Annotated[
     float, Field(ge=0.5, le=0.999999, description="probability that the interval holds the true number")
@@ -40,9 +42,7 @@ Time = Annotated[
         examples=["2013-01-01T05:00:00Z", "1357016400"],
     ),
 ]
-Kind = Literal["running", "bin", "window"]
 View = Literal["unbiased", "first_published", "consistent"]
-Method = Literal["top_down", "isotonic"]
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 
 DEFAULT_CONFIDENCE = 0.95
@@ -174,7 +174,7 @@ class PointsQuery(CountQuery):
 class SeriesQuery(PointsQuery, CalendarQuery):
     """Counts, or sums, over a range."""
 
-    kind: Kind = Field(
+    kind: SeriesKind = Field(
         default="running",
         description="running count, counts of step bins each, or counts of sliding windows of bins",
     )
@@ -199,7 +199,7 @@ class SeriesQuery(PointsQuery, CalendarQuery):
 class MeanSeriesQuery(PointsQuery, CalendarQuery):
     """Means over a range."""
 
-    kind: Kind = Field(
+    kind: SeriesKind = Field(
         default="running",
         description="running mean, means of step bins each, or of sliding windows of bins",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from stream_app.api.schemas.questions import Kind
+from stream_app.core.kinds.tables import SeriesKind
 
 
 def absent(value: object) -> bool:
@@ -99,7 +99,7 @@ class OfPoints(AboutKeys):
     """Columns of equal length, an entry for each point. Instants are seconds since 1970."""
 
     key: str | None = None
-    kind: Kind
+    kind: SeriesKind
     step: int
     window: int | None
     confidence: float

@@ -32,7 +32,7 @@ Places = tuple[int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AskedSum:
     """A sum over a range of time that a condition asks for; equal questions are answered once.
 
     Args:
@@ -57,7 +57,7 @@ class Question:
         return self.keys is not None or self.below is not None
 
 
-def of_value(condition: Condition, question: Question, buckets: Buckets, point: float | None) -> Question:
+def of_value(condition: Condition, question: AskedSum, buckets: Buckets, point: float | None) -> AskedSum:
     """Return the sum whose sign says whether a quantile or a share is past a threshold.
 
     Raises: ValueError for a point that is not an edge between two buckets.
@@ -70,7 +70,7 @@ def of_value(condition: Condition, question: Question, buckets: Buckets, point: 
     return replace(question, below=edge_of(buckets, level), of_all=-threshold, of_below=1.0)
 
 
-def of_amounts(condition: Condition, question: Question, amounts: Amounts, point: float | None) -> Question:
+def of_amounts(condition: Condition, question: AskedSum, amounts: Amounts, point: float | None) -> AskedSum:
     """Return the total, or the sum whose sign says whether the mean is past a threshold."""
     low, high, past = float(amounts.low), float(amounts.high), 0.0
     if condition.measure == "mean":
@@ -124,11 +124,11 @@ class Ranges:
         self.view = view
         self.span = view.span
         self._cells: dict[Span | None, RangeSum] = {}
-        self._estimates: dict[Question, Estimate] = {}
+        self._estimates: dict[AskedSum, Estimate] = {}
         self._laws: dict[tuple[object, ...], Estimate] = {}
         self._histograms: dict[tuple[Span | None, Places], Histogram] = {}
 
-    def question(self, condition: Condition, point: float | None = None) -> Question | None:
+    def question(self, condition: Condition, point: float | None = None) -> AskedSum | None:
         """Return a condition's question now; None if the stream cannot answer it, or not yet.
 
         A rule is written for the configured settings. Before these begin, the stream may have other bins,
@@ -144,7 +144,7 @@ class Ranges:
         in_windows = of_cells and self.view.strategy.kind.axes is None
         if keys == () or in_windows or stop == first or (bins is not None and stop - bins < first):
             return None
-        question, buckets = Question(bins, keys), cells.buckets
+        question, buckets = AskedSum(bins, keys), cells.buckets
         if condition.measure in OF_AMOUNTS:
             return of_amounts(condition, question, cells.amounts, point) if cells.amounts else None
         if condition.measure not in OF_VALUES:
@@ -170,19 +170,19 @@ class Ranges:
             span = Span(end - reference.length_us // binning.bin_us, end)
         return span if first <= span.start < span.stop <= stop else None
 
-    def value(self, question: Question) -> float:
+    def value(self, question: AskedSum) -> float:
         """Return the estimated sum; its error is left out where it costs extra. Raises: QueryError."""
         if not question.over_cells or self._lists_differ(question):
             return float(self.estimate(question).value)
         return self._columns(question).value_of(self._cells_of(self._span(question)))
 
-    def estimate(self, question: Question) -> Estimate:
+    def estimate(self, question: AskedSum) -> Estimate:
         """Return the sum with its exact law. Raises: QueryError."""
         if question not in self._estimates:
             self._estimates[question] = self._estimate(question)
         return self._estimates[question]
 
-    def _estimate(self, question: Question) -> Estimate:
+    def _estimate(self, question: AskedSum) -> Estimate:
         span, view = self._span(question), self.view
         if self._lists_differ(question):
             view = view.showing(self._columns(question), counts=True, place=question.keys)
@@ -190,23 +190,23 @@ class Ranges:
             return self._over_cells(question, span)
         return view.running() if span is None else view.count(_measured(view, span))
 
-    def _lists_differ(self, question: Question) -> bool:
+    def _lists_differ(self, question: AskedSum) -> bool:
         """Return whether keys are asked for, and not all epochs show the same ones."""
         is_count = question.keys is not None and question.below is None
         return is_count and self.view.of_one_list() is not self.view
 
-    def distance(self, question: Question) -> float:
+    def distance(self, question: AskedSum) -> float:
         """Return the estimated distance between two distributions. Raises: QueryError."""
         return ks_estimate(*self._two(question))
 
-    def certain_distance(self, question: Question, confidence: float) -> Distance:
+    def certain_distance(self, question: AskedSum, confidence: float) -> Distance:
         """Return a lower and an upper bound on the distance.
 
         Only one of the bounds can mislead a rule, but both hold at once, so rules are safer than asked.
         """
         return ks_distance(*self._two(question), confidence)
 
-    def shown(self, condition: Condition, question: Question) -> tuple[float | None, float | None]:
+    def shown(self, condition: Condition, question: AskedSum) -> tuple[float | None, float | None]:
         """Return the condition's value in its own unit, and the standard error where there is one."""
         if condition.measure == "ks":
             return self.distance(question), None
@@ -225,14 +225,14 @@ class Ranges:
         assert level is not None
         return _quantile(counts, level, buckets), None
 
-    def reach(self, condition: Condition, question: Question) -> float | None:
+    def reach(self, condition: Condition, question: AskedSum) -> float | None:
         """Return half the width of the 95 % interval of what ``shown`` returns; None without an error."""
         if condition.measure == "ks" or (question.below is not None and condition.measure != "total"):
             return None
         interval = self.estimate(question).interval()
         return condition.in_unit(float(interval.upper - interval.lower) / 2)
 
-    def _over_cells(self, question: Question, span: Span | None) -> Estimate:
+    def _over_cells(self, question: AskedSum, span: Span | None) -> Estimate:
         """Return a sum of columns with its law. The law depends on the number of keys, not on which keys."""
         total, columns = self._cells_of(span), self._columns(question)
         many = None if question.keys is None else len(question.keys)
@@ -241,7 +241,7 @@ class Ranges:
             self._laws[kind] = columns.of_range(total)
         return replace(self._laws[kind], value=columns.value_of(total))
 
-    def _columns(self, question: Question) -> ColumnSum:
+    def _columns(self, question: AskedSum) -> ColumnSum:
         asked = replace(question, bins=None, reference=None)
         if asked not in self.view.sums:
             product = self.view.strategy.kind.axes
@@ -249,13 +249,13 @@ class Ranges:
             self.view.sums[asked] = columns_of(product, asked)
         return self.view.sums[asked]
 
-    def _mean(self, question: Question) -> float | None:
+    def _mean(self, question: AskedSum) -> float | None:
         amounts, keys = self.view.strategy.axes.amounts, question.keys
         assert amounts is not None  # otherwise the question would not exist
         found = mean_of(self._cells_of(self._span(question)), amounts.range, keys).value
         return None if found is None else found * float(amounts.unit)
 
-    def _two(self, question: Question) -> tuple[Histogram, Histogram]:
+    def _two(self, question: AskedSum) -> tuple[Histogram, Histogram]:
         now = self._histogram(self._span(question), question.keys)
         return now, self._histogram(question.reference, question.keys)
 
@@ -269,7 +269,7 @@ class Ranges:
             self._cells[span] = self.view.cells(None if span is None else _measured(self.view, span))
         return self._cells[span]
 
-    def _span(self, question: Question) -> Span | None:
+    def _span(self, question: AskedSum) -> Span | None:
         stop = self.span.stop
         return None if question.bins is None else Span(stop - question.bins, stop)
 
@@ -295,7 +295,7 @@ def _quantile(counts: Int64Array, level: float, buckets: Buckets) -> float:
 
 def columns_asked(condition: Condition, product: ColumnDesign, cells: Cells) -> ColumnSum:
     """Return the sum of columns that a condition asks for; it is the same for every range of time."""
-    question = Question(None, places_of(condition, cells))
+    question = AskedSum(None, places_of(condition, cells))
     if cells.amounts and condition.measure in OF_AMOUNTS:
         question = of_amounts(condition, question, cells.amounts, None)
     elif condition.measure in ("quantile", "cdf"):
@@ -304,7 +304,7 @@ def columns_asked(condition: Condition, product: ColumnDesign, cells: Cells) -> 
     return columns_of(product, question)
 
 
-def columns_of(product: ColumnDesign, question: Question) -> ColumnSum:
+def columns_of(product: ColumnDesign, question: AskedSum) -> ColumnSum:
     """Return the weighted sum of released columns that a question asks for."""
     if question.below is None:
         return ColumnSum(product, question.keys)

@@ -13,7 +13,7 @@ from dphist.laws.interval import half_width, half_widths
 from dphist.laws.inversion import tail_bounds
 from dphist.laws.law import LawTable
 from dphist.tree.estimate import Estimate
-from stream_app.core.alerts.ranges import Question, Ranges
+from stream_app.core.alerts.ranges import AskedSum, Ranges
 from stream_app.core.alerts.rules import OF_VALUES, Condition, Rule
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
@@ -64,7 +64,7 @@ def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
         each sum that is past a rule's threshold; two bands for each distance that is past its threshold.
     """
     ranges = Ranges(view)
-    seen: dict[int, tuple[Question, tuple[float, float]]] = {}  # by the rule's place
+    seen: dict[int, tuple[AskedSum, tuple[float, float]]] = {}  # by the rule's place
     past: dict[float, list[int]] = defaultdict(list)  # places of rules past their threshold, by confidence
     for place, rule in enumerate(rules):
         question = ranges.question(rule.condition)
@@ -154,7 +154,7 @@ def margin_bounds(estimates: Sequence[Estimate], confidence: float) -> tuple[lis
     return (low[rows] - rounding).tolist(), (high[rows] + rounding).tolist()
 
 
-def _beyond(rule: Rule, question: Question, ranges: Ranges) -> tuple[float, float] | None:
+def _beyond(rule: Rule, question: AskedSum, ranges: Ranges) -> tuple[float, float] | None:
     """Return how far the estimate is past the threshold and past the clearing value; None if unknown."""
     condition, threshold = rule.condition, rule.condition.threshold
     assert threshold is not None  # only rules on silence have none
@@ -179,7 +179,7 @@ def _beyond(rule: Rule, question: Question, ranges: Ranges) -> tuple[float, floa
 
 
 def _reading(
-    rule: Rule, question: Question, far: tuple[float, float], margin: float, ranges: Ranges
+    rule: Rule, question: AskedSum, far: tuple[float, float], margin: float, ranges: Ranges
 ) -> Reading:
     """Return a rule's reading. Args: far, as ``_beyond`` returns it; margin, except for ks."""
     beyond, back = far

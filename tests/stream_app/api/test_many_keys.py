@@ -15,7 +15,7 @@ from dphist.laws.law import LawTable
 from dphist.product.columns import column_sum
 from dphist.tree.estimate import Estimate
 from stream_app.api.answers.ranges import reach as reach_of
-from stream_app.api.metrics.names import Part, Quantity
+from stream_app.api.metrics.names import Quantity, Statistic
 from stream_app.api.panels import answers as panels
 from stream_app.api.panels.schemas import KeysQuery
 from stream_app.api.prometheus.bin_samples import selected, values_of
@@ -84,7 +84,7 @@ def test_counts_of_all_keys_equal_counts_of_each_key(view: StreamView) -> None:
 def test_every_series_part_equals_that_of_its_key_alone(view: StreamView, quantity: Quantity) -> None:
     bins = list(range(view.span.start, view.span.stop))
     unmeasured = [view.span.start - 1, view.span.stop]
-    for part in get_args(Part):
+    for part in get_args(Statistic):
         name = f"private_counts_key_{quantity}" + ("" if part == "value" else f"_{part}")
         wanted = list(selected(view, [parse_selector(name)]))
         assert [one.labels["key"] for one in wanted] == LABELS
@@ -93,7 +93,7 @@ def test_every_series_part_equals_that_of_its_key_alone(view: StreamView, quanti
             values = np.array([each.value for each in alone])
             reach = half_widths(LawTable.of([each.law for each in alone]), 0.95)[0]
             reach += np.array([each.rounding for each in alone])
-            expected: dict[Part, Iterable[float]] = {
+            expected: dict[Statistic, Iterable[float]] = {
                 "value": values,
                 "lower": values - reach,
                 "upper": values + reach,

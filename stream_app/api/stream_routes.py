@@ -15,8 +15,8 @@ from stream_app.api.answers import counts, formats, key_lists, sums, values
 from stream_app.api.panels import answers as panels
 from stream_app.api.panels import schemas as of_panels
 from stream_app.api.panels import sums as by_key
-from stream_app.api.replies import Asked, answered, rendered
-from stream_app.api.routes import Known, Told
+from stream_app.api.replies import Askable, answered, rendered
+from stream_app.api.routes import Known, WithHistory
 
 router = APIRouter(prefix="/v1/streams/{stream}", responses=errors.REPLIES)
 _OTHER_FORMATS: dict[int | str, dict[str, Any]] = {
@@ -24,13 +24,13 @@ _OTHER_FORMATS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def count_us(replica: Asked, query: schemas.CountQuery) -> float:
+def count_us(replica: Askable, query: schemas.CountQuery) -> float:
     """Return an estimate of the work to count a range."""
     return LONG_US if query.of_group else epochs_us(replica.view)
 
 
-class Question(NamedTuple):
-    """A question. The docstring of its answer is its text in the documentation.
+class StreamRoute(NamedTuple):
+    """The route of a question. The docstring of the answer is its text in the documentation.
 
     Args: path, below a stream's; tag, its group in the documentation; make, returns the answer to what is
         asked from the view; of, the stream alone, or with the streams before it; us, estimates the work.
@@ -41,41 +41,41 @@ class Question(NamedTuple):
     make: Callable[..., BaseModel]
     asked: type[BaseModel]
     answer: type[BaseModel]
-    of: Any = Told
+    of: Any = WithHistory
     us: Callable[[Any, Any], float] = lambda _replica, _query: LONG_US
 
 
-QUESTIONS = (
-    Question("/count", "Counts", counts.count, schemas.CountQuery, schemas.CountAnswer, us=count_us),
-    Question("/series", "Counts", counts.series, schemas.SeriesQuery, schemas.SeriesAnswer),
-    Question("/keys", "Counts", panels.keys, of_panels.KeysQuery, of_panels.KeysAnswer),
-    Question("/sum", "Amounts", sums.total, schemas.CountQuery, schemas.SumAnswer),
-    Question("/sum/series", "Amounts", sums.total_series, schemas.SeriesQuery, schemas.SumSeriesAnswer),
-    Question("/sum/keys", "Amounts", by_key.sums_by_key, of_panels.KeysQuery, of_panels.SumKeysAnswer),
-    Question("/mean", "Amounts", sums.mean, schemas.CountQuery, schemas.MeanAnswer),
-    Question("/mean/series", "Amounts", sums.means, schemas.MeanSeriesQuery, schemas.MeanSeriesAnswer),
-    Question("/mean/keys", "Amounts", by_key.means_by_key, of_panels.KeysQuery, of_panels.MeanKeysAnswer),
-    Question("/cdf", "Values", values.cdf, schemas.CdfQuery, schemas.CdfAnswer),
-    Question("/cdfs", "Values", panels.running_cdfs, of_panels.SlicesQuery, of_panels.CdfsAnswer),
-    Question("/quantile", "Values", values.quantiles, schemas.QuantileQuery, schemas.QuantilesAnswer),
-    Question(
+ROUTES = (
+    StreamRoute("/count", "Counts", counts.count, schemas.CountQuery, schemas.CountAnswer, us=count_us),
+    StreamRoute("/series", "Counts", counts.series, schemas.SeriesQuery, schemas.SeriesAnswer),
+    StreamRoute("/keys", "Counts", panels.keys, of_panels.KeysQuery, of_panels.KeysAnswer),
+    StreamRoute("/sum", "Amounts", sums.total, schemas.CountQuery, schemas.SumAnswer),
+    StreamRoute("/sum/series", "Amounts", sums.total_series, schemas.SeriesQuery, schemas.SumSeriesAnswer),
+    StreamRoute("/sum/keys", "Amounts", by_key.sums_by_key, of_panels.KeysQuery, of_panels.SumKeysAnswer),
+    StreamRoute("/mean", "Amounts", sums.mean, schemas.CountQuery, schemas.MeanAnswer),
+    StreamRoute("/mean/series", "Amounts", sums.means, schemas.MeanSeriesQuery, schemas.MeanSeriesAnswer),
+    StreamRoute("/mean/keys", "Amounts", by_key.means_by_key, of_panels.KeysQuery, of_panels.MeanKeysAnswer),
+    StreamRoute("/cdf", "Values", values.cdf, schemas.CdfQuery, schemas.CdfAnswer),
+    StreamRoute("/cdfs", "Values", panels.running_cdfs, of_panels.SlicesQuery, of_panels.CdfsAnswer),
+    StreamRoute("/quantile", "Values", values.quantiles, schemas.QuantileQuery, schemas.QuantilesAnswer),
+    StreamRoute(
         *("/quantiles", "Values", panels.quantile_slices),
         *(of_panels.QuantileSlicesQuery, of_panels.QuantileSlicesAnswer),
     ),
-    Question("/heat", "Values", panels.heat, of_panels.HeatQuery, of_panels.HeatAnswer),
-    Question("/nodes", "Streams", counts.nodes, schemas.NodesQuery, schemas.NodesAnswer, Known),
-    Question(
+    StreamRoute("/heat", "Values", panels.heat, of_panels.HeatQuery, of_panels.HeatAnswer),
+    StreamRoute("/nodes", "Streams", counts.nodes, schemas.NodesQuery, schemas.NodesAnswer, Known),
+    StreamRoute(
         *("/keys/list", "Streams", key_lists.key_list, schemas.KeyListQuery, schemas.KeyListAnswer, Known),
         us=lambda _replica, _query: key_lists.LIST_US,
     ),
 )
 
 
-def _add(one: Question) -> None:
-    """Add the route of a question. A series is also given in the format that the header Accept names."""
+def _add(one: StreamRoute) -> None:
+    """Add a route. A series is also given in the format that the header Accept names."""
     in_formats = issubclass(one.asked, schemas.PointsQuery)
 
-    async def ask(request: Request, replica: Asked, query: Any, accept: str = "") -> Response:
+    async def ask(request: Request, replica: Askable, query: Any, accept: str = "") -> Response:
         us = one.us(replica, query)
         if not in_formats:
             return await answered(request, replica, one.make, query, us=us)
@@ -100,5 +100,5 @@ def _add(one: Question) -> None:
     )
 
 
-for _question in QUESTIONS:
-    _add(_question)
+for _route in ROUTES:
+    _add(_route)
