@@ -45,7 +45,7 @@ def read_api(section: Section, directory: Path, operator: OperatorSettings | Non
         port=section.take("port", values.port, 8088),
         keys=None if keys is None else (directory / keys).absolute(),
         proxy_header=proxy.take("header", _header) if proxy.written else None,
-        proxies=proxy.take("addresses", _addresses) if proxy.written else (),
+        proxies=proxy.take("addresses", read_addresses) if proxy.written else (),
         origins=section.take("origins", read_origins, ()),
         requests_per_s=section.take("requests_per_s", values.positive, None),
         tls=read_tls(tls, directory) if tls.written else None,
@@ -185,7 +185,8 @@ def read_hosts(value: object) -> frozenset[str]:
     raise ValueError("must be a list of names without ports, for example [counts.example.org]")
 
 
-def _addresses(value: object) -> tuple[str, ...]:
+def read_addresses(value: object) -> tuple[str, ...]:
+    """Read a list of addresses. Raises: ValueError."""
     if not isinstance(value, list) or not value:
         raise ValueError("must be a list of addresses, for example [10.0.0.7]")
     try:
@@ -194,10 +195,16 @@ def _addresses(value: object) -> tuple[str, ...]:
         raise ValueError("must be a list of addresses, for example [10.0.0.7]; names are not") from None
 
 
-def _header(value: object) -> str:
+def header_name(value: object) -> str:
+    """Read the name of a header of HTTP. Raises: ValueError."""
     name = values.text(value)
     if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
         raise ValueError("is not a header name; write one such as X-Forwarded-User")
+    return name
+
+
+def _header(value: object) -> str:
+    name = header_name(value)
     if name.lower() in OF_EVERY_CLIENT:
         raise ValueError(
             "is sent by every client, so it does not say whom the proxy let in; name a header that the proxy "

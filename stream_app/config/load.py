@@ -19,6 +19,8 @@ from stream_app.config.one_log import Logs
 from stream_app.config.settings import IngestSettings, KafkaSettings, Settings, SourceSettings, TopicSettings
 from stream_app.config.storage import check_ledgers_node, read_dead_letters, read_ledger, read_redis
 from stream_app.config.streams import read_streams
+from stream_app.config.web_logs import check_visitors
+from stream_app.core.visits import VISITOR
 from stream_app.ports import ACCEPT_MANAGED
 from stream_app.redis_address import redis_address
 
@@ -159,6 +161,14 @@ def _check_ingest(document: Section, settings: Settings, ingest: IngestSettings)
         if keep_us is not None and keep_us < ingest.remember_us:
             line = f"is longer than streams.{stream.name}.source.keep; shorten it, or keep events longer"
             raise section.error("remember", line)
+    for key, spools in (("map", ingest.maps.keys()), ("sites", set(ingest.sites.values()))):
+        if unknown := next((one for one in spools if one not in settings.spools), None):
+            raise section.error(key, f"names {unknown}, and no stream has source.http: {unknown}; add one")
+    for stream in settings.streams:
+        source = stream.source
+        of_site = isinstance(source, SourceSettings) and source.file.name in ingest.sites.values()
+        if of_site and VISITOR in stream.declared.cell_fields:
+            check_visitors(document.section("streams").section(stream.name), stream.declared)
 
 
 def _check_ports(document: Section, settings: Settings) -> None:

@@ -15,6 +15,7 @@ from stream_app.core.boards import Annotation, Board
 from stream_app.core.budget import Total
 from stream_app.core.declaration import Declaration
 from stream_app.ports.access import Limits, Scrapes
+from stream_app.receiving.field_map import FieldMap
 
 DAY_US = 86_400_000_000
 
@@ -108,6 +109,9 @@ class IngestSettings:
         most_body_bytes, most_bytes: of one request, and of one spool.
         remember_us, most_keys: how long idempotency keys are remembered, and how many of one API key.
         operator: where the metrics of the process that receives events are served; None: nowhere.
+        maps: how bodies become events, by spool.
+        sites: spools of sites whose pages send events, by their names.
+        proxy_header, proxies: how proxies at these addresses say a visitor's address.
     """
 
     host: str
@@ -123,6 +127,10 @@ class IngestSettings:
     limits: Limits
     tls: TlsSettings | None = None
     operator: OperatorSettings | None = None
+    maps: Mapping[str, FieldMap] = field(default_factory=dict)
+    sites: Mapping[str, str] = field(default_factory=dict)
+    proxy_header: str | None = None
+    proxies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

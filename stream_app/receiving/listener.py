@@ -1,4 +1,7 @@
-"""``POST /v1/ingest/NAME``: JSON objects in, 200 once they are on the disk. Nothing can be read here."""
+"""``POST /v1/ingest/NAME``: JSON in, 200 once its events are on the disk. Nothing can be read here.
+
+Pages' scripts send to ``/api/event`` and ``/api/send`` (``visits.py``).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,9 +24,11 @@ from stream_app.api.admission.hosts import Hosts
 from stream_app.ports.access import ApiKey, digest_of
 from stream_app.receiving.arriving import ArrivingBytes
 from stream_app.receiving.body import lines_of
+from stream_app.receiving.field_map import FieldMap
 from stream_app.receiving.group_commit import GroupCommit, TooManyKeysError
 from stream_app.receiving.known_keys import Stored, digest, mark
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError
+from stream_app.receiving.visits import PATHS, Sites, UnknownSiteError
 
 _PATH = re.compile(r"/v1/ingest/([a-z0-9_-]{1,64})")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
@@ -50,12 +55,16 @@ class WriteRules:
         keys: each may write to its logs; None: everybody may. They may be replaced at any time.
         origins: pages of these origins may send from a browser.
         most_body_bytes: of one request.
+        maps: how bodies become events, by spool; a spool without a map stores them as they are.
+        sites: whose pages send events without a key; None: there are none.
     """
 
     keys: tuple[ApiKey, ...] | None
     most_body_bytes: int
     origins: tuple[str, ...] = ()
     hosts: Hosts = field(default_factory=Hosts)
+    maps: Mapping[str, FieldMap] = field(default_factory=dict)
+    sites: Sites | None = None
 
 
 class Observer(Protocol):
@@ -87,7 +96,7 @@ class Listener:
         body = _Body(headers, receive)
         began_s = time.perf_counter()
         try:
-            status, answer = 200, await self._answer(scope, headers, body)
+            status, answer = await self._answer(scope, headers, body)
         except _RefusedError as refusal:
             status, answer = refusal.status, {"error": str(refusal)}
         except SpoolFullError:
@@ -107,10 +116,13 @@ class Listener:
         await send({"type": "http.response.start", "status": status, "headers": answered})
         await send({"type": "http.response.body", "body": text})
 
-    async def _answer(self, scope: Scope, headers: Headers, body: _Body) -> dict[str, object]:
+    async def _answer(self, scope: Scope, headers: Headers, body: _Body) -> tuple[int, dict[str, object]]:
+        """Return the status and the answer. Raises: _RefusedError; SpoolFullError; OSError."""
         self._check_browser(headers)
         if scope["path"] == "/healthz" and scope["method"] == "GET":
-            return {"status": "ok"}
+            return 200, {"status": "ok"}
+        if self._rules.sites is not None and scope["path"] in PATHS and scope["method"] == "POST":
+            return await self._visit(self._rules.sites, scope, headers, body)
         found = _PATH.fullmatch(scope["path"])
         if found is None or scope["method"] != "POST":
             raise _RefusedError(404, "nothing is here; POST JSON objects to /v1/ingest/NAME, one per line")
@@ -119,20 +131,48 @@ class Listener:
         if name not in self._spools:
             raise _RefusedError(404, f"no stream has source.http: {name}; correct the name")
         self._check_form(headers)
-        who, parts = f"{sender} {address}", list[bytes]()
+        async with self._arrived(f"{sender} {address}", body) as whole:
+            try:
+                data, others = self._events_of(name, whole)
+            except ValueError as refusal:
+                raise _RefusedError(400, f"the body is not stored: {refusal}") from None
+            answer = await self._store(name, sender, headers.get("idempotency-key"), data)
+            return 200, {**answer, "undecodable": others} if others else answer
+
+    async def _visit(
+        self, sites: Sites, scope: Scope, headers: Headers, body: _Body
+    ) -> tuple[int, dict[str, object]]:
+        """Store an event of a page."""
+        self._check_form(headers)
+        address = scope["client"][0] if scope.get("client") else ""
+        async with self._arrived(f"page {client_of(address)}", body) as whole:
+            try:
+                name, event = sites.event_of(scope["path"], whole, headers, address)
+            except (ValueError, UnknownSiteError) as refusal:
+                status = 404 if isinstance(refusal, UnknownSiteError) else 400
+                raise _RefusedError(status, str(refusal.args[0])) from None
+            if event:
+                await self._store(name, "pages", None, event)
+        return PATHS[scope["path"]], {}
+
+    @asynccontextmanager
+    async def _arrived(self, who: str, body: _Body) -> AsyncIterator[bytes]:
+        """Yield a whole body, which takes room until the end of the block. Raises: _RefusedError."""
+        parts = list[bytes]()
         try:
             while (part := await body.next()) is not None:
                 parts.append(part)
                 if not self._arriving.take(who, len(part)):
                     raise _RefusedError(429, "too many bytes of unanswered requests; send it again later")
-            try:
-                data, others = lines_of(b"".join(parts))
-            except ValueError as refusal:
-                raise _RefusedError(400, f"the body is not stored: {refusal}") from None
-            answer = await self._store(name, sender, headers.get("idempotency-key"), data)
-            return {**answer, "undecodable": others} if others else answer
+            yield b"".join(parts)
         finally:
             self._arriving.give_back(who, sum(map(len, parts)))
+
+    def _events_of(self, name: str, body: bytes) -> tuple[bytes, int]:
+        """Return the events of a body as lines, and how many lines are none. Raises: ValueError."""
+        if (field_map := self._rules.maps.get(name)) is not None:
+            return field_map.events_of(body, time.time_ns() // 1_000_000)
+        return lines_of(body)
 
     async def _store(self, name: str, sender: str, key: str | None, data: bytes) -> dict[str, object]:
         batch = Incoming(data)
@@ -142,7 +182,8 @@ class Listener:
             stored = await self._spools[name].store(sender, batch) if data else Stored(0, 0, 0, is_new=True)
         except TooManyKeysError:
             raise self._too_many_keys(name, sender) from None
-        if (stored.length, stored.crc) != (len(data), zlib.crc32(data)):
+        says_arrival = name in self._rules.maps and self._rules.maps[name].says_arrival
+        if not says_arrival and (stored.length, stored.crc) != (len(data), zlib.crc32(data)):
             raise _RefusedError(422, "this Idempotency-Key came with another body; use a new key for it")
         if self._observer is not None:
             self._observer.stored(name, stored.length, stored.records, stored.is_new)

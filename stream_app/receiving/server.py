@@ -44,7 +44,7 @@ async def serve(listener: socket.socket, app: ASGIApp, rules: ServerRules) -> No
     Raises: OperatorError if the certificate cannot be used.
     """
     if rules.origins:  # outermost, because a browser's preflight request has no key
-        headers = ["Authorization", "Content-Type", "Idempotency-Key"]
+        headers = ["Authorization", "Content-Type", "Idempotency-Key", "X-Umami-Cache"]
         app = CORSMiddleware(app, allow_origins=rules.origins, allow_methods=["POST"], allow_headers=headers)
     config = uvicorn.Config(
         app,

@@ -15,14 +15,13 @@ from typing import IO, Any
 from stream_app.config.source import format_of
 from stream_app.config.values import format_duration
 from stream_app.core.instants import format_instant
-from stream_app.core.json_objects import is_object
+from stream_app.core.json_objects import is_object, names_of
 from stream_app.kafka_cluster import Cluster
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
 from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import csv_names, csv_values
 from stream_app.sources.finished_files import decompressed
-from stream_app.sources.json_fields import names_of
 from stream_app.sources.rows import one_line_each
 from stream_app.sources.shapes import why_no_header, why_no_lines
 from stream_app.sources.starts import first_line, has_objects, lines_in, start_of

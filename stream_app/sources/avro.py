@@ -8,10 +8,10 @@ from typing import Any
 import fastavro
 
 from stream_app.core.incoming import Reason
+from stream_app.core.json_objects import nested_value
 from stream_app.sources.avro_bounds import MOST_VALUES, within_bounds
 from stream_app.sources.avro_schema import Schema
 from stream_app.sources.decode import TimeField
-from stream_app.sources.json_fields import nested_value
 from stream_app.sources.registered import HEADER_BYTES, Fields, RegisteredDecoder, timed
 from stream_app.sources.times import TimeFormat
 

@@ -7,7 +7,7 @@ So the path ``log.level`` reads ``{"log.level": "info"}``, else ``{"log": {"leve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from operator import attrgetter
@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from stream_app.core.incoming import Reason
+from stream_app.core.json_objects import names_of, nested_value
 
 # Every JSON value but an object, which is decoded as a struct.
 _NO_OBJECT = str | int | float | bool | list[Any] | None
@@ -26,30 +27,6 @@ _MISSING = Reason.MISSING_FIELD
 _Place = tuple[tuple[str, Any], ...]
 Column = Callable[[Sequence[Any]], list[Any]]
 Reader = tuple[Callable[[bytes], Any], dict[str, Column]]
-
-
-def nested_value(record: Any, path: str) -> Any:
-    """Return the value at a path, or the reason why a record has none.
-
-    >>> [nested_value(record, "log.level") for record in ({"log": {"level": 1}}, {"log.level": 2, "log": {}})]
-    [1, 2]
-    """
-    if record is None:
-        return Reason.NULL
-    if not path:
-        return record
-    for name, rest in names_of(path) if isinstance(record, dict) else ():
-        if name in record:
-            return nested_value(record[name], rest)
-    return _MISSING
-
-
-def names_of(path: str) -> Iterator[tuple[str, str]]:
-    """Yield the names with which a path may begin, the longest first, each with the rest of the path."""
-    yield path, ""
-    end = len(path)
-    while (end := path.rfind(".", 0, end)) >= 0:
-        yield path[:end], path[end + 1 :]
 
 
 def readers(time: str | None, others: Sequence[str], float_hook: Any = None) -> list[Reader]:

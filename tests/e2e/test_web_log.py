@@ -35,8 +35,8 @@ def site(tmp_path: Path) -> tuple[Path, Truth, datetime]:
 
 
 def counts(port: int, stream: str, first: datetime) -> dict[str, Any]:
-    """Return the released count of each key since an instant."""
-    keys = get(port, f"/v1/streams/{stream}/keys/list", limit=1000)["keys"]
+    """Return the released count of each key since an instant, and of all others."""
+    keys = {*get(port, f"/v1/streams/{stream}/keys/list", limit=1000)["keys"], "other"}
     since = first.isoformat()
     return {key: get(port, f"/v1/streams/{stream}/count", key=key, start=since)["value"] for key in keys}
 

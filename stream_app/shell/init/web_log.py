@@ -19,7 +19,7 @@ _TEXT = """\
 # Written by stream-app init. docs/how-to/web-log.md explains it, docs/configuration.md every key.
 # Check it:  stream-app doctor --config {config}
 # Count:     stream-app run --config {config}
-# The page:  http://127.0.0.1:8080/boards/site
+# The page:  http://127.0.0.1:8088/boards/site
 # A visitor is a keyed hash of address and program, whose key is destroyed after the day. No bot counts.
 
 streams:

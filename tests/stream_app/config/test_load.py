@@ -185,7 +185,8 @@ streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01
   w: {source: {file: w, format: log_format, log_format: '$remote_addr $msec "$request"'},
   time: {bin: 1h, grace: 1h, epoch: 1d, first: 1970-01-01T00:00:00Z}, privacy: {epsilon: 1}}}
 api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
-ingest: {tls: {certificate: c, key: k}}
+ingest: {tls: {certificate: c, key: k}, proxy: {header: h, addresses: [127.0.0.1]}, sites: {a.example: h},
+  map: {h: {f: a}}}
 alerts: {rules: {r: {when: count(n) > 1}}, email: {server: smtp://m, from: a@b, to: [a@b]}}
 ledger: {file: l}
 boards: {b: {panels: {p: {show: bins, streams: [n]}}, annotations: [{at: 1970-01-01T00:00:00Z, text: x}]}}
@@ -211,6 +212,9 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     named = {key.replace("where.f", "where.<field>") for key in named if not nested.search(key)}
     named = {re.sub(r"keys\.(list|other)\.[fg]$", r"keys.\1.<field>", key) for key in named}
     named = {key.replace("annotations[1]", "annotations") for key in named}
+    named = {key.replace("sites.a.example", "sites.<name>") for key in named}
+    named = {key.replace("ingest.map.h", "ingest.map.<name>") for key in named}
+    named = {key.replace("map.<name>.f", "map.<name>.<field>") for key in named}
     named = {re.sub(r"^boards\.b(\.panels\.p)?", _of_boards, key) for key in named}
     return {key.replace("alerts.rules.r", "alerts.rules.<name>", 1) for key in named}
 

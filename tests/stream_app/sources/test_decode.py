@@ -18,10 +18,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stream_app.core.incoming import Reason
+from stream_app.core.json_objects import nested_value
 from stream_app.ports import OperatorError
 from stream_app.sources import decode
 from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField
-from stream_app.sources.json_fields import nested_value
 
 AT = TimeField("at", "us")
 NESTED = TimeField("user.seen", "us")

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.core.incoming import Reason
+from stream_app.core.json_objects import nested_value
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField
-from stream_app.sources.json_fields import nested_value
 from stream_app.sources.topic_records import TIMESTAMP, topic_decoder
 
 AT = TimeField("at", "us")

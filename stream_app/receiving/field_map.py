@@ -1,0 +1,117 @@
+"""``ingest.map``: makes events of bodies of any form, from paths into their JSON.
+
+A path has the names that fields of events have (docs/configuration.md), and indices: ``commits[0].author``.
+``batch[*].at`` makes an event of each element of a list. What the map does not name is not stored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from stream_app.core.incoming import Reason
+from stream_app.core.json_objects import MOST_VALUES, UNDECODABLE, mended, nested_value
+from stream_app.receiving.body import HINT, MOST_ARRAY_BYTES, lines_in
+
+ARRIVED = "@timestamp"
+_LONGEST_PATH = 200
+_STEPS = re.compile(r"([^\[\]]*)\[(\d{1,6}|\*)\]\.?")
+_EACH = "*"
+Step = str | int  # the path of names, "*" for each element, or an index
+
+
+def steps_of(path: str) -> tuple[Step, ...]:
+    """Return the steps of a path. Raises: ValueError, one line.
+
+    >>> steps_of("batch[*].user.id"), steps_of("[0].at"), steps_of("log.level")
+    (('batch', '*', 'user.id'), (0, 'at'), ('log.level',))
+    """
+    steps, rest = list[Step](), path
+    while found := _STEPS.match(rest):
+        steps += [found[1]] if found[1] else []
+        steps.append(_EACH if found[2] == _EACH else int(found[2]))
+        rest = rest[found.end() :]
+    if not path or len(path) > _LONGEST_PATH or re.search(r"[\[\]]", rest) or steps.count(_EACH) > 1:
+        raise ValueError("is no path; write names and indices, as sender.id, commits[0].id or batch[*].at")
+    return (*steps, rest) if rest else tuple(steps)
+
+
+@dataclass(frozen=True)
+class FieldMap:
+    """A map of one spool. Args: paths, of each field of an event; all with ``[*]`` list the same elements.
+
+    >>> FieldMap({"at": "batch[*].t", "site": "key"}).events_of(b'{"key": "a", "batch": [{"t": 1}, {}]}', 0)
+    (b'{"at":1,"site":"a"}\\n{"site":"a"}\\n', 0)
+    """
+
+    paths: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        """Check the paths. Raises: ValueError, one line."""
+        if len({steps[: steps.index(_EACH)] for steps in self._steps.values() if _EACH in steps}) > 1:
+            raise ValueError("has [*] behind two different lists; an event is an element of one list")
+
+    @cached_property
+    def _steps(self) -> dict[str, tuple[Step, ...]]:
+        return {field: steps_of(path) for field, path in self.paths.items() if path != ARRIVED}
+
+    @property
+    def says_arrival(self) -> bool:
+        """Whether an event has the time of its arrival, so that a repeated body is not stored alike."""
+        return ARRIVED in self.paths.values()
+
+    def events_of(self, body: bytes, arrived_ms: int) -> tuple[bytes, int]:
+        """Return the events of a body as lines, and how many of its lines are no JSON.
+
+        A field whose path leads nowhere, or to null, a list or an object, is left out.
+        Raises: ValueError, one line, if nothing of the body is JSON.
+        """
+        records, others = _records(body)
+        if not records:
+            raise ValueError(f"no line of it is JSON; {HINT}")
+        events = (event for record in records for event in self._events(record, arrived_ms))
+        return b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events), others
+
+    def _events(self, record: Any, arrived_ms: int) -> Iterator[dict[str, Any]]:
+        each = next((steps[: steps.index(_EACH)] for steps in self._steps.values() if _EACH in steps), None)
+        elements = [None] if each is None else _at(record, each)
+        for element in elements if isinstance(elements, list) else ():
+            event = {}
+            for field, path in self.paths.items():
+                value = arrived_ms if path == ARRIVED else self._value(record, element, self._steps[field])
+                if isinstance(value, str | int | float) and not isinstance(value, Reason):
+                    event[field] = value
+            yield event
+
+    @staticmethod
+    def _value(record: Any, element: Any, steps: tuple[Step, ...]) -> Any:
+        return _at(element, steps[steps.index(_EACH) + 1 :]) if _EACH in steps else _at(record, steps)
+
+
+def _at(value: Any, steps: tuple[Step, ...]) -> Any:
+    for step in steps:
+        if isinstance(step, int):
+            value = value[step] if isinstance(value, list) and step < len(value) else None
+        else:
+            value = nested_value(value, step)
+    return value
+
+
+def _records(body: bytes) -> tuple[list[Any], int]:
+    """Return the JSON values of a body, a whole one or one per line, and how many lines are none."""
+    if len(body) <= MOST_ARRAY_BYTES:
+        with suppress(*UNDECODABLE):
+            whole = msgspec.json.decode(body)
+            return (whole if isinstance(whole, list) else [whole]), 0
+    found, lines = [], lines_in(body)
+    for line in lines:
+        with suppress(*UNDECODABLE):
+            found.append(msgspec.json.decode(line if len(line) > MOST_VALUES else mended(line)))
+    return found, len(lines) - len(found)

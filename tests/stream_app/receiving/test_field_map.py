@@ -1,0 +1,80 @@
+"""``ingest.map``: bodies of any vendor become events with the named fields, and nothing else is stored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stream_app.receiving.field_map import FieldMap, steps_of
+from tests.stream_app.receiving.running import Running, settings_of
+
+PUSH = {
+    "ref": "refs/heads/main",
+    "head_commit": {"timestamp": "2026-03-01T12:00:00Z"},
+    "commits": [{"author": {"email": "a@example.org"}, "added": ["x"]}, {"author": None}],
+    "http.status": 200,
+    "http": {"status": 500, "method": "POST"},
+}
+BATCH = {"key": "site", "batch": [{"at": 1, "user": {"id": 7}}, {"at": None}, "no object"]}
+
+
+@pytest.mark.parametrize(
+    ("paths", "body", "events"),
+    [
+        ({"at": "head_commit.timestamp", "who": "commits[0].author.email"}, PUSH, [
+            {"at": "2026-03-01T12:00:00Z", "who": "a@example.org"}
+        ]),
+        # Null, a list, an object and a path that leads nowhere are no values.
+        ({"a": "commits[1].author.email", "b": "commits[0].added", "c": "http"}, PUSH, [{}]),
+        ({"d": "commits[9].id"}, PUSH, [{}]),
+        ({"s": "http.status", "m": "http.method", "a": "commits[0].added[0]"}, PUSH, [
+            {"s": 200, "m": "POST", "a": "x"}
+        ]),
+        ({"at": "batch[*].at", "user": "batch[*].user.id", "site": "key"}, BATCH, [
+            {"at": 1, "user": 7, "site": "site"}, {"site": "site"}, {"site": "site"},
+        ]),
+        ({"x": "nothing[*].x"}, BATCH, []),
+        ({"n": "n"}, [{"n": 1}, {"n": False}], [{"n": 1}, {"n": False}]),
+        ({"n": "[1]"}, [[0, 1]], [{"n": 1}]),
+        ({"now": "@timestamp"}, {}, [{"now": 5}]),
+    ],
+)  # fmt: skip
+def test_fields_are_at_their_paths(paths: dict[str, str], body: Any, events: list[dict[str, Any]]) -> None:
+    lines, others = FieldMap(paths).events_of(json.dumps(body).encode(), 5)
+    assert ([json.loads(line) for line in lines.splitlines()], others) == (events, 0)
+
+
+def test_lines_are_read_one_by_one() -> None:
+    lines, others = FieldMap({"n": "a.n"}).events_of(b'{"a": {"n": 1}}\nno JSON\n\n{"a": {"n": NaN}}\n', 0)
+    assert (lines, others) == (b'{"n":1}\n{}\n', 1)
+    with pytest.raises(ValueError, match="no line of it is JSON"):
+        FieldMap({"n": "n"}).events_of(b"n=1", 0)
+
+
+@pytest.mark.parametrize("path", ["", "a[", "a[-1]", "a[x]", "a[*].b[*]", "a]b", "x" * 201])
+def test_path_that_leads_nowhere_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="is no path; write names and indices"):
+        steps_of(path)
+
+
+def test_two_lists_are_refused() -> None:
+    with pytest.raises(ValueError, match="two different lists"):
+        FieldMap({"a": "x[*].a", "b": "y[*].b"})
+
+
+def test_only_named_fields_are_stored_once(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, ', map: {clicks: {at: "@timestamp", who: "sender.login"}}')
+    with Running(settings) as running:
+        url = f"http://127.0.0.1:{running.port}/v1/ingest/clicks"
+        body = {"sender": {"login": "ann", "email": "ann@example.org"}, "secret": "s3cret"}
+        for duplicate in (False, True):
+            answer = httpx.post(url, json=body, headers={"idempotency-key": "1"})
+            assert (answer.status_code, answer.json()) == (200, {"records": 1, "duplicate": duplicate})
+        assert httpx.post(url, content=b"x").status_code == 400
+        [event] = [json.loads(line) for line in running.stored().splitlines()]
+        assert event["who"] == "ann"
+        assert event.keys() == {"at", "who"}

@@ -1,0 +1,198 @@
+"""Pages with Plausible's and Umami's own scripts are counted, and no visitor's address is kept anywhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser
+
+from stream_app.config import ConfigError, load_text
+from stream_app.core.visits import DAY_US
+from stream_app.vault.visitor_keys import VisitorKeys
+from tests.blocks.pages import blocks
+from tests.stream_app.api.browsing import eventually
+from tests.stream_app.receiving.running import Running, settings_of
+from tests.stream_app.receiving.test_senders import _Silent
+
+TRACKERS = Path(__file__).parents[2] / "vendor" / "trackers"
+WEBSITE = "94db1cb1-74f4-4a40-ad6c-962362670409"
+AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/137.0.0.0 Safari/537.36"
+SITES = f"sites: {{shop.example: clicks, {WEBSITE}: clicks}}"
+PROXY = "proxy: {header: X-Forwarded-For, addresses: [127.0.0.1]}"
+PAGE = """<!doctype html><title>Shop</title><script type="module">
+import {{init, track}} from "./plausible.js";
+init({{domain: "shop.example", endpoint: "{listener}/api/event", captureOnLocalhost: true}});
+window.track = track;
+</script>
+<script defer src="umami.js" data-website-id="{website}" data-host-url="{listener}"></script>"""
+
+
+def events_of(running: Running) -> list[dict[str, Any]]:
+    """Return the stored events."""
+    return [json.loads(line) for line in running.stored().splitlines()]
+
+
+def plausible(running: Running, address: str, **changed: Any) -> httpx.Response:
+    """Send an event as Plausible's script does, through a proxy that names the visitor's address."""
+    body = {"n": "pageview", "u": "https://shop.example/a?b", "d": "shop.example", "r": None} | changed
+    headers = {"content-type": "text/plain", "user-agent": AGENT, "x-forwarded-for": f"10.9.9.9, {address}"}
+    return httpx.post(
+        f"http://127.0.0.1:{running.port}/api/event", content=json.dumps(body), headers=headers, verify=False
+    )
+
+
+@pytest.fixture(name="site")
+def _site(tmp_path: Path) -> Iterator[str]:
+    """The origin of a second site, whose pages have both scripts."""
+    handler = partial(_Silent, directory=str(tmp_path / "site"))
+    (tmp_path / "site").mkdir()
+    for script in ("plausible.js", "umami.js"):
+        (tmp_path / "site" / script).write_bytes((TRACKERS / script).read_bytes())
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://localhost:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.slow
+def test_both_scripts_send_unchanged(tmp_path: Path, site: str, browser: Browser) -> None:
+    with Running(settings_of(tmp_path, f', origins: ["{site}"], {SITES}')) as running:
+        page_text = PAGE.format(listener=f"http://127.0.0.1:{running.port}", website=WEBSITE)
+        (tmp_path / "site" / "a.html").write_text(page_text)
+        context = browser.new_context(user_agent=AGENT)
+        page = context.new_page()
+        page.goto(f"{site}/a.html?secret=1")
+        eventually(page, lambda: len(events_of(running)) >= 2)
+        page.evaluate('track("Signup", {props: {plan: "large"}})')
+        page.evaluate('umami.track("buy", {price: 5})')  # with the answer of the first request as a header
+        eventually(page, lambda: len(events_of(running)) >= 4)
+        context.close()
+        events = events_of(running)
+        views = [one for one in events if one["name"] == "pageview"]
+        assert [(one["page"], one["host"], one["device"]) for one in views] == [
+            ("/a.html", "localhost", "desktop")
+        ] * 2
+        assert {one["name"]: one.get("props") for one in events if one["name"] != "pageview"} == {
+            "Signup": {"plan": "large"},
+            "buy": {"price": 5},
+        }
+        assert len({one["visitor"] for one in events}) == 1
+        assert "secret" not in running.stored().decode()
+
+
+def test_visitors_have_hashes_and_addresses_stay_nowhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Running(settings_of(tmp_path, f", {SITES}, {PROXY}")) as running:
+        addresses = [f"203.0.113.{number}" for number in range(100)]
+        for address in addresses * 2:
+            assert plausible(running, address).status_code == 202
+        found = [event["visitor"] for event in events_of(running)]
+        assert found[:100] == found[100:]
+        assert len(set(found)) == 100
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 3
+    text = b"".join(path.read_bytes() for path in files).decode("latin-1") + caplog.text
+    assert not re.search(r"203\.0\.113|10\.9\.9\.9|Mozilla", text)
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "stored"),
+    [
+        ({}, 202, {"page": "/a", "name": "pageview"}),
+        ({"r": "https://www.News.example/x"}, 202, {"referrer": "news.example"}),
+        ({"r": "https://shop.example/other"}, 202, {"referrer": None}),
+        (
+            {"n": "Signup", "p": '{"plan": "large", "list": [1]}'},
+            202,
+            {"page": None, "props": {"plan": "large"}},
+        ),
+        ({"d": "other.example,shop.example"}, 202, {"host": "shop.example"}),
+        ({"d": "other.example"}, 404, None),
+        ({"n": 5}, 400, None),
+        ({"n": ""}, 202, None),
+    ],
+)
+def test_event_of_plausible_is_stored_by_its_rules(
+    tmp_path: Path, changed: dict[str, Any], status: int, stored: dict[str, Any] | None
+) -> None:
+    with Running(settings_of(tmp_path, f", {SITES}, {PROXY}")) as running:
+        assert plausible(running, "203.0.113.1", **changed).status_code == status
+        events = events_of(running)
+        assert [{name: one.get(name) for name in stored or {}} for one in events] == (
+            [] if stored is None else [stored]
+        )
+
+
+def test_names_in_words_are_read_and_bots_and_identities_are_not_stored(tmp_path: Path) -> None:
+    with Running(settings_of(tmp_path, f", {SITES}")) as running:
+        url = f"http://127.0.0.1:{running.port}"
+        words = {"name": "pageview", "url": "https://shop.example/w", "domain": "shop.example"}
+        identity = {"type": "identify", "payload": {"website": WEBSITE, "data": {"email": "ann@example.org"}}}
+        for path, body, agent in (
+            ("event", words, AGENT),
+            ("event", words, "curl/8"),
+            ("event", words, ""),
+            ("send", identity, AGENT),
+        ):
+            sent = httpx.post(f"{url}/api/{path}", json=body, headers={"user-agent": agent}, verify=False)
+            assert sent.status_code == (202 if path == "event" else 200)
+        assert [event["page"] for event in events_of(running)] == ["/w"]
+
+
+def test_proxy_that_names_no_address_is_refused_and_others_name_none(tmp_path: Path) -> None:
+    with Running(settings_of(tmp_path, f", {SITES}, {PROXY}")) as running:
+        refused = plausible(running, "127.0.0.1", d="shop.example")
+        assert refused.status_code == 202  # the address before the proxy's own counts
+        body = json.dumps({"n": "pageview", "u": "/", "d": "shop.example"})
+        url = f"http://127.0.0.1:{running.port}/api/event"
+        refused = httpx.post(url, content=body, headers={"user-agent": AGENT}, verify=False)
+        assert (refused.status_code, "sent no X-Forwarded-For" in refused.text) == (400, True)
+    with Running(settings_of(tmp_path, f", {SITES}")) as running:
+        for address in ("203.0.113.1", "203.0.113.2"):
+            plausible(running, address)
+        assert len({event["visitor"] for event in events_of(running)[1:]}) == 1
+
+
+def test_key_of_a_day_is_destroyed_after_it(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, f", {SITES}")
+    assert settings.ingest is not None
+    keys = VisitorKeys(settings.ingest.directory / "@visitors")
+    keys.key(7)
+    with Running(settings) as running:
+        plausible(running, "203.0.113.1")
+        [event] = events_of(running)
+        left = [int(path.stem) for path in (settings.ingest.directory / "@visitors").glob("*.key")]
+        assert left == [event["time"] // DAY_US]
+
+
+def test_configurations_of_the_page_are_read(tmp_path: Path) -> None:
+    written = [one.text for one in blocks("docs/events.md") if one.text.startswith("ingest:\n")]
+    assert len(written) == 2
+    for text in written:
+        assert load_text(text, tmp_path / "app.yaml", {}).ingest is not None
+    with pytest.raises(ConfigError, match="late must be drop or dead_letter: a visitor's events count"):
+        load_text(written[0].replace("    late: drop\n", ""), tmp_path / "app.yaml", {})
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("sites: {shop.example: other}", "ingest.sites names other, and no stream has source.http: other"),
+        ("map: {other: {a: b}}", "ingest.map names other, and no stream has source.http: other"),
+        ('map: {clicks: {a: "b["}}', 'ingest.map.clicks.a "b[": is no path; write names and indices'),
+        ("map: {clicks: {a: 'x[*]', b: 'y[*]'}}", "ingest.map.clicks has [*] behind two different lists"),
+    ],
+)
+def test_what_cannot_be_received_is_refused(tmp_path: Path, more: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        settings_of(tmp_path, f", {more}")
