@@ -17,8 +17,9 @@ class Mechanism:
     """One row: a mechanism's location, options and guarantee.
 
     Args: ``target`` is the module in ``dphist.mechanisms``, with ":function" if the function is not named
-        like the mechanism; ``options`` describes each keyword of the function, the values it accepts, and the
-        paper's value if the default (in the signature) is different; ``neighbours`` is the relation that the
+        like the mechanism; ``options`` describes the keywords that may be given, the values they accept, and
+        the paper's value if the default (in the signature) is different; ``preset`` are keywords that this
+        row gives the function; ``neighbours`` is the relation that the
         guarantee is for if no option changes it.
     """
 
@@ -29,6 +30,7 @@ class Mechanism:
     dimensions: int = 1
     uses_workload: bool = False
     neighbours: Neighbours = "add_remove"
+    preset: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def function(self) -> Callable[..., HistogramRelease]:
@@ -36,6 +38,10 @@ class Mechanism:
         module, _, name = self.target.partition(":")
         function: Callable[..., HistogramRelease]
         function = getattr(import_module(f"dphist.mechanisms.{module}"), name or self.name)
+        if self.preset:
+            said = function.__doc__
+            function = partial(function, **self.preset)
+            function.__doc__ = said
         return function
 
     def __repr__(self) -> str:
@@ -50,7 +56,7 @@ class Mechanism:
     def defaults(self) -> dict[str, Any]:
         """The default of each option, read from the function's signature."""
         parameters = inspect.signature(self.function).parameters
-        return {name: parameter.default for name, parameter in parameters.items() if name != "request"}
+        return {name: one.default for name, one in parameters.items() if name in self.options}
 
 
 _CDF = {
@@ -139,20 +145,35 @@ TABLE: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         "dawa_all",
-        "dawa.mechanism",
+        "dawa.mechanism:dawa",
         "DAWA with buckets of all lengths",
         _PARTITION | _TREE,
         uses_workload=True,
+        # More intervals compete than among powers of two, so a bucket costs more.
+        preset={"all_lengths": True, "bucket_penalty": 4.0},
     ),
-    Mechanism("partition_laplace", "dawa.mechanism", "DAWA's partition, noise on every bucket", _PARTITION),
-    Mechanism("partition_uniform", "dawa.mechanism", "DAWA's partition, then H-bar", _PARTITION | _BRANCHING),
+    Mechanism(
+        "partition_laplace",
+        "dawa.mechanism:dawa",
+        "DAWA's partition, noise on every bucket",
+        _PARTITION,
+        preset={"tree": "leaves"},
+    ),
+    Mechanism(
+        "partition_uniform",
+        "dawa.mechanism:dawa",
+        "DAWA's partition, then H-bar",
+        _PARTITION | _BRANCHING,
+        preset={"tree": "equal"},
+    ),
     Mechanism(
         "partition_geometric",
-        "dawa.mechanism",
+        "dawa.mechanism:dawa",
         "DAWA's partition, then a tree with geometric budgets",
         _PARTITION
         | _BRANCHING
         | {"level_ratio": real("budget of a level over the one above; 2^(1/3) is the paper's", 1, 2)},
+        preset={"tree": "geometric"},
     ),
     Mechanism(
         "adaptive_tree",

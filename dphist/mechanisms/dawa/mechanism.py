@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 
@@ -24,16 +25,14 @@ from dphist.mechanisms.uniform_buckets import uniform_buckets
 
 PARTITION_SHARE = Fraction(1, 4)
 # The extra cost of each bucket, in units of the largest noise scale; without it, buckets would be chosen for
-# their lucky noise. The numbers were set once, on the paper's seven histograms and three epsilons. With
-# buckets of any length more intervals compete, so that cost is higher.
+# their lucky noise. The numbers were set once, on the paper's seven histograms and three epsilons.
 BUCKET_PENALTY = 2.5
-BUCKET_PENALTY_ALL = 4.0
 # Largest change that one event can cause in two bucket costs combined, per choice of centre.
 LARGEST_MOVES: dict[Centre, int] = {"mean": 4, "median": 2}
 
 # (number of buckets, starts and ends of the workload among them) -> a tree and its parts of the budget
 TreeRule = Callable[[int, FloatArray, FloatArray], TreeParts]
-_TREE_RULES: dict[str, TreeRule] = {"best": best_tree, "greedy": greedy_tree}
+Tree = Literal["best", "greedy", "leaves", "equal", "geometric"]
 
 
 def dawa(
@@ -42,113 +41,73 @@ def dawa(
     partition_share: Fraction = PARTITION_SHARE,
     bucket_penalty: float = BUCKET_PENALTY,
     deviation_from: Centre = "median",
-    tree: str = "best",
+    tree: Tree = "best",
+    branching: int = 2,
+    level_ratio: float = 2 ** (1 / 3),
+    all_lengths: bool = False,
     merge: bool = False,
 ) -> HistogramRelease:
     """Partition into buckets of nearly uniform counts, then measure them for the workload (DAWA).
 
-    The buckets have lengths that are powers of two. A bucket's count is spread evenly over its bins.
+    A bucket's count is spread evenly over its bins. Lengths of buckets are powers of two, or any length up to
+    8192 bins with ``all_lengths`` (DAWA-all). The tree over the buckets is for the workload, "best" or
+    "greedy"; or noise on every bucket, "leaves" (Partition+Laplace); or all nodes have "equal" budgets
+    (Partition+Uniform); or budgets shrink from leaves to root, "geometric" (Partition+Geometric).
 
     Guarantee: epsilon-DP. Stage 1 spends its share on choosing the partition (``private_partition`` states
         its sensitivities). Stage 2 spends the rest on measuring the buckets' counts (``measure_tree`` states
         how much one event changes them). Biased if counts within a bucket are not uniform. ``variance`` is
         that of stage 2's noise, given the partition. With ``merge`` no variance is stated, because stage 2's
         noise also chooses the buckets.
-    Cost: O(n log^2 n + m log n) for m ranges; n log n draws.
-    Source: Li, Hay, Miklau, Wang (2014). With bucket_penalty 0, deviation_from "mean" and tree "greedy" it is
-        the paper's algorithm as printed. That is private, but intervals whose noise happens to be low then
-        win: the partition has thousands of tiny buckets even on the easiest data. The authors' published code
-        avoids this with steps that theorem 2 does not cover: half the scale that the remark requires, no
-        noise on single bins, noisy costs clipped at zero. Here a constant cost per bucket avoids it, without
-        using data. Deviations from the median have half the sensitivity of those from the mean. On easy data,
-        errors stay above that code's: see docs/mechanisms.md, and ``adaptive_tree``.
+    Cost: O(n log^2 n + m log n) for m ranges; n log n draws. For all lengths O(n^2 log n) and n^2 / 2 draws:
+        a minute of system noise at 4096 bins.
+    Source: Li, Hay, Miklau, Wang (2014), the variants in section 5.3; Hay et al. (2010); Cormode et al.
+        (2012), whose ratio is the cube root of 2. With bucket_penalty 0, deviation_from "mean" and tree
+        "greedy" it is the paper's algorithm as printed. That is private, but intervals whose noise happens to
+        be low then win: the partition has thousands of tiny buckets even on the easiest data. The authors'
+        published code avoids this with steps that theorem 2 does not cover: half the scale that the remark
+        requires, no noise on single bins, noisy costs clipped at zero. Here a constant cost per bucket avoids
+        it, without using data. Deviations from the median have half the sensitivity of those from the mean.
+        On easy data, errors stay above that code's: see docs/mechanisms.md, and ``adaptive_tree``.
     """
-    return _partitioned(
-        request, partition_share, bucket_penalty, deviation_from, _TREE_RULES[tree], merge=merge
+    epsilon_partition = request.ledger.spend_share("partition", partition_share)
+    epsilon_counts = request.ledger.spend_rest("bucket counts")
+    largest_scale = LARGEST_MOVES[deviation_from] / epsilon_partition
+    edges = private_partition(
+        request,
+        epsilon_partition,
+        1 / epsilon_counts + Fraction(bucket_penalty) * largest_scale,
+        all_lengths=all_lengths,
+        deviation_from=deviation_from,
+    )
+    starts, ends = bucket_positions(request.ranges.T, edges)
+    made, parts = _tree_rule(tree, branching, level_ratio)(edges.size - 1, starts, ends)
+    measured = measure_tree(request, made, bucket_counts(request.counts, edges), parts, epsilon_counts)
+    if merge:
+        # The same noisy counts choose the merged buckets and are fitted to them, so the variance is unknown.
+        edges, counts = merged_buckets(measured, edges)
+        return request.release(uniform_expansion(counts, edges), published={"edges": edges})
+    return request.release(
+        uniform_expansion(measured.solve()[0], edges),
+        variance=lambda ranges: measured.variance(bucket_positions(ranges, edges)),
+        published={"edges": edges},
     )
 
 
-def dawa_all(
-    request: Request,
-    *,
-    partition_share: Fraction = PARTITION_SHARE,
-    bucket_penalty: float = BUCKET_PENALTY_ALL,
-    deviation_from: Centre = "median",
-    tree: str = "best",
-) -> HistogramRelease:
-    """Run ``dawa`` with buckets of any length (DAWA-all), for up to 8192 bins.
-
-    Guarantee: as ``dawa``.
-    Cost: O(n^2 log n); n^2 / 2 draws: a minute of system noise at 4096 bins.
-    Source: Li et al. (2014), section 5.3.2.
-    """
-    return _partitioned(
-        request, partition_share, bucket_penalty, deviation_from, _TREE_RULES[tree], all_lengths=True
-    )
-
-
-def partition_laplace(
-    request: Request,
-    *,
-    partition_share: Fraction = PARTITION_SHARE,
-    bucket_penalty: float = BUCKET_PENALTY,
-    deviation_from: Centre = "median",
-) -> HistogramRelease:
-    """Run DAWA's partition, then add independent noise to every bucket (Partition+Laplace).
-
-    Guarantee: as ``dawa``; one event changes one bucket by one.
-    Source: Li et al. (2014), section 5.3.1.
-    """
-
-    def leaves_only(buckets: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
-        tree = IntervalTree(buckets, 2)
-        return tree, level_parts(tree, [1] + [0] * (len(tree.sizes) - 1))
-
-    return _partitioned(request, partition_share, bucket_penalty, deviation_from, leaves_only)
-
-
-def partition_uniform(
-    request: Request,
-    *,
-    partition_share: Fraction = PARTITION_SHARE,
-    bucket_penalty: float = BUCKET_PENALTY,
-    deviation_from: Centre = "median",
-    branching: int = 2,
-) -> HistogramRelease:
-    """Run DAWA's partition, then H-bar over the buckets: all nodes have equal budgets (Partition+Uniform).
-
-    Guarantee: as ``dawa``; one event changes one bucket count of every level by one.
-    Source: Li et al. (2014), section 5.3.3; Hay et al. (2010).
-    """
-
-    def equally(buckets: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
-        tree = IntervalTree(buckets, branching)
-        return tree, equal_parts(tree, root=True)
-
-    return _partitioned(request, partition_share, bucket_penalty, deviation_from, equally)
-
-
-def partition_geometric(
-    request: Request,
-    *,
-    partition_share: Fraction = PARTITION_SHARE,
-    bucket_penalty: float = BUCKET_PENALTY,
-    deviation_from: Centre = "median",
-    branching: int = 2,
-    level_ratio: float = 2 ** (1 / 3),
-) -> HistogramRelease:
-    """Run DAWA's partition, then a tree whose budgets shrink from leaves to root (Partition+Geometric).
-
-    Guarantee: as ``dawa``.
-    Source: Li et al. (2014), section 5.3.3; Cormode et al. (2012), whose ratio is the cube root of 2.
-    """
+def _tree_rule(tree: Tree, branching: int, level_ratio: float) -> TreeRule:
+    """Return how the buckets are measured: for the workload, or with given budgets of levels."""
 
     def by_level(buckets: int, starts: FloatArray, ends: FloatArray) -> TreeParts:
-        tree = IntervalTree(buckets, branching)
-        shares = level_ratio ** -np.arange(len(tree.sizes))
-        return tree, level_parts(tree, np.maximum(1, LATTICE * shares / shares.sum()).astype(np.int64))
+        made = IntervalTree(buckets, branching)
+        if tree == "leaves":
+            return made, level_parts(made, [1] + [0] * (len(made.sizes) - 1))
+        if tree == "equal":
+            return made, equal_parts(made, root=True)
+        shares = level_ratio ** -np.arange(len(made.sizes))
+        return made, level_parts(made, np.maximum(1, LATTICE * shares / shares.sum()).astype(np.int64))
 
-    return _partitioned(request, partition_share, bucket_penalty, deviation_from, by_level)
+    rules: dict[str, TreeRule] = {"best": best_tree, "greedy": greedy_tree}
+    return rules.get(tree, by_level)
 
 
 def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
@@ -162,41 +121,6 @@ def greedy_h(request: Request, *, branching: int = 2) -> HistogramRelease:
     tree, parts = greedy_tree(request.counts.size, starts, ends, branching)
     epsilon = request.ledger.spend_rest("nodes")
     return consistent_release(request, measure_tree(request, tree, request.counts, parts, epsilon))
-
-
-def _partitioned(
-    request: Request,
-    partition_share: Fraction,
-    bucket_penalty: float,
-    deviation_from: Centre,
-    tree_rule: TreeRule,
-    *,
-    all_lengths: bool = False,
-    merge: bool = False,
-) -> HistogramRelease:
-    """Run the three stages: partition, measure a tree over the buckets, spread them over the bins."""
-    epsilon_partition = request.ledger.spend_share("partition", partition_share)
-    epsilon_counts = request.ledger.spend_rest("bucket counts")
-    largest_scale = LARGEST_MOVES[deviation_from] / epsilon_partition
-    edges = private_partition(
-        request,
-        epsilon_partition,
-        1 / epsilon_counts + Fraction(bucket_penalty) * largest_scale,
-        all_lengths=all_lengths,
-        deviation_from=deviation_from,
-    )
-    starts, ends = bucket_positions(request.ranges.T, edges)
-    tree, parts = tree_rule(edges.size - 1, starts, ends)
-    measured = measure_tree(request, tree, bucket_counts(request.counts, edges), parts, epsilon_counts)
-    if merge:
-        # The same noisy counts choose the merged buckets and are fitted to them, so the variance is unknown.
-        edges, counts = merged_buckets(measured, edges)
-        return request.release(uniform_expansion(counts, edges), published={"edges": edges})
-    return request.release(
-        uniform_expansion(measured.solve()[0], edges),
-        variance=lambda ranges: measured.variance(bucket_positions(ranges, edges)),
-        published={"edges": edges},
-    )
 
 
 def merged_buckets(measured: MeasuredTree, edges: Int64Array) -> tuple[Int64Array, FloatArray]:
