@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from stream_app.config import values
 from stream_app.config.approximate import read_delta
 from stream_app.config.document import Section
 from stream_app.config.settings import StreamSettings
+from stream_app.core.counting.cells import KeyList
 from stream_app.core.counting.unlisted import EPOCHS, Discover
 from stream_app.core.found_keys import ROOM
 
 MOST_BROUGHT = 8
+_OTHER_STREAM = "a found key has a past of counts only; give it a stream of its own, with a list of keys"
 _LEAST_USERS = values.whole(1, 1_000_000, more=": a key that fewer users have brought is nearly never shown")
 _EPOCHS = values.whole(0, 10_000, more=": for how many epochs after the one that found it a key is listed")
 _ROOM = values.whole(1_000, 1_000_000_000, more=": events of hidden keys for which there is room")
@@ -46,8 +50,8 @@ def check_discover(section: Section, stream: StreamSettings) -> None:
         return
     privacy, user = declared.privacy, declared.privacy.per_user
     if not keys.other:
-        text = "must be true beside keys.discover, and is if you take it out: the events without a shown key"
-        raise section.error("keys.other", f"{text} are the total less all shown keys")
+        text = "must be true beside keys.discover, and is if you take it out: it has no column and costs"
+        raise section.error("keys.other", f"{text} nothing, because it is the total less all shown keys")
     if keys.discover.epsilon >= privacy.epsilon:
         text = "must be below privacy.epsilon, of which it is a part: the rest protects the counts"
         raise section.error("keys.discover.epsilon", text)
@@ -58,20 +62,26 @@ def check_discover(section: Section, stream: StreamSettings) -> None:
         text = "must be 1 for the unit event, because an event has one key; take it out"
         raise section.error("keys.discover.per_user", text)
     if declared.tree.release != "causal":
-        text = "is not built yet beside keys.discover; write release: causal"
+        text = "must be causal beside keys.discover: nobody knows ahead for which keys to draw noise"
         raise section.error("tree.release", text)
-    for key, is_there in (
-        ("value", declared.value),
-        ("sum", declared.amounts),
-        ("count", declared.count),
-        ("tree.epochs", declared.tree.epochs),
-        ("keys.mode", keys.mode == "window"),
-        ("keys.total", keys.total),
-        ("privacy.delta", privacy.delta),
-        ("privacy.neighbours", privacy.neighbours != "add_remove"),
-        ("privacy.unit.max_keys", user is not None and user.max_keys),
-        ("privacy.unit.per", user is not None and user.per),
-        ("successor_of", declared.successor_of),
-    ):
+    for key, is_there, why in _not_beside(stream, keys):
         if is_there:
-            raise section.error(key, "is not built yet beside keys.discover; take one of them out")
+            raise section.error(key, f"does not go with keys.discover: {why}; take one of them out")
+
+
+def _not_beside(stream: StreamSettings, keys: KeyList) -> Iterator[tuple[str, object, str]]:
+    """Yield each key that a stream which finds keys must not have: whether it is there, and why not."""
+    declared, privacy, user = stream.declared, stream.declared.privacy, stream.declared.privacy.per_user
+    yield "value", declared.value, _OTHER_STREAM
+    yield "sum", declared.amounts, _OTHER_STREAM
+    yield "tree.epochs", declared.tree.epochs, "levels over epochs need the keys of all epochs ahead"
+    yield "keys.mode", keys.mode == "window", "a window's histogram needs its keys before it begins"
+    yield "keys.total", keys.total, "the total is always measured there"
+    yield "privacy.delta", privacy.delta, "approximate counts draw the noise of all keys together"
+    why = "the rule for names is for one user more or less; a replaced user costs twice as much"
+    yield "privacy.neighbours", privacy.neighbours != "add_remove", why
+    why = "write max_events; per_user bounds the keys that a user helps to find"
+    yield "privacy.unit.max_keys", user is not None and user.max_keys, why
+    why = "the names of an epoch are decided once, and each period would cost them again"
+    yield "privacy.unit.per", user is not None and user.per, why
+    yield "successor_of", declared.successor_of, "the names that its predecessor found do not go over"

@@ -21,6 +21,7 @@ from stream_app.sources.times import TimeFormat
 TOPIC = "topic:"
 RECORD_TIME = "@timestamp"  # of a topic
 NOBODY, NOW = "none", "now"
+FIND = "find"  # in place of a list of keys
 _YES_OR_NO = {"yes": True, "y": True, "no": False, "n": False}
 _LARGEST_EPSILON = 20
 _STEPS = 1_000  # at least, between the ends of a sum's range
@@ -47,8 +48,8 @@ class Answers:
     """All answers.
 
     Args: events, a file or a topic; form, None without a sample; to, where the replay of a file ends that no
-        longer grows, None for a log that is followed; clusters, by name, the topic's and the main
-        one; hints, what its records do not say.
+        longer grows, None for a log that is followed; keys, none if the service finds them; clusters, by
+        name, the topic's and the main one; hints, what its records do not say.
     """
 
     events: Path | Topic
@@ -228,7 +229,12 @@ def read_counted(sample: Sample | None) -> Callable[[str], Counted]:
 
 
 def read_keys(text: str) -> tuple[str, ...]:
-    """Read keys that are separated by commas. Raises: ValueError."""
+    """Read keys that are separated by commas; none for the word that lets the service find them.
+
+    Raises: ValueError.
+    """
+    if text.strip() == FIND:
+        return ()
     keys = tuple(key.strip() for key in text.split(","))
     if "" in keys or len(set(keys)) < len(keys):
         raise ValueError("must be different keys, separated by commas, for example DE,FR,US")

@@ -16,6 +16,7 @@ from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.init import proposals
 from stream_app.shell.init.answers import (
+    FIND,
     NOBODY,
     NOW,
     RECORD_TIME,
@@ -78,7 +79,7 @@ _MOST_NAMED = 12  # fields, at a question
 @click.option("--user", help="Field that names the person of an event, or none.")
 @click.option("--max-events", help="With --user: how many events of a person count in an epoch.")
 @click.option("--count", help="all, by FIELD, sum of FIELD, or sum of FIELD by FIELD.")
-@click.option("--keys", help="With --count by: the values that are counted one by one, DE,FR,US.")
+@click.option("--keys", help="With --count by: the values to count one by one, DE,FR,US; or find.")
 @click.option("--range", help="With --count sum: the smallest and largest amount, 0 to 100.")
 @click.option("--epsilon", help="The privacy budget of an epoch; smaller is more private.")
 @click.option("--bin", help="The finest time that readers can ask about, for example 1h.")
@@ -327,9 +328,10 @@ def _asked_counted(
     questions: Questions, sample: Sample | None, time_field: str, user: str | None
 ) -> tuple[Counted, tuple[str, ...], tuple[Fraction, Fraction] | None]:
     questions.head("4. What is counted? all, by FIELD, sum of FIELD, or sum of FIELD by FIELD")
+    many = [] if sample is None else proposals.many_keys(sample, time_field, user)
     if sample is not None:
         for how, fields in (
-            ("by", proposals.keys(sample, time_field, user)),
+            ("by", proposals.keys(sample, time_field, user) + many),
             ("sum of", proposals.amounts(sample, time_field, user)),
         ):
             if fields:
@@ -341,7 +343,13 @@ def _asked_counted(
         questions.say(
             f"Which values of {counted.key}? The list is public, so it is never taken from the events"
         )
-        keys = questions.ask("keys", "values, separated by commas", None, read_keys)
+        proposal = None
+        if counted.amount is None:
+            questions.say(f"{FIND}: the service shows each value once enough people have brought it")
+            proposal = FIND if counted.key in many else None
+        keys = questions.ask("keys", "values, separated by commas", proposal, read_keys)
+        if not keys and counted.amount is not None:
+            raise OperatorError(f"--keys {FIND}: finds keys of counts, not of sums; list the values")
     if counted.amount is not None:
         questions.say(
             f"Between which numbers is {counted.amount}? Public, so it is never taken from the events"

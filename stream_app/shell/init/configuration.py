@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -206,11 +207,19 @@ def _privacy(answers: Answers) -> Iterator[Line]:
 def _cells(answers: Answers) -> Iterator[Line]:
     if (key := answers.counted.key) is not None:
         yield "    keys:", ""
-        yield f"      field: {quoted(key)}", "events are counted for each of its listed values"
-        yield (
-            f"      list: [{', '.join(map(quoted, answers.keys))}]",
-            "public; all other values count as other",
-        )
+        yield f"      field: {quoted(key)}", "events are counted for each of its values"
+        if answers.keys:
+            yield (
+                f"      list: [{', '.join(map(quoted, answers.keys))}]",
+                "public; other values count as other",
+            )
+        else:
+            part = in_decimals(Fraction(answers.epsilon) / 2)
+            yield (
+                f"      discover: {{epsilon: {part}, delta: 1e-9}}",
+                "shows a value that many people brought",
+            )
+            yield "    tree: {release: causal}", "needed to find keys"
     if (amount := answers.counted.amount) is not None and answers.span is not None:
         low, high = (in_decimals(end) for end in answers.span)
         yield "    sum:", ""

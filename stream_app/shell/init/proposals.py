@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from stream_app.core.counting.unlisted import key_names
 from stream_app.core.incoming import Reason
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.shell.samples.of_log import Sample, number_in
@@ -27,6 +28,7 @@ _FEW = 0.05  # of the events may be dirty times, far before or after all others
 _FAR_US = 30 * 86_400_000_000
 _MOST_KEYS = 50
 _EVENTS_OF_KEY = 5  # at least, on average
+_EVENTS_OF_MANY = 2  # of each of many keys, on average
 _TIME_WORDS = ("time", "timestamp", "ts", "at", "date", "datetime", "when", "occurred", "created")
 _LATER_WORDS = ("updated", "modified", "expires", "expiry", "birth", "dob", "deleted", "processed")
 _PERSON_WORDS = (
@@ -160,6 +162,19 @@ def repeating(sample: Sample, *others: str | None) -> list[str]:
 def keys(sample: Sample, *others: str | None) -> list[str]:
     """Return the fields with few different values. Args: others, fields that have another use."""
     return [field for field in sample.columns if field not in others and _few_values(sample, field)]
+
+
+def many_keys(sample: Sample, *others: str | None) -> list[str]:
+    """Return the fields with many different names, each in several events. Args: others, as in ``keys``."""
+    return [
+        field
+        for field, values in sample.columns.items()
+        if field not in others
+        and not _few_values(sample, field)
+        and sum(map(bool, names := key_names(values))) >= _MOST * len(values)
+        and _MOST_KEYS < len(set(names)) <= len(values) // _EVENTS_OF_MANY
+        and not all(map(number_in, values))
+    ]
 
 
 def amounts(sample: Sample, *others: str | None) -> list[str]:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dphist.laws.law import WeightedNoise
+from dphist.planning.report import in_decimals
 from dphist.product.answers import Histogram
 from dphist.product.columns import ColumnSum, column_sum
 from dphist.product.forest import RangeSum
@@ -36,6 +37,8 @@ _OF_MEAN = (
     " For a mean: divide by the number of events in the range; amounts in the middle of sum.min and sum.max "
     "have the least error, amounts at an end the largest."
 )
+
+_SHOWN_KEYS = 100  # beside which the error of other is told
 
 Row = tuple[str, str]  # what is asked for, its error
 
@@ -89,6 +92,10 @@ def rows_of(stream: StreamSettings) -> Iterator[Row]:
         needed, unit = kind.rule.threshold + 1, "events" if declared.privacy.per_user is None else "users"
         axes = kind.with_found([FoundKeys(0, ("found",))], 0).axes
         yield f"a key appears once about {needed:,} {unit} have brought it", ""
+        yield f"names of keys cost epsilon {in_decimals(kind.rule.epsilon)} of an epoch's", ""
+        others = kind.with_found([FoundKeys(0, tuple(map(str, range(_SHOWN_KEYS))))], 0).axes
+        rest = column_sum(others, others.keys.keys).of_range(RangeSum.without_events(others, (0, horizon)))
+        yield f"{noun} of other beside {_SHOWN_KEYS} shown keys", f"± {in_words(half_width(rest))}"
     whole = RangeSum.without_events(axes, (0, horizon))
     if axes.keys.cells > 1:
         error = half_width(column_sum(axes, 0).of_range(whole))

@@ -27,6 +27,7 @@ from tests.stream_app.found_keys import (
     DISCOVER,
     FOUND,
     Recount,
+    Visit,
     check_recount,
     drawn_visits,
     replay,
@@ -93,6 +94,18 @@ async def test_users_bring_their_first_keys_that_are_not_public(tmp_path: Path, 
     keys = {"discover": DISCOVER | {"per_user": per_user}}
     replayed = await replay(tmp_path, keys=keys, privacy={"unit": {"user": "user", "max_events": 1_000}})
     await check_recount(replayed, Recount.of_users(visits, per_user))
+
+
+async def test_a_count_of_users_finds_keys(tmp_path: Path) -> None:
+    """Each user counts once in the epoch, with her first visit, and brings its page."""
+    visits, first = drawn_visits(2, 300, most=1), dict[str, Visit]()
+    for visit in sorted(visits, key=lambda visit: visit[0]):
+        first.setdefault(visit[1], visit)
+    write_visits(tmp_path, visits)
+    replayed = await replay(tmp_path, count="users", privacy={"unit": {"user": "user"}})
+    await check_recount(replayed, Recount.of_users(first.values(), 1))
+    view = await replayed.view()
+    assert view.count(view.span).value == 40
 
 
 @pytest.mark.parametrize("epoch", ["1d", "2d"])

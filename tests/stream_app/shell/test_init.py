@@ -27,7 +27,7 @@ from stream_app.shell.processes import INTERRUPTED
 from stream_app.shell.samples.caps import file_sample
 from stream_app.shell.samples.of_log import sample_of
 from stream_app.sources.decode import TimeField
-from tests.stream_app.shell.initial import ANSWERS, ROWS, folder, init, written
+from tests.stream_app.shell.initial import ANSWERS, HEADER, ROWS, folder, init, written
 from tests.stream_app.shell.test_init_files import csv
 from tests.terminal import CTRL_C, in_terminal
 
@@ -82,6 +82,25 @@ def test_list_of_keys_and_range_are_never_proposed(folder: Path) -> None:
     assert by.output.splitlines()[-1].endswith("proposals: --keys ...")
     total = init(**ANSWERS | {"count": "sum of spent"})
     assert total.output.splitlines()[-1].endswith("proposals: --range ...")
+
+
+def test_a_field_with_many_values_is_proposed_to_be_found(folder: Path) -> None:
+    rows = [row.replace("Xanten", f"Xanten{n % 60}-") for n, row in enumerate(ROWS * 4)]
+    (folder / "visits.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    by = {"user": "visitor", "max_events": "5", "count": "by town"}
+    assert init(**ANSWERS | by).output.splitlines()[-1].endswith("--keys find")
+    made = init(**ANSWERS | by | {"keys": "find"})
+    assert made.exit_code == 0, made.output
+    declared = written(folder).declared
+    assert declared.keys is not None
+    assert declared.keys.names == ()
+    assert declared.keys.discover is not None
+    assert declared.keys.discover.epsilon == Fraction(1, 2)
+    assert "Xanten" not in made.output
+    assert "a key appears once about" in made.output
+    (folder / "stream-app.yaml").unlink()
+    refused = init(**ANSWERS | by | {"count": "sum of spent by town", "keys": "find", "range": "0 to 9"})
+    assert "--keys find: finds keys of counts, not of sums" in refused.output
 
 
 def test_no_value_of_an_event_is_shown_or_written(folder: Path) -> None:

@@ -1,0 +1,115 @@
+"""A replay whose truth is known: found keys are exact without noise, and their intervals hold the truth.
+
+``python -m tests.stream_app.loops.test_found_truth 59780`` replays as many users, and tells the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.stream_app.found_keys import Replayed, Visit, replay, write_visits
+
+OF_USER, PAGES, BINS = 10, 20_000, 24
+RARE = 1e-6
+
+
+class Shown(NamedTuple):
+    """A found key. Args: page; truth, its visits; value and interval, as released."""
+
+    page: str
+    truth: int
+    value: float
+    interval: tuple[float, float]
+
+
+def drawn(users: int, seed: int) -> list[Visit]:
+    """Draw the visits of users: ten of each, to pages by a law of Zipf, at any time of the day."""
+    rng = np.random.default_rng(seed)
+    weights = 1.0 / np.arange(1, PAGES + 1)
+    pages = rng.choice(PAGES, users * OF_USER, p=weights / weights.sum()).tolist()
+    hours = (rng.random(users * OF_USER) * BINS).tolist()
+    numbered = enumerate(zip(hours, pages, strict=True))
+    return [(hour, f"u{at // OF_USER}", f"/{page}") for at, (hour, page) in numbered]
+
+
+async def replayed_with(directory: Path, visits: list[Visit], epsilon: float) -> Replayed:
+    """Replay visits with epsilon, of which the names take half."""
+    write_visits(directory, visits)
+    keys = {"discover": {"epsilon": epsilon / 2, "delta": 1e-9}}
+    unit = {"user": "user", "max_events": OF_USER}
+    privacy = {"epsilon": epsilon, "not_private": epsilon > 20, "unit": unit}
+    return await replay(directory, keys=keys, privacy=privacy)
+
+
+async def shown(replayed: Replayed, visits: list[Visit]) -> list[Shown]:
+    """Return the found keys, with their counts over the day beside the truth."""
+    view, truth = await replayed.view(), Counter(page for _, _, page in visits)
+    keys = view.declared.keys
+    assert keys is not None
+    found = []
+    for page in keys.labels:
+        count = view.of_key(page).count(view.span)
+        interval = count.interval(0.95)
+        ends = float(interval.lower), float(interval.upper)
+        found.append(Shown(page, truth[page], float(count.value), ends))
+    return found
+
+
+def holds(one: Shown) -> bool:
+    return one.interval[0] <= one.truth <= one.interval[1]
+
+
+@pytest.mark.anyio
+async def test_found_keys_of_a_replay_are_exact_without_noise(tmp_path: Path) -> None:
+    visits = drawn(600, seed=1)
+    replayed = await replayed_with(tmp_path, visits, 1e9)
+    found, view = await shown(replayed, visits), await replayed.view()
+    assert len(found) > 50
+    assert [one.value for one in found] == [one.truth for one in found]
+    others = len(visits) - sum(one.truth for one in found)
+    assert view.count(view.span).value == len(visits)
+    assert view.of_key("other").count(view.span).value == others
+
+
+@pytest.mark.anyio
+async def test_intervals_of_found_keys_hold_the_truth(tmp_path: Path) -> None:
+    visits = drawn(3_000, seed=2)
+    found = await shown(await replayed_with(tmp_path, visits, 4.0), visits)
+    assert len(found) > 20
+    inside = sum(map(holds, found))
+    assert stats.binom.cdf(inside, len(found), 0.95) > RARE
+    assert max(abs(one.value - one.truth) for one in found) > 0
+
+
+def _told(users: int) -> Iterator[str]:
+    visits = drawn(users, seed=3)
+    yield f"{users:,} users with {OF_USER} visits each to {len({page for _, _, page in visits}):,} pages"
+    for epsilon in (1e9, 1.0):
+        with TemporaryDirectory() as directory:
+            began = time.monotonic()
+            replayed = asyncio.run(replayed_with(Path(directory), visits, epsilon))
+            took_s = time.monotonic() - began
+            found = asyncio.run(shown(replayed, visits))
+        exact, inside = sum(one.value == one.truth for one in found), sum(map(holds, found))
+        memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        yield (
+            f"epsilon {epsilon:g}: {len(found):,} keys found, {exact:,} exact, {inside:,} inside their "
+            f"interval; {took_s:.0f} s, {memory_mb:,.0f} MB"
+        )
+
+
+if __name__ == "__main__":
+    for line in _told(int(sys.argv[1])):
+        print(line, flush=True)
