@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from tests.brokers import bootstrap_servers  # noqa: F401  (a fixture for whoever asks)
 from tests.browsers import browser, shared_browser  # noqa: F401
 from tests.ending import end_all_with_this_run, pass_hang_ups_on
-from tests.examples import QUICK, QUICK_MOST
+from tests.examples import MOST
 from tests.kinds import KIND, kind_of
 
 # A test that talks to one of these depends on a machine that others use: it runs once more before it fails,
@@ -25,7 +25,8 @@ SERVICES = ("browser", "kafka", "redis")
 settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile(QUICK, settings.get_profile("ci"), max_examples=QUICK_MOST)  # make check
+for name, most in MOST.items():
+    settings.register_profile(name, settings.get_profile("ci"), max_examples=most)
 settings.load_profile("ci")
 
 

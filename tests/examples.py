@@ -1,14 +1,18 @@
-"""How many examples a property test tries, for tests that need another number than the profile's."""
+"""How many examples a property test tries: the profiles of ``make check`` and ``make test`` have fewer."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 
-QUICK = "quick"  # the profile of make check
-QUICK_MOST = 15
+QUICK, SHORT = "quick", "short"  # of make check, and of make test
+MOST = {QUICK: 15, SHORT: 40}
+
+
+def is_short() -> bool:
+    """Return whether this run is one of those that people wait for."""
+    return settings.get_current_profile_name() in MOST
 
 
 def examples(number: int) -> settings:
-    """Return settings with this many examples; with fewer in the quick profile."""
-    quick = settings.get_current_profile_name() == QUICK
-    return settings(max_examples=min(number, QUICK_MOST) if quick else number)
+    """Return settings with this many examples, or with as many as the profile allows."""
+    return settings(max_examples=min(number, MOST.get(settings.get_current_profile_name(), number)))

@@ -4,7 +4,8 @@ A plugin: ``pytest -p tests.which``. Without it pytest runs every test that it i
 ``long_tests.toml`` names the long tests, the seconds that each takes, and the packages that each protects.
 A package has changed if a file in it differs from the commit at which ``make test-all`` last passed
 (``docs/testing.md``), or from the commit BASE. Of the long tests those run whose packages have changed most,
-for at most ``BUDGET_S`` seconds. The last lines of the run name the others.
+for at most ``BUDGET_S`` seconds. The last lines of the run name the others. Property tests try fewer
+examples.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+from tests.examples import SHORT
 
 REPOSITORY = Path(__file__).parents[1]
 TABLE = Path(__file__).with_name("long_tests.toml")
@@ -108,6 +112,11 @@ def _left_out() -> tuple[list[Long], list[Long]]:
         return long, []
     run = chosen(long, changes)
     return run, [one for one in long if one not in run]
+
+
+def pytest_configure() -> None:
+    """Let property tests try fewer examples."""
+    settings.load_profile(SHORT)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -13,11 +13,13 @@ from scipy.stats import binom
 
 from dphist.arrays import Int64Array
 from dphist.noise import Scale
+from tests.examples import is_short
 from tests.world.features import FEATURES, Recount, drawn
 from tests.world.recounts import ServiceNoise, counting, held, played
 from tests.world.world import World
 
-RUNS = int(os.environ.get("COVERAGE_RUNS", "20"))  # of each feature, both releases together
+MANY = "12" if is_short() else "20"
+RUNS = int(os.environ.get("COVERAGE_RUNS", MANY))  # of each feature, both releases together
 BINS = 9  # an epoch and a half
 FALSE_ALARM = 1e-6  # of one feature, over all its answers
 COVERED = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -36,6 +37,12 @@ def kind_of(epsilon: float, listed: int = 0) -> Discovering:
     return Discovering(product, rule=DiscoveryRule(Fraction(1, 2), Fraction(1, 10**9), BINS))
 
 
+@cache  # checking a design takes longer than releasing by it
+def known(kind: Discovering, times: int) -> Discovering:
+    """Return the kind that knows the keys of the first times at which keys were found."""
+    return kind.with_found(FOUND[:times], FIRST)
+
+
 def released(kind: Discovering, counts: Int64Array, noise: NoiseSource, listed: int = 0) -> AxesEpoch:
     """Release counts of listed keys, then a, b and c, and the rest; the keys are found as in ``FOUND``.
 
@@ -43,10 +50,11 @@ def released(kind: Discovering, counts: Int64Array, noise: NoiseSource, listed: 
     """
     held, start, epoch = b"", 0, EpochRecord(0, FIRST, BINS, 1, "hash", found=FOUND)
     shown = [*range(listed)]
-    view = kind.with_found(FOUND, FIRST).epoch(epoch)
+    everything = known(kind, len(FOUND))
+    view = everything.epoch(epoch)
     tables: dict[str, list[Int64Array]] = {}
     for number, stop in enumerate((5, 8, BINS)):
-        now = kind.with_found(FOUND[:number], FIRST)
+        now = known(kind, number)
         rest = counts[start:stop].sum(axis=1) - counts[start:stop, shown].sum(axis=1)
         named = Named()
         if number < len(FOUND):
@@ -58,9 +66,9 @@ def released(kind: Discovering, counts: Int64Array, noise: NoiseSource, listed: 
         for block in closed.blocks:
             tables.setdefault(block.table, []).append(block.values)
         held, start, shown = closed.state, stop, shown_after
-    for table, width in kind.with_found(FOUND, FIRST).tables.items():
+    for table, width in everything.tables.items():
         values = np.concatenate(tables[table])
-        assert values.shape == (kind.with_found(FOUND, FIRST).rows_after(table, BINS), width)
+        assert values.shape == (everything.rows_after(table, BINS), width)
         view.append(table, values)
     return view
 
@@ -70,7 +78,7 @@ def check_rows(kind: Discovering, now: Discovering, closed: Closed, number: int)
     told = [now.row_part(closed, position) for position in range(len(closed))]
     named = [part["found"]["keys"] for part in json.loads(json.dumps(told)) if "found" in part]
     assert named == [list(one.names) for one in FOUND[number : number + 1]]
-    later = kind.with_found(FOUND, FIRST)
+    later = known(kind, len(FOUND))
     last = len(closed) - 1
     alone = Closed(closed.first_bin + last, closed.running[last:], closed.blocks, b"")
     assert later.row_part(alone, 0) == told[last]

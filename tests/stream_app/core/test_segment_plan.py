@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,13 @@ STATES = ("unknown", "lost", "running", "end stored", "ended", "ended and shown"
 NOW = (FIRST_BIN + 3) * BIN_US, EDGE * BIN_US - LEAD_US, (EDGE - 1) * BIN_US
 
 
+@cache  # thousands of cases have a few declarations
 def plan_for(declared: Declaration) -> Strategy:
     """Return the planner's strategy."""
     return planned(StreamSettings(STREAM, SourceSettings(Path("visits.ndjson"), "earliest"), declared))
 
 
+@cache
 def known_in(state: str, name: str, begun: Declaration, end_bin: int) -> KnownSegment:
     """Return a segment in a state. Args: end_bin, where it ends, if its end is stored."""
     strategy = replace(plan_for(begun), stream=name)
