@@ -300,4 +300,5 @@ def _drawn_visit(bin: int, users: int, rng: random.Random) -> Visit:
         else {"amount": cents / 100},
     }
     visit = {"at": int(own * BIN_US)}
-    return visit | {name: part for name, part in parts.items() if rng.random() < 0.95}
+    visit |= {name: part for name, part in parts.items() if rng.random() < 0.95}
+    return visit | ({"geo": {"country": visit["country"]}} if "country" in visit else {})

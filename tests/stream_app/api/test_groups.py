@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,7 +21,8 @@ from stream_app.shell.commands import main
 from tests.stream_app.api.test_axes_surface import BINS, LABELS, Counted, answer, counted, seconds
 from tests.stream_app.declared import STREAM
 from tests.stream_app.product_stream import BUCKETS, view_of
-from tests.stream_app.summed_stream import recounted, released, some_sales, sums_strategy
+from tests.world.counted import counted as counted_visits
+from tests.world.features import FEATURES, total_of
 
 __all__ = ["counted"]  # the fixture: a stream without noise, and its exact counts
 
@@ -128,17 +128,18 @@ def test_groups_are_computed_in_the_process_for_long_questions(
     assert [us > QUICK_US for us in asked] == [False, True, True]
 
 
-def test_sums_and_means_of_a_group_equal_the_recount(tmp_path: Path) -> None:
-    sales = some_sales(4)
-    one = released(tmp_path, sums_strategy("anticipating", total=True), sales)
-    counts, cents = (table[:, [0, 1]].sum() for table in recounted(sales))
-    found = answer(one, f"{PATH}/sum", key=["FR", "DE"])
-    assert found["value"] == pytest.approx(cents / 100, abs=0.01)
-    assert names(found)[:2] == ("FR, DE", ["FR", "DE"])
-    mean = answer(one, f"{PATH}/mean", key=["FR", "DE"])
-    assert mean["value"] == pytest.approx(cents / counts / 100, abs=1e-3)
-    assert mean["interval"] == pytest.approx([cents / counts / 100] * 2, abs=1e-3)
-    assert mean["meaning"].endswith("of 2 keys together: FR, DE.")
+def test_sums_and_means_of_a_group_equal_the_recount() -> None:
+    sales = FEATURES["sums-by-key-and-total"]
+    with counted_visits(sales, "anticipating", BINS) as (one, recount):
+        own = [sale for key in ("FR", "DE") for sale in recount.within(0, BINS, key)]
+        total, mean = float(total_of(own, sales)), float(total_of(own, sales) / len(own))
+        found = answer(one, f"{PATH}/sum", key=["FR", "DE"])
+        assert found["value"] == pytest.approx(total, abs=0.01)
+        assert names(found)[:2] == ("FR, DE", ["FR", "DE"])
+        found = answer(one, f"{PATH}/mean", key=["FR", "DE"])
+        assert found["value"] == pytest.approx(mean, abs=1e-3)
+        assert found["interval"] == pytest.approx([mean] * 2, abs=1e-3)
+        assert found["meaning"].endswith("of 2 keys together: FR, DE.")
 
 
 def test_client_and_terminal_ask_for_groups(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
