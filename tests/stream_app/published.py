@@ -142,11 +142,15 @@ class Published:
 
     async def close(self, counts: Sequence[int], show: bool = True) -> None:
         """Count events into the next bins, then seal and release them."""
-        state = await self._state()
-        bins = np.arange(state.released_bin + 1, state.released_bin + 1 + len(counts), dtype=np.int64)
-        values = np.asarray(counts, dtype=np.int64)
-        some = values > 0
-        partition = state.partitions["0"]
+        await self.close_cells(np.asarray(counts, dtype=np.int64)[:, np.newaxis], show)
+        self.counts.extend(counts)
+
+    async def close_cells(self, cells: Int64Array, show: bool = True) -> None:
+        """Count, seal and release the next bins. Args: cells, shape (bins, ...), of each bin its cells."""
+        state, width = await self._state(), self.strategy.width
+        first, last = state.released_bin + 1, state.released_bin + len(cells)
+        partition, counts = state.partitions["0"], cells.reshape(len(cells), width)
+        rows, places = np.nonzero(counts)
         change = Apply(
             self.strategy.hash,
             "0",
@@ -154,21 +158,20 @@ class Published:
             self.position + 1,
             partition.last_cut_bin,
             None,
-            bins[some],
-            np.zeros(int(some.sum()), dtype=np.int64),
-            values[some],
+            first + rows,
+            places,
+            counts[rows, places],
         )
         assert await self.store.apply(self.name, change) is Reply.DONE
         self.position += 1
-        cuts = [Cut(int(bins[-1]), self.position)]
+        cuts = [Cut(last, self.position)]
         await self.store.take_cuts(self.name, self.strategy.hash, "0", partition.last_cut_bin, cuts)
-        assert await self.store.seal(self.name, self.strategy.hash, ["0"], int(bins[-1])) == int(bins[-1])
-        exact = await self.store.read_cells(self.name, int(bins[0]), int(bins[-1]), 1)
+        assert await self.store.seal(self.name, self.strategy.hash, ["0"], last) == last
+        exact = await self.store.read_cells(self.name, first, last, width)
         state = await self._state()
-        ahead = self._noise_of(state, len(counts))
+        ahead = self._noise_of(state, len(cells))
         release = make_release(state, self.strategy, exact, self.noise, nonce=str(state.seq), ahead=ahead)
         assert await self.store.release(self.name, release) is Reply.DONE
-        self.counts.extend(counts)
         if show:
             await self.show()
 
@@ -180,7 +183,7 @@ class Published:
     def _noise_of(self, state: StreamState, bins: int) -> BinsNoise | None:
         """Return the next bins' noise if it is drawn ahead. It is drawn once per epoch."""
         design, epoch = self.strategy.design, state.epoch
-        if self.release == "causal":
+        if not self.strategy.kind.stores_ahead:
             return None
         if epoch.epoch not in self.drawn:
             drawn = draw_epoch_noise(design, self.noise)

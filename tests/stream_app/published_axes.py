@@ -11,8 +11,6 @@ from dphist import plan_product
 from dphist.arrays import Int64Array
 from stream_app.core.counting.cells import Buckets, KeyList
 from stream_app.core.kinds import kind_of
-from stream_app.core.records import Apply, Cut, Reply
-from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from tests.stream_app.published import Published
 
@@ -49,36 +47,6 @@ class PublishedAxes(Published):
     def keys(self) -> int:
         """The number of keys, including the key of all other values."""
         return len(self.carriers) + 1
-
-    async def close_cells(self, cells: Int64Array) -> None:
-        """Count, seal and release the next bins. Args: cells, shape (bins, keys, buckets)."""
-        state = await self._state()
-        first = state.released_bin + 1
-        last, width = first + len(cells) - 1, self.strategy.width
-        partition = state.partitions["0"]
-        for bin, counts in enumerate(cells.reshape(len(cells), width), start=first):
-            places = np.flatnonzero(counts).astype(np.int64)
-            change = Apply(
-                self.strategy.hash,
-                "0",
-                self.position,
-                self.position + 1,
-                partition.last_cut_bin,
-                None,
-                np.full(len(places), bin, np.int64),
-                places,
-                counts[places],
-            )
-            assert await self.store.apply(self.name, change) is Reply.DONE
-            self.position += 1
-        cuts = [Cut(last, self.position)]
-        await self.store.take_cuts(self.name, self.strategy.hash, "0", partition.last_cut_bin, cuts)
-        assert await self.store.seal(self.name, self.strategy.hash, ["0"], last) == last
-        exact = await self.store.read_cells(self.name, first, last, width)
-        state = await self._state()
-        release = make_release(state, self.strategy, exact, self.noise, nonce=str(state.seq))
-        assert await self.store.release(self.name, release) is Reply.DONE
-        await self.show()
 
 
 def delays(stream: PublishedAxes, bins: int, seed: int = 7) -> Int64Array:

@@ -55,6 +55,7 @@ class PublishedWindows(PublishedAxes):
         design = WindowDesign(time, self.window_bins, histograms, buckets, self.mechanism, SHARE)
         self.strategy = Strategy(self.name, said, kind_of(design))
 
-    async def close_cells(self, cells: Int64Array) -> None:
+    async def close_cells(self, cells: Int64Array, show: bool = True) -> None:
         """Count, seal and release the next bins. Args: cells, shape (bins, keys, buckets)."""
-        await super().close_cells(cells.sum(axis=2, keepdims=True) if self.over_keys else np.asarray(cells))
+        cells = cells.sum(axis=2, keepdims=True) if self.over_keys else np.asarray(cells)
+        await super().close_cells(cells, show)
