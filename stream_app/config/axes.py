@@ -18,6 +18,7 @@ from stream_app.config import values
 from stream_app.config.discovering import read_discover
 from stream_app.config.document import Section
 from stream_app.config.key_lists import in_file, listed, read_names
+from stream_app.config.normalising import listed_by, read_normalise
 from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import StreamSettings
 from stream_app.core.counting.bounding import MOST_AMOUNTS
@@ -48,7 +49,7 @@ def read_keys(section: Section, directory: Path) -> KeyList | None:
 
 
 def _one_field(section: Section, directory: Path) -> KeyList:
-    discover = read_discover(section)
+    discover, rule = read_discover(section), read_normalise(section)
     listed = discover is None or {"list", "list_file"} & set(section.names())
     settings = KeyList(
         field=section.take("field", values.text),
@@ -56,13 +57,17 @@ def _one_field(section: Section, directory: Path) -> KeyList:
         other=section.take("other", values.flag, True),
         total=section.take("total", values.flag, False),
         discover=discover,
+        normalise=rule,
     )
+    settings = structs.replace(settings, names=listed_by(section, rule, settings.names))
     _check_other(section, "list", settings.parts[0])
     return settings
 
 
 def _several_fields(section: Section, directory: Path) -> KeyList:
     section.refuse("field", "does not stand beside keys.fields; take one of them out")
+    for key in ("normalise", "none"):
+        section.refuse(key, "is not built yet for several key fields; write keys.field with one of them")
     section.refuse("discover", "is not built yet for several key fields; write keys.field with one of them")
     fields = section.take("fields", _fields)
     lists, files, others = section.section("list"), section.section("list_file"), None

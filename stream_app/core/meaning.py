@@ -8,7 +8,7 @@ a user once per epoch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Literal
@@ -59,6 +59,13 @@ EVERY_EVENT = Meaning("events", "Counts events.", "Intervals are for the true nu
 
 def meaning_of(declared: Declaration) -> Meaning:
     """Return what a stream counts."""
+    found, keys = _meaning_of(declared), declared.keys
+    if keys is None or keys.normalise is None:
+        return found
+    return replace(found, counts=f"{found.counts} Values of {keys.field} are keys {keys.normalise.in_words}.")
+
+
+def _meaning_of(declared: Declaration) -> Meaning:
     per_user = declared.privacy.per_user
     if declared.count == "users":
         return _users(declared)

@@ -27,6 +27,7 @@ from stream_app.core.counting.bins import (
 )
 from stream_app.core.counting.bounding import UserRecords
 from stream_app.core.counting.cells import Cells
+from stream_app.core.counting.normalise import normalised
 from stream_app.core.counting.outcomes import Outcomes, outcomes
 from stream_app.core.counting.read_values import users_in
 from stream_app.core.counting.unlisted import NO_CELL, key_names
@@ -185,7 +186,12 @@ class Slices:
         column = part.batch.columns[keys.field][part.first :][counted][rows]
         windows = stream.windows.of(bins[rows])
         last = stream.windows.of(np.array([part.state.last_cut_bin + 1]))[0] + stream.windows.bins
-        found = zip(rows.tolist(), windows.tolist(), key_names(column.tolist()), strict=True)
+        found = zip(
+            rows.tolist(),
+            windows.tolist(),
+            key_names(normalised(keys.normalise, column.tolist())),
+            strict=True,
+        )
         return {row: (window, name) for row, window, name in found if name and window <= last}
 
     def _rows(self, stream: LoadedStream, part: Slice, counted: NDArray[np.bool_]) -> _Rows:

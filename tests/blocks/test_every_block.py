@@ -67,6 +67,7 @@ ELSEWHERE = {
     "--config stream-app.yaml": "e2e/test_redis_cluster.py",
     'docs/how-to/backup.md: cd "$REDIS_DATA"': "deployment/test_backup.py",
     "docs/how-to/change.md: streams:": "stream_app/config/test_successors.py",
+    "docs/how-to/discover.md: keys:": "stream_app/core/test_normalise.py",
     "docs/how-to/discover.md: streams:": "stream_app/config/test_discovering.py",
     "docs/how-to/move.md: kafka:": "stream_app/config/test_successors.py",
     "docs/how-to/move.md: clusters = old, new": "e2e/mirror_maker.py",

@@ -34,12 +34,14 @@ class Feature:
     """What a stream counts.
 
     Args: settings, as configured; matches, whether a visit matches the condition; device, whether the device
-        is a second key; cap, how many visits of a user count in an epoch; 0: all.
+        is a second key; cap, how many visits of a user count in an epoch; 0: all; becomes, what countries
+        are after ``keys.normalise``.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
     matches: Callable[[Visit], bool] = lambda visit: True
     cap: int = 0
+    becomes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -72,6 +74,7 @@ class Feature:
         if not (keys := self.keys):
             return ""
         country = visit.get("country")
+        country = self.becomes.get(country, country) if country else country
         name = country if country in COUNTRIES else "other"
         if "fields" not in self.settings["keys"]:
             return name if name in keys else None
@@ -126,6 +129,10 @@ FEATURES = {
     ),
     "where-nobody": Feature({"where": {"user": ["zoe"]}}, lambda visit: False),
     "keys": Feature({"keys": _COUNTRY}),
+    "keys-normalised": Feature(
+        {"keys": {**_COUNTRY, "normalise": {"lower": True, "replace": {"fr": "FR", "de": "DE", "it": "FR"}}}},
+        becomes={"IT": "FR"},
+    ),
     "keys-and-total": Feature({"keys": {**_COUNTRY, "total": True}}),
     "keys-without-other-where": Feature(
         {"keys": {**_COUNTRY, "other": False}, "where": {"device": ["tv"]}},

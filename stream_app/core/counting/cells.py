@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import product, repeat
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,7 +21,10 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from dphist.product.sums import AmountRange
+from stream_app.core.counting.axis import Axis as Axis
+from stream_app.core.counting.axis import Option as Option
 from stream_app.core.counting.bins import aggregate
+from stream_app.core.counting.normalise import Normalise, normalised
 from stream_app.core.counting.read_values import comparable, listed_as, numbers
 from stream_app.core.counting.unlisted import OTHER as OTHER
 from stream_app.core.counting.unlisted import Discover
@@ -31,30 +34,6 @@ ANY = "*"  # in a pattern of keys: any value of a field
 _PARTS = re.compile(r"((?:[^/\\]|\\.)*)/", re.DOTALL)  # the parts of a label, which each end with a slash
 _NONE = -1
 _PLAIN_TYPES = {str, int, float, type(None)}
-_NOTHING = Fraction(0)
-Option = bool | int | float | str | list[int] | None  # a JSON value that a mechanism's option may have
-
-
-class Axis(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True, kw_only=True
-):
-    """How the counts of keys or buckets are released: live, or once per tumbling window.
-
-    Args: for windows only: their length, mechanism, share of epsilon and the mechanism's options.
-    """
-
-    mode: Literal["tree", "window"] = "tree"
-    window_us: int = 0
-    mechanism: str = ""
-    share: Fraction = _NOTHING
-    options: dict[str, Option] = {}
-
-    def __post_init__(self) -> None:
-        """Set default values to the default objects: the text omits a field only if it holds that object."""
-        if self.mode == "tree":
-            msgspec.structs.force_setattr(self, "mode", "tree")
-        if self.share == _NOTHING:
-            msgspec.structs.force_setattr(self, "share", _NOTHING)
 
 
 class KeyField(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True, rename={"names": "list"}):
@@ -95,6 +74,7 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         fields: of a stream with several key fields, which has no ``field``, ``names`` and ``other`` then.
         discover: how keys beside the list are found; None: they are not. With it ``other`` is no key of the
             list, but the total less all keys, at the place after them.
+        normalise: how values become keys; None: as they are.
     """
 
     field: str = ""
@@ -103,6 +83,7 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
     total: bool | None = None
     fields: tuple[KeyField, ...] = ()
     discover: Discover | None = None
+    normalise: Normalise | None = None
 
     @cached_property
     def parts(self) -> tuple[KeyField, ...]:
@@ -210,6 +191,7 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         >>> KeyList("c", ("UA", "7"), False, False).places(["UA", 7, 7.0, "7.0", "AA", None]).tolist()
         [0, 1, 1, -1, -1, -1]
         """
+        columns = tuple(normalised(self.normalise, column) for column in columns)
         first, *others = (part.places(column) for part, column in zip(self.parts, columns, strict=True))
         for size, places in zip(self.sizes[1:], others, strict=True):
             first = np.where((first < 0) | (places < 0), _NONE, first * size + places)

@@ -38,7 +38,10 @@ streams:
     where: {{page: {{present: true}}}}
     privacy: {{epsilon: {epsilon}, unit: {{max_events: 3}}, accept: {accepted}}} # first 3 pages of a day
     tree: {{release: causal}}
-    keys: {{field: page, discover: {{epsilon: {half}, delta: 1e-9}}}} # no page that few people read
+    keys: # no page that few people read
+      field: page
+      discover: {{epsilon: {half}, delta: 1e-9}}
+      normalise: {{strip_slash: true}} # /a/ is /a
   referrers:
     title: Where visitors come from
     source: *log

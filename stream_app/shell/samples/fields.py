@@ -10,6 +10,7 @@ import numpy as np
 from dphist.planning.report import in_decimals
 from stream_app.config import StreamSettings
 from stream_app.core.counting.cells import Amounts, Buckets, KeyField
+from stream_app.core.counting.normalise import normalised
 from stream_app.core.counting.read_values import numbers
 from stream_app.core.counting.unlisted import key_names
 from stream_app.wiring.checks import Finding, State
@@ -27,7 +28,8 @@ def field_findings(stream: StreamSettings, columns: Mapping[str, Any], events: i
         return
     for part in declared.keys.parts if declared.keys else ():
         find = _found_keys if declared.finds_keys else _keys
-        yield find(f"{what}.keys", part, columns[part.field])
+        assert declared.keys is not None
+        yield find(f"{what}.keys", part, normalised(declared.keys.normalise, columns[part.field]))
     if declared.value is not None:
         yield _values(f"{what}.value", declared.value, columns[declared.value.field])
     if declared.amounts is not None:

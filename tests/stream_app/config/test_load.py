@@ -171,7 +171,8 @@ EVERY_SECTION = """
 kafka: {bootstrap_servers: "h:1"}
 streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01-01T01:00:00Z}},
   time: {field: t, format: s, bin: 1h, epoch: 1h}, privacy: {epsilon: 1},
-  keys: {field: k, list: [a]}, value: {field: v, min: 0, max: 1, buckets: 2},
+  keys: {field: k, list: [a], normalise: {patterns: {x: a}, replace: {y: a}}},
+  value: {field: v, min: 0, max: 1, buckets: 2},
   where: {f: {present: true}, all: [{f: a}], any: [{f: a}], not: {f: a}}},
   t: {source: {topic: f}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1h},
   privacy: {epsilon: 1, unit: {user: u, max_events: 1}}, annotations: [{at: 1970-01-01T00:00:00Z, text: x}]},
@@ -212,6 +213,8 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     named = {key.replace("where.f", "where.<field>") for key in named if not nested.search(key)}
     named = {re.sub(r"keys\.(list|other)\.[fg]$", r"keys.\1.<field>", key) for key in named}
     named = {key.replace("annotations[1]", "annotations") for key in named}
+    named = {key.replace("normalise.patterns.x", "normalise.patterns.<pattern>") for key in named}
+    named = {key.replace("normalise.replace.y", "normalise.replace.<value>") for key in named}
     named = {key.replace("sites.a.example", "sites.<name>") for key in named}
     named = {key.replace("ingest.map.h", "ingest.map.<name>") for key in named}
     named = {key.replace("map.<name>.f", "map.<name>.<field>") for key in named}
