@@ -135,12 +135,8 @@ class Series(Framed):
     lower: FloatArray
     upper: FloatArray
     confidence: float
-    seq: int
-    private: bool
     downsampled: bool
     note: str
-    meaning: str = ""
-    intervals: str = ""
     counted: str = ""
 
     @classmethod

@@ -64,17 +64,21 @@ class Answered:
         return cls(**made, **own)
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Framed(Answered):
     """An answer whose arrays are columns of equal length, for data frames."""
 
-    __slots__ = ()
+    seq: int
+    private: bool
+    meaning: str = ""
+    intervals: str = ""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns().values())))
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns by name."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -13,8 +13,19 @@ from stream_app.client.columns import FloatArray, Framed, Gap, TimeArray
 _BANDS = ("stderr", "count_lower", "count_upper", "lower", "upper")  # of a window; null if unknown
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _OverTime(Framed):
+    """An answer for the events of one range of time; with ``key``, for those of this key."""
+
+    key: str | None
+    start: str
+    end: str
+    confidence: float
+    unmeasured: tuple[Gap, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Cdf(Framed):
+class Cdf(_OverTime):
     """Cumulative counts of a value over a range of time, shape (buckets,): events below each ``upto``.
 
     Guarantee: ``value`` is unbiased; all true counts at once lie between ``lower`` and ``upper`` with at
@@ -28,15 +39,6 @@ class Cdf(Framed):
     lower: FloatArray
     upper: FloatArray
     consistent: NDArray[np.int64]
-    key: str | None
-    start: str
-    end: str
-    confidence: float
-    seq: int
-    private: bool
-    meaning: str = ""
-    intervals: str = ""
-    unmeasured: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,10 +57,6 @@ class Cdfs(Framed):
     stderr: FloatArray
     key: str | None
     start: str
-    seq: int
-    private: bool
-    meaning: str = ""
-    intervals: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Cdfs:
@@ -76,7 +74,7 @@ class Cdfs(Framed):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Quantiles(Framed):
+class Quantiles(_OverTime):
     """Quantiles of a value over a range of time, shape (levels,).
 
     Guarantee: all true quantiles at once lie in [lower, upper], edges of buckets, with at least
@@ -88,15 +86,6 @@ class Quantiles(Framed):
     value: FloatArray
     lower: FloatArray
     upper: FloatArray
-    key: str | None
-    start: str
-    end: str
-    confidence: float
-    seq: int
-    private: bool
-    meaning: str = ""
-    intervals: str = ""
-    unmeasured: tuple[Gap, ...] = ()
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Quantiles:
@@ -108,11 +97,11 @@ class Quantiles(Framed):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window(Framed):
+class Window(_OverTime):
     """One tumbling window, shape (buckets,): its released histogram and the cumulative counts.
 
     ``place`` identifies each count: the end of its bucket of the value, its key, or its rank if the counts
-    are ``sorted``.
+    are ``sorted``. A window is measured whole, so ``unmeasured`` is empty.
 
     Guarantee: each band, ``count_lower`` to ``count_upper`` and ``lower`` to ``upper``, holds all counts of
         its curve at once with at least ``confidence``. Where the mechanism's error depends on the data, all
@@ -135,15 +124,7 @@ class Window(Framed):
     sorted: bool
     earlier: str | None
     later: str | None
-    key: str | None
-    start: str
-    end: str
-    confidence: float
-    seq: int
-    private: bool
     note: str
-    meaning: str = ""
-    intervals: str = ""
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Window:

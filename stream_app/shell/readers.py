@@ -20,7 +20,6 @@ from stream_app.client import (
     Client,
     ClientError,
     Count,
-    Gap,
     Mean,
     Quantiles,
     Series,
@@ -35,7 +34,8 @@ from stream_app.shell.options import STREAM, Finite, service_options
 from stream_app.shell.terminal import days_in_words, not_measured, print_whole, span_in_words
 
 Form = Literal["table", "csv", "json"]
-_Answer = Count | Total | Mean | Series | Cdf | Quantiles | Window
+_OfOneRange = Count | Total | Mean | Cdf | Quantiles | Window
+_Answer = _OfOneRange | Series
 NONE = "too few events"
 _WORDS = ("counted", "meaning", "intervals")
 
@@ -199,8 +199,8 @@ def _print_columns(
         rows = zip(*(columns[name] for name in names), strict=True)
         promise = note or f"all intervals hold together with {_percent(found.confidence)}"
         sure = f"{promise.rstrip('.')}; {span_in_words(found.start, found.end, zone)}"
-        if gaps := _gaps(found):
-            sure = f"{sure}. {not_measured(gaps, zone)}"
+        if found.unmeasured:
+            sure = f"{sure}. {not_measured(found.unmeasured, zone)}"
         note = " ".join(filter(None, (_caution(found), sure)))
         _print_table(names, (map(_in_words, cells) for cells in rows), note, found.private)
 
@@ -259,19 +259,13 @@ def _words(found: _Answer) -> dict[str, str]:
     return {name: getattr(found, name) for name in _WORDS if hasattr(found, name)}
 
 
-def _gaps(found: _Answer) -> tuple[Gap, ...]:
-    """Return what of its range an answer does not hold; a window is measured whole."""
-    gaps: tuple[Gap, ...] = getattr(found, "unmeasured", ())
-    return gaps
+def _gaps_listed(found: _OfOneRange) -> dict[str, list[dict[str, str]]]:
+    return {"unmeasured": [asdict(gap) for gap in found.unmeasured]}
 
 
-def _gaps_listed(found: _Answer) -> dict[str, list[dict[str, str]]]:
-    return {"unmeasured": [asdict(gap) for gap in _gaps(found)]}
-
-
-def _gaps_column(found: _Answer) -> dict[str, str]:
+def _gaps_column(found: _OfOneRange) -> dict[str, str]:
     """Return a further column of a CSV file; none if all of the range was measured."""
-    text = " ".join(f"{gap.start}/{gap.end}" for gap in _gaps(found))
+    text = " ".join(f"{gap.start}/{gap.end}" for gap in found.unmeasured)
     return {"unmeasured": text} if text else {}
 
 
