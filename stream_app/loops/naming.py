@@ -8,7 +8,7 @@ all again if a bin was released that it did not decide itself.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from dphist.discovery import KeyDiscovery
 from stream_app.core.counting.bringing import BROUGHT, Slots
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.counting.unlisted import Discover
-from stream_app.core.found_keys import stays
+from stream_app.core.found_keys import SealedKey, stays
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Named
 from stream_app.core.records import Reply, StreamState
@@ -36,12 +36,14 @@ class Decided:
     """What the next bin releases. SECRET.
 
     Args: counts, as ``Discovering.close_naming`` takes them; needless, cells whose counts no release needs
-        any more: those of all keys that are then public, and of keys that do not stay.
+        any more: those of all keys that are then public, and of keys that do not stay; keys, as they are
+        after the bin.
     """
 
     counts: Int64Array
     named: Named
     needless: Sequence[int]
+    keys: KeyDiscovery = field(repr=False)
 
 
 class Naming:
@@ -74,7 +76,9 @@ class Naming:
         decided = await self._decide(strategy, state)
         noise, nonce = self._ports.noise[self._stream], self._ports.make_nonce()
         release = make_release(state, strategy, decided.counts, noise, nonce, named=decided.named)
-        await self._store.release(self._stream, replace(release, shown_cells=decided.needless))
+        reply = await self._store.release(self._stream, replace(release, shown_cells=decided.needless))
+        if reply is Reply.DONE:
+            self._keys, self._at = decided.keys, (state.noise, release.last_bin)
 
     async def _slots(self, strategy: Strategy, state: StreamState) -> Slots:
         """Return what decides which keys the users of the next bin bring."""
@@ -86,11 +90,11 @@ class Naming:
     async def _decide(self, strategy: Strategy, state: StreamState) -> Decided:
         """Return what the bin after the last released one releases; it is sealed and tallied."""
         keys, first, start = await self._known(strategy, state), first_unlisted(strategy), state.epoch
+        self._keys = None  # until the store has released the bin, they may be wrong or half done
         bin, before = state.released_bin + 1, tuple(keys.named)
         cells = await self._store.read_kept(self._stream, [bin], ())
         await self._bring(keys, cells[0], first, strategy)
         found = keys.decide(bin - start.first_bin) if len(before) < MOST_FOUND else []
-        self._at = state.noise, bin
         counts = self._counts(strategy, cells, before)
         named = await self._named(keys, found, first, state, MOST_FOUND - len(before))
         needless = [*range(first), *(first + number for number in keys.named)]
@@ -99,7 +103,7 @@ class Naming:
             await self._learn(keys, max(counted, default=-1))  # nobody may have brought them
             gone = [number for number in counted.difference(keys.named) if not self._stays(keys, number)]
             needless += [first + number + of for number in gone for of in (0, BROUGHT)]
-        return Decided(counts, replace(named, room=_rule_of(strategy).room), needless)
+        return Decided(counts, replace(named, room=_rule_of(strategy).room), needless, keys)
 
     async def _known(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
         """Return the keys after the last released bin, with what is then known of those that stay."""
@@ -162,8 +166,12 @@ class Naming:
     async def _learn(self, keys: KeyDiscovery, last: int) -> None:
         """Read the hashes of keys up to a number."""
         new = range(len(keys.hashes), last + 1)
+        keys.add([one.hash for one in await self._sealed(new)])
+
+    async def _sealed(self, numbers: Sequence[int]) -> list[SealedKey]:
+        """Read keys by their numbers. Raises: ConnectionError if the epoch has ended and they are gone."""
         try:
-            keys.add([one.hash for one in await self._store.named_keys(self._stream, self._window, new)])
+            return await self._store.named_keys(self._stream, self._window, numbers)
         except LookupError as lost:
             raise ConnectionError(f"redis: {lost}") from lost
 
@@ -188,7 +196,7 @@ class Naming:
         if not found:
             return Named()
         assert self._names is not None
-        sealed = await self._store.named_keys(self._stream, self._window, found)
+        sealed = await self._sealed(found)
         names = {self._names.name(key): first + number for key, number in zip(sealed, found, strict=True)}
         in_order = sorted(names)[:most]
         cells = [names[name] for name in in_order]

@@ -61,7 +61,7 @@ TABLE = (
             "keyed hash of a user of the shard, and a cell: records"),
     KeyKind("sec:users:<window>", "hash", "tally", "until the window's last bin is released",
             "keyed hash of a user: records that count; if keys are found, number:HASH, key:NUMBER: the "
-            "hash and the encrypted name of a key; slots:EPOCH:USER: the keys that a user brings"),
+            "hash and the encrypted name of a key; slots:USER: the keys that a user brings"),
     KeyKind("sec:open_bins", "zset", "apply", "the stream's", "bins that have cells"),
     KeyKind("sec:open_windows", "zset", "apply", "the stream's", "windows that have users"),
     KeyKind("sec:untallied", "zset", "apply", "the stream's", "shards of users that are not tallied, by bin"),

@@ -80,6 +80,31 @@ async def test_other_workers_decisions_are_known_before_users_bring_keys(stores:
     assert await tallied(stores, slots(1)) == Reply.ALREADY
 
 
+async def test_an_epoch_that_ends_early_gives_users_no_more_keys_in_its_window(stores: Stores) -> None:
+    """The next epoch may release a bin whose users were chosen before: what they brought there counts."""
+    await opened(stores)
+    await named(stores, KEYS[:2])
+    store, name = stores.store, stores.stream
+    visits = [
+        (FIRST_BIN, LISTED, "ann"),
+        (FIRST_BIN + 1, LISTED + 1, "ann"),
+        (FIRST_BIN + 1, LISTED + 1, "bob"),
+    ]
+    await store.apply(name, of_users(0, 3, visits))
+    await cut_and_seal(stores, FIRST_BIN + 1)
+    assert await tallied(stores, slots(1)) is Reply.ALREADY
+    assert await store.end_epoch(name, 0, 0, "noise") is Reply.DONE
+    state = await loaded(stores)
+    again = replace(state.epoch, epoch=1, last_bin=None, end_reason=None)
+    assert await store.open_epoch(name, TEXT, again, state.head) is Reply.DONE
+    own, up_to = Slots(1, LISTED, (), 1, 0), FIRST_BIN + 1
+    while await store.tally(name, HASH, bounds(10**4), up_to, own) is Reply.DONE:
+        pass
+    kept = await store.read_kept(name, [FIRST_BIN, FIRST_BIN + 1], [])
+    brought = [{cell - BROUGHT: n for cell, n in of_bin.items() if cell >= BROUGHT} for of_bin in kept]
+    assert brought == [{LISTED: 1}, {LISTED + 1: 1}]
+
+
 @pytest.mark.parametrize(("per_user", "most"), [(1, 10**4), (3, 10**4), (2, 2)])
 async def test_a_user_brings_so_many_keys_whatever_their_numbers(
     stores: Stores, per_user: int, most: int

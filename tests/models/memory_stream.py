@@ -99,7 +99,7 @@ class MemoryStream:
     user_keys: dict[int, bytes] = field(default_factory=dict)
     unlisted: dict[int, list[SealedKey]] = field(default_factory=dict)  # by window: keys in order of numbers
     thinned: dict[int, int] = field(default_factory=dict)  # by window: how often hidden keys were halved
-    slots: dict[int, dict[tuple[int, bytes], list[int]]] = field(default_factory=dict)  # by epoch and user
+    slots: dict[int, dict[bytes, list[int]]] = field(default_factory=dict)  # by window and user
     trimmed: Trimmed | None = None  # what retention removed
     noted_keys: UserKeys = field(default_factory=UserKeys)  # as a rotation has noted them
     history: History | None = None  # set by tests: nobody counts the stream any more
@@ -231,7 +231,7 @@ class MemoryStream:
             taken = chosen(own, bounds, before, ranks.__getitem__)
             if slots is not None:
                 places = {int.from_bytes(name[ID_BYTES:], "big"): order for name, order in ranks.items()}
-                used = self.slots.setdefault(shard.window, {}).setdefault((slots.epoch, user), [])
+                used = self.slots.setdefault(shard.window, {}).setdefault(user, [])
                 new = brought(taken, slots, used, places, hashes)
                 used += new
                 for cell in new:

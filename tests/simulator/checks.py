@@ -47,6 +47,7 @@ class History:
     noisy: dict[int, Int64Array] = field(default_factory=dict)  # of approximate epochs: C x + z
     arrival: Arrival | None = None  # what arrival decides in the first epoch
     changes: list[ArrivalChange] = field(default_factory=list)  # that were announced since
+    shown: dict[int, set[str]] = field(default_factory=dict)  # found keys, when a bin's users were chosen
 
     def see_sealed(self, first_bin: int, counts: np.ndarray) -> None:
         """Keep the exact counts of sealed bins. If they are read again, they must be the same."""
@@ -71,6 +72,7 @@ class Watch:
     seen_at_us: dict[int, int] = field(default_factory=dict)
     used_draws: set[int] = field(default_factory=set)
     epoch_draws: dict[int, set[int]] = field(default_factory=dict)
+    joined: bool = False  # a row's hash of a node is of several tables together
 
     def see_rows(self, rows: Iterable[tuple[int, bytes]], where: str) -> None:
         """Check published rows: each seq has one value, the chain is unbroken, each node has one value."""
@@ -89,7 +91,8 @@ class Watch:
             for level, index, values in fields["nodes"]:
                 self.see_node(epoch, node_table(level), index, values, where)
             for level, index, digest in fields.get("node_hashes", []):
-                self.see_hash((epoch, node_table(level), index), digest, where)
+                table = f"all of {node_table(level)}" if self.joined else node_table(level)
+                self.see_hash((epoch, table, index), digest, where)
             for level, index, values in fields.get("over_epochs", []):
                 self.see_node(epoch, f"{OVER_EPOCHS} {level}", index, values, where)
             for index, digest in fields.get("windows", []):
@@ -188,7 +191,7 @@ def check_noise(
     for level, noise in residues.items():
         for design, columns in groups_of(strategy):
             scale = design.scales[level - 1]
-            if not _use_draw(scale, np.array(noise)[:, columns], draws, used):
+            if not use_draw(scale, np.array(noise)[:, columns], draws, used):
                 raise Broken(
                     f"bins {release.first_bin} to {release.last_bin}: level {level} is not its exact counts "
                     f"plus one unused draw of scale {float(scale):.4g}"
@@ -268,7 +271,7 @@ def check_windows(
         exact = counts[index * design.bins : (index + 1) * design.bins].sum(axis=0)
         noise = row - (exact << 16)
         for histogram in noise.reshape(design.histograms, design.buckets):
-            if (histogram % 2**16).any() or not _use_draw(1 / design.epsilon, histogram >> 16, draws, used):
+            if (histogram % 2**16).any() or not use_draw(1 / design.epsilon, histogram >> 16, draws, used):
                 raise Broken(f"window {index} is not its exact counts plus one unused draw of its scale")
 
 
@@ -277,8 +280,10 @@ def check_over_epochs(
 ) -> None:
     """Check that a node over epochs is the count of consecutive complete epochs plus one unused draw."""
     levels = strategy.kind.levels
+    if levels is None:
+        return
     row = released_columns(release, strategy.kind.tables).get((OVER_EPOCHS, 0))
-    if levels is None or row is None:
+    if row is None:
         return
     bins = strategy.design.horizon
     for level in levels.completed(int(row[0])):
@@ -290,13 +295,14 @@ def check_over_epochs(
         pairs = zip(epochs, ends, strict=True)
         exact = sum(int(history.epoch_counts(epoch, end).sum()) for epoch, end in pairs)
         noise = np.array([row[level + 1] - exact])
-        if not _use_draw(Fraction(levels.scales[level]), noise, draws, used):
+        if not use_draw(Fraction(levels.scales[level]), noise, draws, used):
             raise Broken(
                 f"a node over {levels.widths[level]} epochs is not its exact count plus one unused draw"
             )
 
 
-def _use_draw(scale: Fraction, noise: Int64Array, draws: list[Draw], used: set[int]) -> bool:
+def use_draw(scale: Fraction, noise: Int64Array, draws: list[Draw], used: set[int]) -> bool:
+    """Mark an unused draw as used that has this scale and these values; return whether there is one."""
     flat = noise.reshape(-1).tolist()
     for number in range(len(draws) - 1, -1, -1):
         draw = draws[number]

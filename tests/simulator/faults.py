@@ -6,6 +6,7 @@ import asyncio
 import copy
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -226,7 +227,8 @@ class FaultyPort:
         for _ in range(8):
             await self._weather.wait()
         self._trace(f"{self._life.name}: zombie {self._port}.{method} arrives")
-        await self._effect(method, target, args)
+        with suppress(LookupError):  # nobody hears that the store no longer has what was asked for
+            await self._effect(method, target, args)
 
     def _must_live(self) -> None:
         if not self._life.alive:

@@ -15,7 +15,8 @@ from stream_app.core.incoming import RecordBatch, Refusal
 
 Run = tuple[str, int, int]  # partition, first position, and the position after the last
 USERS = ("ann", "bob", "eve")
-FIELDS = ("key", "side", "value", "amount", "note", "user")  # of an event, beside its time
+PAGES = tuple(f"secret-{place}" for place in range(8))
+FIELDS = ("key", "page", "side", "value", "amount", "note", "user")  # of an event, beside its time
 
 
 class Kind(StrEnum):
@@ -43,6 +44,11 @@ class Entry:
     def key(self) -> str:
         """Return the event's key."""
         return "abc"[self.mark % 3]
+
+    @property
+    def page(self) -> str:
+        """Return the event's page, a key that no list names; few pages have most events."""
+        return PAGES[(self.mark // 11 % 12) ** 2 // 16]
 
     @property
     def value(self) -> int | None:

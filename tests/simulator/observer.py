@@ -19,6 +19,7 @@ from stream_app.core.records import (
     WitnessRow,
 )
 from stream_app.core.releases.row_values import unpacked
+from stream_app.core.strategy import Strategy
 from tests.simulator.approximate import check_charge, check_gaussian
 from tests.simulator.checks import (
     Broken,
@@ -171,7 +172,7 @@ class Observer:
         elif strategy.kind.release == "anticipating":
             check_drawn_ahead(release, self.history, strategy, self.draws, self.watch.epoch_draws)
         else:
-            check_noise(release, self.history, strategy, self.draws, self.watch.used_draws)
+            self._check_noise(release, strategy)
         check_over_epochs(release, self.history, strategy, self.draws, self.watch.used_draws)
         check_windows(release, self.history, strategy, self.draws, self.watch.used_draws)
         ledger = await self.world.store.ledger(SOURCE)
@@ -181,6 +182,9 @@ class Observer:
         if isinstance(strategy.kind, Toeplitz):
             for entry in entries:
                 check_charge(entry, strategy.kind.toeplitz)
+
+    def _check_noise(self, release: Release, strategy: Strategy) -> None:
+        check_noise(release, self.history, strategy, self.draws, self.watch.used_draws)
 
     async def _witnessed(self) -> None:
         """Check the witness: one value per row, and no row that the store does not have."""
@@ -259,7 +263,7 @@ class Observer:
     async def _check_tiles(self, epochs: tuple[EpochRecord, ...], visible_seq: int) -> None:
         """Check that every visible node has the same value in tiles and rows."""
         for epoch in epochs:
-            strategy = self.strategies[epoch.strategy_hash]
+            strategy = self.strategies[epoch.strategy_hash].with_found(epoch)
             last = epoch.first_seq + (
                 epoch.bins if epoch.last_bin is None else epoch.last_bin - epoch.first_bin + 1
             )

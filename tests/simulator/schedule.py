@@ -98,6 +98,7 @@ class Schedule:
     sums: bool = False  # values are added up; then there are no buckets
     where: str = EVERYTHING  # the name of a condition
     count: Counted = None
+    finding: int = 0  # how many new pages a user brings; 0: the stream finds no keys
     approximate: bool = False  # only with the plain axes that ``approximate.approximate`` leaves
     over_epochs: bool = False  # nodes over two epochs and over four
     window: int = 0  # in bins; windows release the cells, and the tree then counts all events
@@ -230,6 +231,10 @@ class Schedule:
             epoch_bins=self.design.horizon,
             max_ahead_bins=self.max_ahead_bins,
         )
+        if self.finding:
+            from tests.simulator.finding import finding_strategy
+
+            return finding_strategy(self, declared)
         window = None
         if self.window:
             window = WindowDesign(self.design, self.window, self.rows, self.buckets, "identity", WINDOW_SHARE)

@@ -18,6 +18,7 @@ from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
 from tests.simulator.checks import Broken, History
 from tests.simulator.faults import FaultyPort, Life, SimulatedOutage, Stalls, Weather
+from tests.simulator.finding import FindingObserver
 from tests.simulator.given_noise import RememberedNoise
 from tests.simulator.log import Log, LogSource, draw_log
 from tests.simulator.loop import SimulatedLoop, simulate
@@ -62,7 +63,10 @@ class World:
         self.witness = MemoryWitness()
         self.dead_letters = MemoryDeadLetters()
         self.keys = MemoryKeys()
-        self.observers = {stream.name: Observer(self, stream) for stream in schedule.streams}
+        self.observers = {
+            stream.name: (FindingObserver if stream.finding else Observer)(self, stream)
+            for stream in schedule.streams
+        }
         self.observer = self.observers[schedule.name]
         self.weather = Weather(
             random.Random(f"weather {schedule.seed}"),

@@ -22,9 +22,10 @@ BROUGHT = 1 << 40  # added to the cell of a key: the cell of the same bin with t
 class Slots:
     """What decides which keys the users of a bin bring, and what must be true of the stream then.
 
-    Args: per_user, the keys that a user brings in an epoch; first_unlisted, the cell of the first key that no
-        list names; shown, the cells of public keys; epoch, and seq of the last released row: the bin follows;
-        thinned, how often the hidden keys have been halved (``found_keys.thinned_for``).
+    Args: per_user, the keys that a user brings in a cap window, also if an epoch ends early in it;
+        first_unlisted, the cell of the first key that no list names; shown, the cells of public keys; epoch,
+        and seq of the last released row: the bin follows; thinned, how often the hidden keys have been halved
+        (``found_keys.thinned_for``).
     """
 
     per_user: int

@@ -164,7 +164,8 @@ class Discovering(CausalAxes):
         if not new:
             return {"nodes": [], "node_hashes": hashes}
         [number] = new
-        past = [closed.rows(_table(level, number)) for level in self.design.shape.levels]
+        begun = [level for level in self.design.shape.levels if self.design.shape.widths[level] <= bin + 1]
+        past = [closed.rows(_table(level, number)) for level in begun]
         told = {"keys": list(groups[number].names), "past": values_hash(np.concatenate(past))}
         return {"nodes": [], "node_hashes": hashes, "found": told}
 
@@ -189,7 +190,7 @@ class Discovering(CausalAxes):
             "delta": str(rule.delta),
             "decisions": rule.decisions,
             "per_user": rule.per_user,
-        }
+        } | ({"least_users": rule.least_users} if rule.least_users > 1 else {})
         return super().fields() | {DISCOVERY: json.dumps(told, sort_keys=True, separators=(",", ":"))}
 
     def at_epsilon(self, asked: Asked) -> Discovering:
@@ -205,7 +206,8 @@ def read_discovering(text: str, product: str) -> Discovering:
     """Return the kind that ``Discovering.fields`` wrote. Args: its rule and design. Raises: ValueError."""
     told = json.loads(text)
     epsilon, delta = exact(told["epsilon"], "epsilon"), exact(told["delta"], "delta")
-    rule = DiscoveryRule(epsilon, delta, told["decisions"], told["per_user"])
+    users = told["per_user"], told.get("least_users", 1)
+    rule = DiscoveryRule(epsilon, delta, told["decisions"], *users)
     return Discovering(ProductDesign.from_json(product), rule=rule)
 
 

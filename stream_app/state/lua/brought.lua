@@ -1,5 +1,6 @@
 -- Included by tally.lua, which says what the names hold. A user brings her first keys that are not public, up to `per_user`
--- in an epoch (core/counting/bringing.py). How many users bring a key in a bin is a cell of this bin, too.
+-- in a window (core/counting/bringing.py), also if an epoch ends early in it: the next epoch counts what was brought in bins
+-- that the ended one did not release. How many users bring a key in a bin is a cell of this bin, too.
 local BROUGHT = 1099511627776 -- 2^40, beyond all cells of keys
 local NO_CELL = 2147483648 -- 2^31; from here on places are bits of a hash (core/counting/unlisted.py)
 
@@ -28,7 +29,7 @@ local function bring(user, places, window_users, added)
     if is_unlisted(place) and not shown[place] and has_cell(place, window_users) then new[#new + 1] = place end
   end
   if #new == 0 then return end
-  local slots = 'slots:' .. epoch .. ':' .. user
+  local slots = 'slots:' .. user
   local packed = redis.call('HGET', window_users, slots) or ''
   local free, brought = per_user - #packed / 4, {}
   for at = 1, #packed, 4 do brought[struct.unpack('>I4', packed, at)] = true end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -106,6 +107,8 @@ def test_found_keys_have_counts_of_all_bins(listed: int) -> None:
 def test_text_is_read_back_and_costs_add_up() -> None:
     kind = kind_of(1.5, 3)
     assert kind_from(kind.fields(), kind.width) == kind
+    lawyers = replace(kind, rule=replace(kind.rule, least_users=50))
+    assert kind_from(lawyers.fields(), kind.width) == lawyers
     assert kind.epsilon == 2
     assert kind.delta == Fraction(1, 10**9)
     shown = kind.with_found(FOUND, FIRST)

@@ -1,0 +1,343 @@
+"""Schedules of streams that find keys, and what must hold for them: names, decisions, counts and secrets.
+
+The checks know the log, the cuts and every draw. From the seed that the epoch stored they decide again which
+keys each bin must name. Exact counts are a recount of the log by the names of keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import structs
+
+from dphist.arrays import Int64Array
+from dphist.discovery import DiscoveryRule
+from dphist.noise import LARGEST_SCALE
+from dphist.noise.derived import DerivedNoise
+from dphist.product.axis import KeyAxis, ValueAxis
+from dphist.product.design import ProductDesign
+from dphist.tree.shape import TreeShape
+from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.bounding import user_ids
+from stream_app.core.counting.bringing import BROUGHT
+from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.unlisted import Discover
+from stream_app.core.declaration import Declaration
+from stream_app.core.kinds import Discovering
+from stream_app.core.kinds.tables import Span, node_table
+from stream_app.core.records import Apply, EpochRecord, Release
+from stream_app.core.strategy import Strategy
+from stream_app.vault.key_names import KeyNames
+from tests.simulator.checks import Broken, released_columns, use_draw
+from tests.simulator.given_noise import Draw, node_sums
+from tests.simulator.log import PAGES, Kind
+from tests.simulator.observer import Observer
+from tests.simulator.schedule import Deed, Schedule
+from tests.stream_app.found_keys import view_at
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+EPSILON, DELTA = Fraction(1), Fraction(1, 2)  # of names: a key is named by two or three users, or by chance
+TOTAL_SHARE = Fraction(1, 5)
+
+ByPage = Counter[str]
+
+
+def finding(schedule: Schedule, per_user: int = 0) -> Schedule:
+    """Return the schedule with a stream that finds pages.
+
+    Restores are left out for users: what the bins that are lost have used up of a user's cap depends on
+    whether they were tallied before.
+    Args: per_user, the new pages that a user brings; 0: the unit is the event.
+    """
+    plain = replace(schedule, keys=1, buckets=1, sums=False, window=0, over_epochs=False, sides=False)
+    plain = replace(plain, total=False, release="causal", count=None, sibling=None, events_per_bin=10.0)
+    if not per_user:
+        return replace(plain, finding=1)
+    actions = tuple(action for action in plain.actions if action.deed is not Deed.RESTORE)
+    return replace(plain, finding=per_user, max_events=4, actions=actions)
+
+
+def finding_strategy(schedule: Schedule, declared: Declaration) -> Strategy:
+    """Return the strategy of a stream that finds pages."""
+    discover = Discover(EPSILON, DELTA, schedule.finding)
+    keys = KeyList("page", (), True, False, discover=discover)
+    axis = KeyAxis(0, 1 - TOTAL_SHARE, TOTAL_SHARE, rest=True)
+    product = ProductDesign(schedule.design, axis, ValueAxis(1, TreeShape((1,)), (Fraction(1),)))
+    privacy = structs.replace(declared.privacy, epsilon=product.epsilon + EPSILON)
+    declared = structs.replace(declared, keys=keys, privacy=privacy)
+    return Strategy(schedule.name, declared, Discovering(product, rule=discover.rule(schedule.horizon)))
+
+
+class FindingObserver(Observer):
+    """Checks a stream that finds keys."""
+
+    def __init__(self, world: World, schedule: Schedule) -> None:
+        super().__init__(world, schedule)
+        self.watch.joined = True
+        self.released: set[str] = set()  # names that the store has ever accepted
+        self.nameless: set[tuple[str, int]] = set()  # records that count without their key
+
+    def _apply(self, change: Apply) -> None:
+        """Note the records that are dated beyond the next window when they are applied."""
+        super()._apply(change)
+        rules = self._rules()
+        last = _window(change.last_cut_bin + 1, rules) + rules.window_bins
+        for position in range(change.expected, change.new):
+            entry = self.world.log.partitions[change.partition][position]
+            place = change.partition, position
+            self.nameless.discard(place)
+            if _window(entry.time_us // rules.bin_us, rules) > last:
+                self.nameless.add(place)
+
+    async def _after_read_kept(self, args: tuple[Any, ...], reply: Sequence[Mapping[int, int]]) -> None:
+        """Compare the exact counts of keys, and of the users who bring them, with the recount."""
+        bins, cells = args[1:3]
+        state = await self._state()
+        if cells or not bins or bins[0] != state.released_bin + 1 or state.epoch.end_reason is not None:
+            return  # the past of new keys, or an outdated question
+        recount = Recount(self, self._running(), bins[-1])
+        name_of = {name.hash: page for page, name in recount.sealed.items()}
+        numbers = self.world.store.streams[self.stream].unlisted.get(recount.window, [])
+        for bin, counts in zip(bins, reply, strict=True):
+            found: dict[bool, ByPage] = {False: ByPage(), True: ByPage()}
+            for cell, number in counts.items():
+                of_key = cell % BROUGHT - 1
+                found[cell >= BROUGHT][name_of[numbers[of_key].hash] if of_key >= 0 else ""] += number
+            wanted = {False: recount.counts(bin), True: recount.brought(bin) if self._by_users else ByPage()}
+            if {kind: +number for kind, number in found.items()} != wanted:
+                raise Broken(f"bin {bin} counts {found}; the log and its cuts give {wanted}")
+
+    async def _after_tally(self, args: tuple[Any, ...], reply: Any) -> None:
+        """Note which keys were public when a bin's users were chosen."""
+        shown = {name for one in self._running().found for name in one.names}
+        for bin in range(self.history.epochs[0].first_bin, args[3] + 1):
+            self.history.shown.setdefault(bin, shown)
+
+    async def _after_release(self, args: tuple[Any, ...], reply: Any) -> None:
+        """Check the names of a release beside its values, and note them."""
+        await super()._after_release(args, reply)
+        release: Release = args[1]
+        epoch = self._running()
+        recount = Recount(self, epoch, release.last_bin)
+        names = release.found.names if release.found is not None else ()
+        if list(names) != sorted(names):
+            raise Broken(f"bin {release.last_bin} names keys in an order that is not that of names: {names}")
+        if release.found is not None:
+            self.history.epochs[-1] = replace(epoch, found=(*epoch.found, release.found))
+            self.released.update(names)
+            self.world.trace(f"bin {release.last_bin} names {names}")
+        self._check_names(recount, release, names)
+
+    def _check_names(self, recount: Recount, release: Release, names: Sequence[str]) -> None:
+        """Check that one seed of the epoch explains which keys its bins have named, and which not."""
+        starts = {
+            number
+            for number, draw in enumerate(self.draws)
+            if draw.scale == LARGEST_SCALE and draw.values.size == 16
+        }
+        known = self.watch.epoch_draws
+        elsewhere = {
+            number
+            for epoch, ones in known.items()
+            if epoch != release.epoch and len(ones) == 1
+            for number in ones
+        }
+        wanted = [(bin, set[str]()) for bin in range(release.first_bin, release.last_bin)]
+        wanted.append((release.last_bin, set(names)))
+        known[release.epoch] = {
+            number
+            for number in known.get(release.epoch, starts) - elsewhere
+            if all(recount.named(bin, seed_of(self.draws[number])) == keys for bin, keys in wanted)
+        }
+        if not known[release.epoch]:
+            raise Broken(f"epoch {release.epoch}: no seed decides that bin {release.last_bin} names {names}")
+
+    def _check_noise(self, release: Release, strategy: Strategy) -> None:
+        """Check that each value of the total and of all shown keys is its exact sum plus one unused draw."""
+        epoch, draws, used = self._running(), self.draws, self.watch.used_draws
+        kind = strategy.kind
+        assert isinstance(kind, Discovering)
+        recount = Recount(self, epoch, release.last_bin)
+        before = kind.with_found(epoch.found, epoch.first_bin)
+        found = (*epoch.found, *([] if release.found is None else [release.found]))
+        after = kind.with_found(found, epoch.first_bin)
+        columns = released_columns(release, after.tables)
+        total, keys = (group.design for group in (after.axes.groups[0], after.axes.groups[-1]))
+        for level in kind.design.shape.levels:
+            tables = [node_table(level), *(f"{level}.{number}" for number in range(len(after.groups)))]
+            pages = [("",), *(group.names for group in after.groups)]
+            rests = [
+                [
+                    row - recount.sums(tuple(names))[level, index]
+                    for (name, index), row in columns.items()
+                    if name == table
+                ]
+                for table, names in zip(tables, pages, strict=True)
+            ]
+            old = 1 + len(before.groups)
+            together = [np.concatenate(parts) for parts in zip(*rests[1:old], strict=True)]
+            for design, rest in ((total, rests[0]), (keys, together), *((keys, one) for one in rests[old:])):
+                if rest and not use_draw(design.scales[level - 1], np.array(rest), draws, used):
+                    scale = f"{float(design.scales[level - 1]):.4g}"
+                    bins = f"bins {release.first_bin} to {release.last_bin}"
+                    raise Broken(
+                        f"{bins}: level {level} is not its exact counts plus one unused draw of scale {scale}"
+                    )
+
+    async def _check_tiles(self, epochs: tuple[EpochRecord, ...], visible_seq: int) -> None:
+        """Check tiles, what rows say of all keys together, and that ``other`` is the rest."""
+        await super()._check_tiles(epochs, visible_seq)
+        for epoch in epochs:
+            kind = self.strategies[epoch.strategy_hash].with_found(epoch).kind
+            assert isinstance(kind, Discovering)
+            for level in kind.design.shape.levels:
+                for (number, table, index), values in list(self.watch.nodes.items()):
+                    bin = (index + 1) * kind.design.shape.widths[level] - 1
+                    is_seen = epoch.first_seq + bin <= visible_seq  # others may name keys that are not seen
+                    if (number, table) != (epoch.epoch, node_table(level)) or not is_seen:
+                        continue
+                    shown = [place for place, group in enumerate(kind.groups) if group.position <= bin]
+                    parts = (self.watch.nodes.get((number, f"{table}.{place}", index)) for place in shown)
+                    row = [*values, *(one for part in parts if part is not None for one in part)]
+                    digest = hashlib.sha256(np.array(row, "<i8").tobytes()).hexdigest()
+                    self.watch.see_hash((number, f"all of {table}", index), digest, "tiles of all keys")
+        if epochs and visible_seq >= epochs[-1].first_seq:
+            await self._check_rest(await view_at(self.reader, visible_seq, self.stream), epochs[-1])
+
+    async def _check_rest(self, view: StreamView, epoch: EpochRecord) -> None:
+        """Check at an instant: the total is ``other`` and all shown keys, and these are the named ones."""
+        keys = view.declared.keys
+        assert keys is not None
+        named = [name for one in epoch.found for name in one.names]
+        if list(keys.labels) != named or set(named) - self.released:
+            raise Broken(f"readers see the keys {keys.labels}; {named} were named")
+        span = Span(epoch.first_bin, view.span.stop)
+        total, other = view.count(span).value, view.of_key("other").count(span).value
+        shown = sum(float(view.of_key(name).count(span).value) for name in named)
+        if abs(float(total) - float(other) - shown) > 1e-6 * (1 + abs(float(total))):
+            raise Broken(f"{other} other events and {shown} under the shown keys are not the total, {total}")
+
+    def _check_recount(self) -> None:
+        """Check that no key is named anywhere, unless it was released."""
+        kept = [self.world.witness.kept, self.world.dead_letters.kept, self.world.store.streams]
+        said = repr(kept)
+        if secret := [page for page in PAGES if page not in self.released and page in said]:
+            raise Broken(f"the keys {secret} were never released, and are named")
+
+    def summary(self) -> str:
+        """Return what happened, in one line."""
+        epochs = len(self.history.epochs)
+        return f"{len(self.watch.rows)} rows, {epochs} epochs, {len(self.released)} keys named"
+
+    def _running(self) -> EpochRecord:
+        return self.history.epochs[-1]
+
+    @property
+    def _by_users(self) -> bool:
+        return self.schedule.is_capped
+
+
+class Recount:
+    """What a stream that finds keys counts in the bins of a window, from the log. Args: up to which bin."""
+
+    def __init__(self, observer: FindingObserver, epoch: EpochRecord, last_bin: int) -> None:
+        self._observer, self._epoch, self._last_bin = observer, epoch, last_bin
+        self._rules = rules = observer._rules()
+        self.window = _window(epoch.first_bin, rules)
+        kind = observer.strategies[epoch.strategy_hash].kind
+        assert isinstance(kind, Discovering)
+        self._rule: DiscoveryRule = kind.rule
+        self._shape = kind.design.shape
+        names = KeyNames(bytes(32), observer.stream, self.window)
+        self.sealed = {page: names.sealed(page) for page in PAGES}
+        self._records = self._chosen()
+
+    def _chosen(self) -> Counter[tuple[int, str | None, str]]:
+        """Return the records that count by bin, user and page; an empty page: without a key."""
+        log, records = self._observer.world.log, Counter[tuple[int, str | None, str]]()
+        for (partition, position), bin in self._observer._placed().items():
+            entry = log.partitions[partition][position]
+            assert entry.kind is Kind.EVENT
+            page = "" if (partition, position) in self._observer.nameless else entry.page
+            if _window(bin, self._rules) == self.window and bin <= self._last_bin:
+                records[bin, entry.user if self._rules.is_capped else None, page] += 1
+        if not self._rules.is_capped:
+            return records
+        used = Counter[str | None]()
+        for bin, user, page in sorted(records, key=lambda one: (one[0], self._rank(*one[1:]))):
+            taken = min(records[bin, user, page], self._rules.max_events - used[user])
+            used[user] += taken
+            records[bin, user, page] = taken
+        return +records
+
+    def _rank(self, user: str | None, page: str) -> tuple[bytes, bytes]:
+        """Return a page's place in the order of a user's pages: it follows from 31 bits of its hash."""
+        ids, _ = user_ids([str(user)], np.array([self.window]), lambda window: bytes(32))
+        own = self.sealed[page].hash if page else b""
+        place = int.from_bytes(own[4:8]) | 1 << 31 if page else 0
+        return hashlib.sha1(ids.tobytes() + place.to_bytes(4)).digest(), own
+
+    def counts(self, bin: int) -> ByPage:
+        """Return the counted records of a bin by page."""
+        found = ByPage()
+        for (at, _, page), number in self._records.items():
+            if at == bin:
+                found[page] += number
+        return found
+
+    def sums(self, pages: Sequence[str]) -> Mapping[tuple[int, int], Int64Array]:
+        """Return the sums of all complete nodes of the epoch. Args: pages; an empty one is the total."""
+        bins = [self.counts(bin) for bin in range(self._epoch.first_bin, self._last_bin + 1)]
+        counts = [[one[page] if page else one.total() for page in pages] for one in bins]
+        return node_sums(self._shape, np.array(counts, np.int64).reshape(len(bins), len(pages)))
+
+    def shown(self, bin: int) -> set[str]:
+        """Return the keys that are public before a bin closes."""
+        return {name for one in self._observer._running().found if one.bin < bin for name in one.names}
+
+    def brought(self, bin: int) -> ByPage:
+        """Return how many users bring each page in a bin; without users, events do."""
+        if not self._rules.is_capped:
+            counts = self.counts(bin)
+            return ByPage({page: number for page, number in counts.items() if page})
+        slots, found = dict[str | None, set[str]](), ByPage()
+        for at in range(self.window - self._rules.window_bins + 1, bin + 1):
+            found, shown = ByPage(), self._observer.history.shown.get(at, set())
+            for user in {user for when, user, _ in self._records if when == at}:
+                own = slots.setdefault(user, set())
+                visited = [page for when, who, page in self._records if (when, who) == (at, user) and page]
+                new = sorted(set(visited) - shown - own, key=lambda page: self._rank(user, page))
+                chosen = new[: self._rule.per_user - len(own)]
+                own.update(chosen)
+                found.update(chosen)
+        return found
+
+    def named(self, bin: int, seed: bytes) -> set[str]:
+        """Return the keys that a bin names if its epoch has this seed."""
+        users = ByPage()
+        for at in range(self._epoch.first_bin, bin + 1):
+            users.update(self.brought(at))
+        noise, position = DerivedNoise(seed, self._rule.step), bin - self._epoch.first_bin
+        pages = sorted(users.keys() - self.shown(bin))
+        hashes = [self.sealed[page].hash for page in pages]
+        r, z = noise.geometric(b"bar", hashes), noise.geometric(b"bin %d" % position, hashes)
+        bars = zip(pages, r.tolist(), z.tolist(), strict=True)
+        return {page for page, bar, own in bars if users[page] + own > self._rule.threshold + bar}
+
+
+def seed_of(draw: Draw) -> bytes:
+    """Return the seed of an epoch from the draw that made it."""
+    return hashlib.sha256(draw.values.tobytes()).digest()
+
+
+def _window(bin: int, rules: Any) -> int:
+    """Return the last bin of the window that holds a bin."""
+    return int(bin + (rules.window_end - bin) % rules.window_bins)

@@ -1,0 +1,130 @@
+"""Mutants of streams that find keys. The simulator must catch each of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from dphist.discovery import KeyDiscovery
+from stream_app.core.counting.bringing import Slots
+from stream_app.core.counting.choosing import Bounds
+from stream_app.core.records import Reply, StreamState
+from stream_app.core.strategy import Strategy
+from stream_app.loops.naming import Decided, Naming
+from stream_app.loops.noise_ahead import NoiseAhead
+from tests.dphist.found_shares import DECISION, halved
+from tests.models.memory import MemoryStore
+from tests.simulator.pipeline import Pipeline
+
+
+class WithoutBar(Pipeline):
+    """A key is named at theta, without the noise that it has for all decisions."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Leave r out."""
+        return patch.object(KeyDiscovery, "add", _without_bar)
+
+
+def _without_bar(keys: KeyDiscovery, hashes: Sequence[bytes]) -> None:
+    _real_add(keys, hashes)
+    keys._bars = np.full(len(keys.hashes), keys.rule.threshold)
+
+
+_real_add = KeyDiscovery.add
+
+
+class HalfDecisions(Pipeline):
+    """The noise of each decision is half as large as it must be."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Halve z."""
+        return halved(DECISION)
+
+
+class DecidedAgain(Pipeline):
+    """A worker that takes an epoch over draws the noise of its decisions again."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Change the seed for every worker but the first one that reads it."""
+        first = dict[str, NoiseAhead]()
+
+        async def seed(ahead: NoiseAhead, state: StreamState) -> bytes:
+            real = await _real_seed(ahead, state)
+            is_first = first.setdefault(state.noise, ahead) is ahead
+            return real if is_first else hashlib.sha256(real).digest()
+
+        return patch.object(NoiseAhead, "seed", seed)
+
+
+_real_seed = NoiseAhead.seed
+
+
+class OneKeyTooMany(Pipeline):
+    """A user brings one key more than the rule allows."""
+
+    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
+        """Return a store with one more slot for each user."""
+
+        class Store(MemoryStore):
+            async def tally(
+                self,
+                stream: str,
+                strategy_hash: str,
+                bounds: Bounds,
+                up_to_bin: int,
+                slots: Slots | None = None,
+            ) -> Reply:
+                """Give one more slot."""
+                more = None if slots is None else replace(slots, per_user=slots.per_user + 1)
+                return await super().tally(stream, strategy_hash, bounds, up_to_bin, more)
+
+        return Store(clock_us)
+
+
+class EverybodyCloses(Pipeline):
+    """Each worker closes bins, as if it had the lease: not a mutant, as the lease only saves work."""
+
+    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
+        """Return a store that gives every worker the lease."""
+
+        class Store(MemoryStore):
+            async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
+                """Grant every lease."""
+                return [True] * len(streams)
+
+        return Store(clock_us)
+
+
+class RemembersTooEarly(EverybodyCloses):
+    """A worker takes what it has decided for what was released, although another worker came first."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Keep what was decided, whatever the store replies."""
+        real = Naming._decide
+
+        async def decide(naming: Naming, strategy: Strategy, state: StreamState) -> Decided:
+            decided = await real(naming, strategy, state)
+            naming._keys, naming._at = decided.keys, (state.noise, state.released_bin + 1)
+            return decided
+
+        return patch.object(Naming, "_decide", decide)
+
+
+class NamedInOrderOfNumbers(Pipeline):
+    """The names of a row come in the order in which their keys came."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Sort names by their numbers."""
+        real = Naming._named
+
+        async def named(naming: Naming, *given: Any) -> Any:
+            found = await real(naming, *given)
+            return replace(found, names=found.names[::-1], counts=found.counts[:, ::-1])
+
+        return patch.object(Naming, "_named", named)
