@@ -68,6 +68,7 @@ class Client:
     timezone = _method(questions.timezone)
     summary = _method(questions.summary)
     epochs = _method(questions.epochs)
+    keys = _method(questions.keys)
     count = _method(questions.count)
     total = _method(questions.total)
     mean = _method(questions.mean)

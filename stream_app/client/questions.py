@@ -92,6 +92,19 @@ def epochs(stream: str) -> Question[dict[int, str]]:
     )
 
 
+def keys(stream: str, contains: str = "") -> Question[dict[str, str | None]]:
+    """Return the first 1,000 keys of a stream's list, with the instant that found each.
+
+    Args: contains, a part of their names, in letters of any case.
+    Returns: the end of the bin that first showed a key, RFC 3339; None for a key that was listed.
+    """
+
+    def read(answer: dict[str, Any]) -> dict[str, str | None]:
+        return dict(zip(answer["keys"], answer.get("found") or [None] * len(answer["keys"]), strict=True))
+
+    return Question(f"{path_of(stream)}/keys/list", {"contains": contains, "limit": "1000"}, read)
+
+
 def count(
     stream: str,
     start: Time = None,

@@ -93,6 +93,8 @@ def _check_line(section: Section, panel: Panel, line: Line, stream: StreamSettin
         raise section.error(lines, f"{line}: {panel.show} is about a whole stream; write {name}")
     if keys is None:
         raise section.error(lines, f"{line}: {name} has no keys; write {name}")
+    if keys.discover is not None:
+        return  # a key may be found later
     try:
         if line.key not in keys.place_of_label and not keys.matching(line.key):
             known = ", ".join([*keys.labels[:10], *filter(None, [keys.a_pattern])])

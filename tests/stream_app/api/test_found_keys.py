@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
+from stream_app.client import questions
 from tests.stream_app.declared import BIN_US, FIRST_BIN
 from tests.stream_app.found_keys import finding_world
 from tests.world import World
@@ -73,6 +75,9 @@ def test_keys_come_largest_first_with_the_instant_that_found_them(world: World) 
     assert "released values" in rows["note"]
     listed = world.json("keys/list?contains=blog")
     assert (listed["keys"], listed["found"]) == (list(PAGES[:2]), FOUND[:2])
+    asked = questions.keys("pages", "blog")
+    [reply] = world.get(str(httpx.URL(asked.path, params=asked.parameters)))
+    assert asked.answer(reply) == dict(zip(PAGES[:2], FOUND[:2], strict=True))
     [refused] = world.get("keys?key=other")
     assert (refused.status_code, refused.json()["parameter"]) == (400, "key")
 

@@ -62,6 +62,7 @@ def test_lines_become_releases_once_and_an_incomplete_event_is_discarded() -> No
         "timezone",
         "summary",
         "epochs",
+        "keys",
         "count",
         "total",
         "mean",

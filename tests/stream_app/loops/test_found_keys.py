@@ -284,13 +284,18 @@ class Crashing:
         return call
 
 
-@pytest.mark.parametrize("unit", ["event", "user"])
-async def test_no_crash_changes_a_decision(tmp_path: Path, unit: str) -> None:
-    """With the noise of one seed, workers that die at any call name the same keys in the same bins."""
+@pytest.mark.parametrize(("unit", "flood"), [("event", 0), ("user", 0), ("user", 1_500)])
+async def test_no_crash_changes_a_decision(tmp_path: Path, unit: str, flood: int) -> None:
+    """With the noise of one seed, workers that die at any call name the same keys in the same bins.
+
+    With a flood there is no room for all hidden keys.
+    """
     visits = [*drawn_visits(6, 150, most=1), *((n % 24 + 0.5, f"u{n}", f"/p{n % 6}") for n in range(600))]
+    visits += [(3.2, f"f{n}", f"/flood-{n}") for n in range(flood)]
     write_visits(tmp_path, visits)
     own = {"unit": {"user": "user", "max_events": 50}} if unit == "user" else {}
-    given: dict[str, Any] = {"keys": {"discover": {"epsilon": 1, "delta": 1e-9}}, "privacy": own}
+    given: dict[str, Any] = {"privacy": own}
+    given["keys"] = {"discover": {"epsilon": 1, "delta": 1e-9, "room": 1_000}}
     for at in count(10):
         given["vault"], opened = MemoryKeys(), MemoryStore()
         with pytest.raises(Crash):
@@ -311,4 +316,6 @@ async def test_no_crash_changes_a_decision(tmp_path: Path, unit: str) -> None:
         found.add(state.epochs[0].found)
     assert len(found) == 1
     [names] = found
-    assert {f"/p{n}" for n in range(6)} <= {name for one in names for name in one.names}
+    assert [one.bin % 24 for one in names if one.thinned] == ([3] if flood else [])
+    pages = {f"/p{n}" for n in range(6)}
+    assert flood or pages <= {name for one in names for name in one.names}
