@@ -142,13 +142,15 @@ def one_more_in_words(source: str, entries: Sequence[LedgerEntry], stream: str) 
 
 def over_epochs_in_words(first: LedgerEntry) -> str:
     """Return what a stream's epochs cost together as they add up; empty if they do not."""
-    if not _add_up(first):
-        return ""
-    costs = []
-    for number in _EPOCHS_AHEAD:
+    costs = [f"{number} epochs cost {_both_lines(stated)}" for number, stated in over_epochs(first)]
+    return f"{first.stream}: for a user, {'; '.join(costs)}." if costs else ""
+
+
+def over_epochs(first: LedgerEntry) -> Iterator[tuple[int, Statement]]:
+    """Yield numbers of epochs with what they cost a user together; nothing if they do not add up."""
+    for number in _EPOCHS_AHEAD if _add_up(first) else ():
         epochs = [replace(first, epoch=epoch) for epoch in range(number)]
-        costs.append(f"{number} epochs cost {_both_lines(statement(first.source, epochs))}")
-    return f"{first.stream}: for a user, {'; '.join(costs)}."
+        yield number, statement(first.source, epochs)
 
 
 def _add_up(first: LedgerEntry) -> bool:

@@ -127,15 +127,15 @@ class Statement:
 
     @property
     def neighbouring(self) -> str:
-        """How two logs differ that the promise is about."""
+        """The two logs that the promise compares, in words."""
         return neighbouring_in_words(self.unit, self.neighbours)
 
 
 _NEIGHBOURING = {
-    ("event", "add_remove"): "differ by one event, which is there or not",
-    ("event", "substitute"): "differ in one event, which is replaced by any other",
-    ("user", "add_remove"): "differ by all events of one user, which are there or not",
-    ("user", "substitute"): "differ in all events of one user, which are replaced by any others",
+    ("event", "add_remove"): "a log, and the same log without one event",
+    ("event", "substitute"): "a log, and the same log with one event replaced by any other",
+    ("user", "add_remove"): "a log, and the same log without all events of one user",
+    ("user", "substitute"): "a log, and the same log with all events of one user replaced by any others",
 }
 CHANGES = {
     ("event", "add_remove"): "Whether or not any one event of {source} exists",
@@ -152,7 +152,7 @@ def _change(unit: str, neighbours: str, source: str) -> str:
 
 
 def neighbouring_in_words(unit: str, neighbours: str) -> str:
-    """Return how two logs differ that a promise about this unit is about."""
+    """Return the two logs that a promise about this unit compares."""
     base, _, per = unit.partition(" per ")
     if not per:
         return _NEIGHBOURING[unit, neighbours]

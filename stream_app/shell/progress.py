@@ -91,8 +91,8 @@ class StreamProgress:
         if self.since_us is None:
             return ""
         later = self.epoch or number_of(self.stream) > 1
-        whose = " of its newest epoch," if later else ""
-        return f"{whose} since {format_instant(self.since_us)}"
+        whose = " in this epoch," if later else ""
+        return f"{whose} since {format_instant(self.since_us)}:"
 
     def describe(self) -> str:
         """Return one plain line.

@@ -203,8 +203,8 @@ async def check_measured_before(
         raise StreamError(str(ConfigError(why)), name)
     if unknown and outside is None:
         log.warning(
-            "%s: first start. Nothing to do if counting never ran before. If it did, its state is lost: stop "
-            "now and restore it, or the same counts get noise twice, which weakens the promise. %s",
+            "%s: no earlier run is known. A new stream needs nothing. If it has run before, its state is "
+            "lost: stop now and restore it, or its counts get noise again, which weakens the promise. %s",
             *(some_of(unknown), SET_LEDGER),
         )
 

@@ -205,7 +205,7 @@ def test_page_of_this_repository_opens_from_its_folder(flights: Path, shared_bro
                     value, lower, upper = map(whole, cells[1:4])
                     assert 0 <= lower <= value <= upper, chosen
         assert len(seen) == 12
-        expect(page.locator("#privacy-numbers")).to_contain_text("Sum of all streams over its source3")
+        expect(page.locator("#privacy-numbers")).to_contain_text("All streams over this source together3")
         page.emulate_media(reduced_motion="no-preference")
         at_day(page, 200)
         page.locator("#play").press("Enter")

@@ -64,8 +64,7 @@ def test_a_replay_of_a_field_that_no_event_has_measures_nothing(tmp_path: Path) 
     with Service(words, tmp_path) as replay:
         assert replay.wait() == 2
     assert replay.lines[-1] == (
-        "stream-app: FILE: no event of a sample has a time in nope (s): missing_field: they have no such "
-        "time field; correct --field"
+        "stream-app: FILE: no event of a sample has the field nope; it has at; correct --field"
     )
     assert not (tmp_path / "state").exists()
 

@@ -135,7 +135,7 @@ def test_lost_records_a_missing_topic_and_one_created_anew_are_refused_in_one_li
     # On a busy machine, how far a start is.
     told = [line["event"] for line in logged if line["logger"] != "stream_app.wiring.preparing"]
     assert len(told) == 2, told
-    assert told[0].startswith("clicks, approximate: first start. Nothing to do if counting never ran before.")
+    assert told[0].startswith("clicks, approximate: no earlier run is known. A new stream needs nothing.")
     assert "a worker on another machine would stop these streams" in told[1]
     cell.send(100)
     asyncio.run(cell.topic.delete_before(50))

@@ -202,7 +202,7 @@ def _note(found: SeriesPoints, left_out: Sequence[str]) -> str:
     shown = len(found.spans)
     if shown + found.unmeasured < found.available:
         lines.append(
-            f"Shown are {shown:,} of {found.available:,} points: the least and the greatest of every stretch."
+            f"{found.available:,} points are shortened to {shown:,}: least and greatest of each stretch."
         )
     lines += [*left_out, *points_left_out(found.unmeasured)]
     lines.append(OWN_POINT)

@@ -73,7 +73,7 @@ def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSerie
         [*ends_left_out(view, query, span, ranges), *points_left_out(found.unmeasured), OWN_POINT]
     )
     if fewer:
-        note = f"Shown are {len(found.spans):,} of {found.available:,} points, evenly spaced. {note}"
+        note = f"{found.available:,} points are shortened to {len(found.spans):,}, evenly spaced. {note}"
     return schemas.MeanSeriesAnswer(
         **released_amounts(view, query, "mean"),
         **query.model_dump(include={"kind", "step", "window", "confidence"}),

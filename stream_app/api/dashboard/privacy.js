@@ -22,8 +22,8 @@ export function showPrivacy(privacy, times) {
   const factor = privacy.max_odds_factor;
   showFacts(at("privacy-numbers"), [
     ["Epsilon of this stream", withDelta(privacy.epsilon, privacy.delta)],
-    ["Sum of all streams over its source", withDelta(privacy.source_epsilon, privacy.source_delta)],
-    ["The same, composed with a delta", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
+    ["All streams over this source together", withDelta(privacy.source_epsilon, privacy.source_delta)],
+    ["The same, for those who accept a delta", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
     ...(privacy.source_delta === null ? [oddsWords(factor)] : []),
     ...(total ? [["Total of all epochs", withDelta(total.epsilon, total.delta)], ["Epochs left", total.epochs_left ?? "any number"]] : []),
     ["Unit of this stream", unitWords(privacy)],
@@ -56,10 +56,10 @@ function unitWords({ unit, per, max_events: most, max_keys: keys, max_per_key: o
   return `one ${unit}, of whom ${counted} in an epoch${inKeys}`;
 }
 
-// Return how logs differ that the promise is about. Other streams over the source may protect something else.
+// Return the two logs that the promise compares. Other streams over the source may protect something else.
 function neighbourWords({ neighbouring, own_neighbouring: own }) {
-  if (own === neighbouring) return [["Compared are two logs that", own]];
-  return [["For this stream, compared are two logs that", own], ["For the sum, compared are two logs that", neighbouring]];
+  if (own === neighbouring) return [["The promise compares", own]];
+  return [["For this stream, the promise compares", own], ["For the sum, it compares", neighbouring]];
 }
 
 function showList(host, lines) {

@@ -73,9 +73,9 @@ class PrivacyAnswer(Released):
         description="events of one user that count in one key in an epoch; null without this cap",
     )
     neighbours: str
-    neighbouring: str = Field(description="in words: how two logs differ that the promise is about")
+    neighbouring: str = Field(description="in words: the two logs that the promise compares")
     own_neighbouring: str = Field(
-        description="in words: how two logs differ that epsilon, of this stream alone, is about"
+        description="in words: the two logs that epsilon, of this stream alone, compares"
     )
     source: str
     source_epsilon: str = Field(description="sum over everything that measures the source")

@@ -23,9 +23,8 @@ REMEDIES: Mapping[str, tuple[str, str]] = {
     Reason.BEFORE_FIRST_BIN: (
         "they are dated before the first bin",
         (
-            "nothing is wrong if the log is older than the stream, or if they were released before a loss or "
-            "a restore of the store; set time.first to count the past; if the events are newer, correct "
-            "time.field or time.format"
+            "to count the past, set time.first; after a loss or restore of the store nothing is wrong: they "
+            "have counted before; if the events are newer, correct time.field or time.format"
         ),
     ),
     Reason.FUTURE: ("they are dated in the future", "correct time.format, or the producers' clocks"),

@@ -104,20 +104,22 @@ def first_epoch(stream: StreamSettings, now_us: int) -> LedgerEntry:
 
 
 def relation_in_words(stream: StreamSettings) -> str:
+    """Return whom a stream protects, from when on, and how long its epochs are."""
     time, privacy, add_up = stream.declared.time, stream.declared.privacy, "do not add up"
-    unit, neighbours = privacy.per_user, privacy.neighbours
+    unit, replaced = privacy.per_user, privacy.neighbours == "substitute"
     if unit is None:
-        relation = {
-            "add_remove": "one event that is there or not",
-            "substitute": "one event that is replaced by any other, its time included",
-        }[neighbours]
+        whom = "each single event"
     else:
-        within = "" if stream.declared.period is None else f" within one {span(stream.declared)}"
+        within = "" if stream.declared.period is None else f" of one {span(stream.declared)}"
         add_up = "add up" if not within else "do not add up"
-        what = "there or not" if neighbours == "add_remove" else "replaced by any others"
         counted = "each counts once" if stream.declared.count == "users" else f"{unit.caps.l1} count"
-        caps = f"{unit.field}; {counted} per {span(stream.declared)}{in_keys(unit)}"
-        relation = f"all events of one user{within} ({caps}), {what}"
-    start = "from its first start" if time.first_us is None else f"from {format_instant(time.first_us)}"
+        caps = f"the field {unit.field}; {counted} per {span(stream.declared)}{in_keys(unit)}"
+        whom = f"each user with all events{within} ({caps})"
+    if replaced:
+        whom += (
+            ", also against replacing it by any other" if unit is None else ", also against replacing them"
+        )
+    start = "its first start" if time.first_us is None else format_instant(time.first_us)
     epoch = format_duration(time.epoch_bins * time.bin_us)
-    return f"{stream.name} protects {relation}, {start}, in epochs of {epoch} whose costs {add_up}."
+    epochs = f"An epoch lasts {epoch}; costs of epochs {add_up}."
+    return f"{stream.name} protects {whom}. It counts from {start} on. {epochs}"

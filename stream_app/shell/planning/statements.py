@@ -8,10 +8,11 @@ from dataclasses import replace
 from stream_app.api.answers.statements import not_protected, protected, without_factor
 from stream_app.config import StreamSettings
 from stream_app.core.answers.labels import Labels
-from stream_app.core.budget import over_epochs_in_words
+from stream_app.core.budget import over_epochs
 from stream_app.core.ledger import statement
 from stream_app.core.meaning import meaning_of
 from stream_app.core.promise import promise_in_words
+from stream_app.core.records import LedgerEntry
 from stream_app.shell.planning.promises import first_epoch, relation_in_words
 
 
@@ -37,12 +38,11 @@ def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
     yield from (f"- {sentence}" for sentence in others)
     yield "- Other streams over the same source cost more; stream-app privacy adds them up."
     yield f"- {relation_in_words(stream)}"
-    if over_epochs := over_epochs_in_words(entry):
-        yield f"- Over time, {over_epochs}"
     if stream.total is None:
         yield "- No total limits how many epochs may follow."
     else:
         yield f"- No epoch of this stream opens that would exceed {stream.total.words}."
+    yield from _over_time(entry)
     if not stated.private:
         return
     for title, lines in (("Protected", protected(stated)), ("Not protected", not_protected(stated))):
@@ -56,3 +56,12 @@ def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
     yield ""
     cost = promise_in_words(stream.declared.privacy.epsilon, stream.declared.delta)
     yield f"One epoch costs {cost}. docs/privacy.md has the proofs, and docs/choosing.md explains the words."
+
+
+def _over_time(entry: LedgerEntry) -> Iterator[str]:
+    """Yield a table of what epochs cost a user together; nothing if they do not add up."""
+    for row, (epochs, stated) in enumerate(over_epochs(entry)):
+        if not row:
+            yield from ("", "| epochs | cost for a user | for those who accept a delta |", "|---|---|---|")
+        composed = promise_in_words(stated.composed, stated.composed_delta)
+        yield f"| {epochs} | {promise_in_words(stated.epsilon, stated.delta)} | {composed} |"

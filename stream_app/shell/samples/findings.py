@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from stream_app.wiring.checks import Finding
 
 EXACT = "What is said here about events is exact and private: for the operator only, publish none of it."
 _FEW = 0.05  # of a sample
+_MOST_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,10 @@ def _sampled(stream: StreamSettings, sample: StreamSample) -> Finding:
     )
     if refused and not sample.kept:
         said = f"no event of a sample has a time in {time.field} ({time.format}): {why}"
+        if set(reasons) == {Reason.MISSING_FIELD}:
+            said = (
+                f"no event of a sample has the field {time.field}{_instead(refused[0])}; correct time.field"
+            )
         return Finding(what, "fail", said)
     if refused:
         few = len(refused) <= _FEW * sample.kept
@@ -106,3 +112,12 @@ def _sampled(stream: StreamSettings, sample: StreamSample) -> Finding:
             f"{f'less than {_FEW:.0%} of the' if few else 'some'} events of a sample {said}: {why}",
         )
     return Finding(what, "ok", "every event of a sample can be decoded")
+
+
+def _instead(refusal: Refusal) -> str:
+    """Return which fields a record of JSON has, in words."""
+    try:
+        names = list(json.loads(refusal.record))
+    except ValueError:
+        return ""
+    return f"; it has {', '.join(names[:_MOST_NAMES])}{', ...' if len(names) > _MOST_NAMES else ''}"

@@ -133,9 +133,9 @@ def test_page_shows_the_privacy_statement(browser: Browser, backstage: Backstage
     backstage.stream([3] * 30, name="departures again", epsilon="0.5")
     with opened(browser, backstage.start() + PAGE) as page:
         expect(page.locator("#promise")).to_contain_text("changes the probability")
-        expect(page.locator("#privacy-numbers")).to_contain_text("Sum of all streams over its source1.5")
+        expect(page.locator("#privacy-numbers")).to_contain_text("All streams over this source together1.5")
         expect(page.locator("#privacy-numbers")).to_contain_text(
-            "The same, composed with a delta1.5 (delta 1e-6)"
+            "The same, for those who accept a delta1.5 (delta 1e-6)"
         )
         expect(page.locator("#also")).to_contain_text("One more epoch of this stream adds nothing")
         expect(page.locator("#protected li")).to_have_count(3)

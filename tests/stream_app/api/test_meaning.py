@@ -55,7 +55,7 @@ async def test_every_answer_about_a_capped_stream_says_what_it_counts(api: Api) 
 @with_api(COUNTS, **CAPPED)
 async def test_privacy_names_the_neighbours_of_users(api: Api) -> None:
     stated = await api.json("privacy")
-    assert stated["neighbouring"] == "differ by all events of one user, which are there or not"
+    assert stated["neighbouring"] == "a log, and the same log without all events of one user"
 
 
 @with_api(COUNTS, **USERS)

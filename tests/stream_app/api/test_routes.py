@@ -302,7 +302,7 @@ async def test_answers_before_the_first_release(api: Api) -> None:
 async def test_long_series_are_downsampled_and_say_so(api: Api) -> None:
     series = await api.json("series", kind="bin", points=100)
     assert (len(series["value"]), series["points_available"], series["downsampled"]) == (100, 300, True)
-    assert series["note"].startswith("Shown are 100 of 300 points")
+    assert series["note"].startswith("300 points are shortened to 100")
     full = await api.json("series", kind="bin")
     assert max(series["value"]) == max(full["value"])
     assert min(series["value"]) == min(full["value"])

@@ -84,7 +84,7 @@ def test_epochs_of_a_count_of_users_add_up_in_the_ledger() -> None:
     entries = [entry_of(USERS, "users", EpochRecord(n, 100 + 6 * n, 6, 1 + 6 * n, "h")) for n in range(3)]
     stated = statement(USERS.source.name, entries)
     assert (stated.unit, stated.epsilon) == ("user", Fraction(3))
-    assert stated.neighbouring == "differ by all events of one user, which are there or not"
+    assert stated.neighbouring == "a log, and the same log without all events of one user"
 
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "substitute"])
@@ -92,7 +92,7 @@ def test_epochs_of_a_count_of_users_add_up_in_the_ledger() -> None:
 def test_each_unit_and_each_kind_of_neighbours_has_its_own_words(unit: str, neighbours: str) -> None:
     words = neighbouring_in_words(unit, neighbours)
     assert ("all events of one user" if unit == "user" else "one event") in words
-    assert ("replaced by any other" if neighbours == "substitute" else "there or not") in words
+    assert ("replaced by any other" if neighbours == "substitute" else "same log without") in words
 
 
 def test_events_without_a_place_are_said_to_be_left_out() -> None:

@@ -101,7 +101,7 @@ def test_epochs_of_whole_days_do_not_add_up() -> None:
     stated = statement("file:visits.ndjson", [day(0, 0), day(1, 168), day(2, 336)])
     assert (stated.unit, stated.epsilon) == ("user per 1d", Fraction(1))
     assert stated.neighbouring == (
-        "differ by all events of one user within one UTC day, which are there or not"
+        "a log, and the same log without all events of one user within one UTC day"
     )
     sentences = stated.sentences()
     assert sentences[0].startswith(

@@ -32,12 +32,12 @@ def test_a_row_becomes_a_line():
 
 def test_a_line_says_since_when_it_counts():
     progress = StreamProgress.of_row(ROW, None, None, since_us=END_US - 7_200_000_000)
-    assert "count since 2013-01-01T06:00:00Z 42 (95 %" in progress.describe()
+    assert "count since 2013-01-01T06:00:00Z: 42 (95 %" in progress.describe()
 
 
 def test_a_line_of_a_later_epoch_says_that_it_counts_no_earlier_ones():
     progress = StreamProgress.of_row(ROW | {"epoch": 6}, None, None, since_us=END_US - 7_200_000_000)
-    assert "count of its newest epoch, since 2013-01-01T06:00:00Z 42 (95 %" in progress.describe()
+    assert "count in this epoch, since 2013-01-01T06:00:00Z: 42 (95 %" in progress.describe()
     complete = StreamProgress.of_row(ROW | {"epoch": 6}, None, END_US)
     assert complete.describe().endswith("; the page counts all epochs")
 
@@ -47,7 +47,7 @@ def test_a_line_of_a_later_generation_names_it_and_counts_no_earlier_ones():
     progress = StreamProgress.of_row(row, None, None, since_us=END_US - 7_200_000_000)
     assert progress.describe() == (
         "departures, generation 2: 3 bins closed, released until 2013-01-01T08:00:00Z, "
-        "count of its newest epoch, since 2013-01-01T06:00:00Z 42 (95 %: 30 to 53)"
+        "count in this epoch, since 2013-01-01T06:00:00Z: 42 (95 %: 30 to 53)"
     )
 
 

@@ -31,7 +31,7 @@ def test_live_stream_spends_epsilon_from_now_on(tmp_path: Path) -> None:
     told = said(tmp_path)
     # The day starts at Berlin's midnight, and a live stream has no end.
     assert "clicks spends epsilon 0.5 on events from 2026-03-09T23:00:00Z on (one epoch)" in told
-    assert "from its first start" in told
+    assert "It counts from its first start on." in told
     shown = CliRunner().invoke(main, ["privacy", "--config", str(tmp_path / "app.yaml")])
     assert shown.exit_code == 0
     assert shown.output.splitlines()[0] == told.splitlines()[0]

@@ -71,7 +71,7 @@ def test_with_a_ledger_elsewhere_the_same_file_is_not_noised_again_without_a_wor
     asyncio.run(new_ledger(load(config)))
     with caplog.at_level(logging.WARNING):
         count(config)
-    assert [line for line in caplog.messages if "first start. Nothing to do" in line] == []
+    assert [line for line in caplog.messages if "no earlier run is known" in line] == []
     assert released(directory, "clicks") == 48
 
     lose_everything(directory)
@@ -98,11 +98,11 @@ def test_without_a_ledger_a_start_that_nothing_knows_of_logs_one_line(
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             count(config)
-        return [line for line in caplog.messages if "first start. Nothing to do" in line]
+        return [line for line in caplog.messages if "no earlier run is known" in line]
 
     [line] = warnings()
     assert released(tmp_path, "clicks") == 48
-    assert line.startswith("clicks: first start. Nothing to do if counting never ran before. If it did,")
+    assert line.startswith("clicks: no earlier run is known. A new stream needs nothing.")
     assert warnings() == []  # a second start continues
     lose_everything(tmp_path)
     assert len(warnings()) == 1

@@ -226,7 +226,7 @@ def test_a_first_start_that_nothing_knows_of_says_so(world: World, caplog: pytes
     with caplog.at_level(logging.WARNING):
         world.start("a", "b|" + ACCEPT)
     [line] = caplog.messages
-    assert line.startswith("a, b: first start. Nothing to do if counting never ran before. If it did,")
+    assert line.startswith("a, b: no earlier run is known. A new stream needs nothing.")
     assert "\n" not in line
     caplog.clear()
     (world.directory / "state" / "streams").mkdir(parents=True)
