@@ -117,7 +117,7 @@ def _together(findings: Sequence[str]) -> str:
     for finding in findings:
         case, colon, result = finding.partition(": ")
         results.setdefault(colon + result, []).append(case)
-    return "; ".join(", ".join(dict.fromkeys(cases)) + result for result, cases in results.items())
+    return "<br>".join("; ".join(dict.fromkeys(cases)) + result for result, cases in results.items())
 
 
 def _cell(text: str) -> str:
