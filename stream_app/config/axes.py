@@ -221,7 +221,7 @@ def _check_max_keys(section: Section, stream: StreamSettings) -> None:
     if declared.keys is None:
         text = "is for a stream with keys; add keys, or write max_events in place of max_keys and max_per_key"
         raise section.error(key, text)
-    if most > (keys := len(declared.keys.labels)):
+    if most > (keys := len(declared.keys.labels)) and declared.keys.discover is None:
         raise section.error(key, f"{most}: the stream has {keys:,} keys; write at most {keys:,}")
     if declared.cells.places > MOST_AMOUNTS:
         # One script chooses among all that one user has in a bin, and other streams wait for it.

@@ -80,8 +80,6 @@ def _not_beside(stream: StreamSettings, keys: KeyList) -> Iterator[tuple[str, ob
     yield "privacy.delta", privacy.delta, "approximate counts draw the noise of all keys together"
     why = "the rule for names is for one user more or less; a replaced user costs twice as much"
     yield "privacy.neighbours", privacy.neighbours != "add_remove", why
-    why = "write max_events; per_user bounds the keys that a user helps to find"
-    yield "privacy.unit.max_keys", user is not None and user.max_keys, why
     why = "the names of an epoch are decided once, and each period would cost them again"
     yield "privacy.unit.per", user is not None and user.per, why
     yield "successor_of", declared.successor_of, "the names that its predecessor found do not go over"

@@ -80,15 +80,19 @@ async def busy_users_count_as_others(stores: Stores) -> None:
 
 
 async def users_bring_keys(stores: Stores) -> None:
-    await found_keys.test_a_user_brings_so_many_keys_whatever_their_numbers(stores, 3, 10**4)
+    await found_keys.test_a_user_brings_so_many_keys_whatever_their_numbers(stores, 3, found_keys.EVERY_EVENT)
 
 
 async def keys_without_cells_are_chosen(stores: Stores) -> None:
-    await found_keys.test_a_key_without_a_cell_is_chosen_as_if_it_had_one(stores, 2)
+    await found_keys.test_a_key_without_a_cell_is_chosen_as_if_it_had_one(stores, Caps(2))
 
 
 async def users_with_a_small_cap_bring_keys(stores: Stores) -> None:
-    await found_keys.test_a_user_brings_so_many_keys_whatever_their_numbers(stores, 2, 2)
+    await found_keys.test_a_user_brings_so_many_keys_whatever_their_numbers(stores, 2, Caps(2))
+
+
+async def users_with_few_keys_bring_keys(stores: Stores) -> None:
+    await found_keys.test_a_user_brings_so_many_keys_whatever_their_numbers(stores, 3, found_keys.IN_TWO_KEYS)
 
 
 async def a_change_can_come_too_late(stores: Stores) -> None:
@@ -318,8 +322,8 @@ MUTANTS = {
     ),
     "a user brings a key that is public": Mutant(
         "tally",
-        "if is_unlisted(place) and not shown[place] and",
-        "if is_unlisted(place) and",
+        "if is_unlisted(place) and not shown[place] then",
+        "if is_unlisted(place) then",
         users_bring_keys,
     ),
     "a user brings one key too many": Mutant(
@@ -330,6 +334,18 @@ MUTANTS = {
         "redis.sha1hex(user .. packed_place(NO_CELL + bits % NO_CELL)) .. hash",
         "redis.sha1hex(user .. packed_place(place))",
         users_with_a_small_cap_bring_keys,
+    ),
+    "the first of all users' keys is the first of a user's few keys": Mutant(
+        "tally",
+        "rank_of(user, key * key_places, window_users)",
+        "redis.sha1hex(user .. packed_place(key * key_places))",
+        users_with_few_keys_bring_keys,
+    ),
+    "users with few keys bring none": Mutant(
+        "tally",
+        "if per_user > 0 then bring(user, counted, window_users, added) end",
+        "",
+        users_with_few_keys_bring_keys,
     ),
     "a user brings a key in each bin": Mutant(
         "tally",
@@ -396,8 +412,8 @@ MUTANTS = {
     ),
     "a user brings a key that does not stay": Mutant(
         "tally",
-        "not shown[place] and has_cell(place, window_users)",
-        "not shown[place]",
+        "if thinned > 0 then place = settled(place, window_users) end",
+        "",
         keys_without_cells_are_chosen,
     ),
     "an event of a key without a cell counts in a cell of its own": Mutant(

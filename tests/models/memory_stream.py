@@ -17,7 +17,7 @@ from stream_app.core.counting.bounding import (
     shard_numbers,
     user_fields,
 )
-from stream_app.core.counting.bringing import BROUGHT, Slots, brought, rank
+from stream_app.core.counting.bringing import BROUGHT, Slots, brought, rank, settled
 from stream_app.core.counting.choosing import Bounds, by_key, chosen
 from stream_app.core.counting.unlisted import NO_CELL
 from stream_app.core.found_keys import SealedKey, stays
@@ -220,19 +220,22 @@ class MemoryStream:
 
     def _tally_shard(self, shard: UserShard, bounds: Bounds, slots: Slots | None = None) -> None:
         by_user: dict[bytes, dict[bytes, int]] = {}
-        for name, records in self.untallied.pop(shard).items():
-            by_user.setdefault(name[:ID_BYTES], {})[name] = records
+        for name, number in self.untallied.pop(shard).items():
+            by_user.setdefault(name[:ID_BYTES], {})[name] = number
         cells, users = self.cells.setdefault(shard.bin, {}), self.users.setdefault(shard.window, {})
         hashes = {number: one.hash for number, one in enumerate(self.unlisted.get(shard.window, []))}
         over = 0
-        for user, own in by_user.items():
-            before = users.get(user, {})
-            ranks = {name: rank(name, int.from_bytes(name[ID_BYTES:], "big"), slots, hashes) for name in own}
-            taken = chosen(own, bounds, before, ranks.__getitem__)
+
+        def ranked(name: bytes) -> bytes:
+            return rank(name, int.from_bytes(name[ID_BYTES:], "big"), slots, hashes)
+
+        for user, records in by_user.items():
+            before, own = users.get(user, {}), settled(records, slots, hashes)
+            taken = chosen(own, bounds, before, ranked)
             if slots is not None:
-                places = {int.from_bytes(name[ID_BYTES:], "big"): order for name, order in ranks.items()}
+                places = {int.from_bytes(name[ID_BYTES:], "big"): ranked(name) for name in own}
                 used = self.slots.setdefault(shard.window, {}).setdefault(user, [])
-                new = brought(taken, slots, used, places, hashes)
+                new = brought(taken, slots, used, places)
                 used += new
                 for cell in new:
                     cells[BROUGHT + cell] = cells.get(BROUGHT + cell, 0) + 1

@@ -48,27 +48,41 @@ def rank(field: bytes, cell: int, slots: Slots | None, hash_of: Mapping[int, byt
     return rank_of(field[:-CELL_BYTES] + place_by_hash(own).to_bytes(CELL_BYTES)) + own
 
 
+def settled(
+    records: Mapping[bytes, int], slots: Slots | None, hash_of: Mapping[int, bytes]
+) -> Mapping[bytes, int]:
+    """Return a user's records of a bin, where keys that do not stay have their places by hash.
+
+    So it plays no part whether the reader knew that.
+    Args: records, by field; hash_of, as of ``rank``.
+    """
+    if slots is None or not slots.thinned:
+        return records
+    found: dict[bytes, int] = {}
+    for field, number in records.items():
+        place = int.from_bytes(field[-CELL_BYTES:])
+        if slots.first_unlisted <= place < NO_CELL and place not in slots.shown:
+            own = hash_of[place - slots.first_unlisted]
+            if not stays(own, slots.thinned):
+                field = field[:-CELL_BYTES] + place_by_hash(own).to_bytes(CELL_BYTES)
+        found[field] = found.get(field, 0) + number
+    return found
+
+
 def brought(
-    counted: Iterable[int],
-    slots: Slots,
-    before: Sequence[int],
-    ranks: Mapping[int, bytes],
-    hash_of: Mapping[int, bytes],
+    counted: Iterable[int], slots: Slots, before: Sequence[int], ranks: Mapping[int, bytes]
 ) -> list[int]:
     """Return the cells of the keys that a user brings in a bin: keys that are hidden and have a cell.
 
-    Args: counted, the cells in which the user counts; before, what the user has brought; ranks, by cell;
-        hash_of, as of ``rank``.
+    Args: counted, the cells in which the user counts; before, what the user has brought; ranks, by cell.
 
-    >>> slots = Slots(per_user=2, first_unlisted=5, shown={7}, epoch=0, seq=0, thinned=1)
-    >>> hashes = {1: bytes(16), 2: bytes(16), 3: bytes(16), 4: b"x" * 16, 5: b"\\xff" * 16}
-    >>> brought([2, 7, 8, 6, 10], slots, before=[9], ranks={6: b"b", 8: b"a", 10: b"0"}, hash_of=hashes)
+    >>> slots = Slots(per_user=2, first_unlisted=5, shown={7}, epoch=0, seq=0)
+    >>> brought([2, 7, 8, 6, NO_CELL], slots, before=[9], ranks={6: b"b", 8: b"a"})
     [8]
     """
     new = [
         cell
         for cell in counted
         if slots.first_unlisted <= cell < NO_CELL and cell not in slots.shown and cell not in before
-        if stays(hash_of[cell - slots.first_unlisted], slots.thinned)
     ]
     return sorted(new, key=lambda cell: ranks[cell])[: slots.per_user - len(before)]

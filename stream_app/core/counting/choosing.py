@@ -68,8 +68,8 @@ def chosen(
     Guarantee: with ``before`` they obey the caps. The result is a function of the arguments alone: the order
         of the mappings plays no part (see the module's first lines).
     Args: records, the number of records by field (``bounding.user_fields``); before, the number of records
-        of the user that counted in earlier bins of the window, by key (``by_key``); rank, the order of places
-        where the keys have no cap.
+        of the user that counted in earlier bins of the window, by key (``by_key``); rank, the order of
+        fields (``bounding.rank_of``).
 
     >>> two_in_each_of_two_keys = Bounds(Caps(max_events=3, max_keys=2, max_per_key=2))
     >>> records = {bytes(16) + bytes([0, 0, 0, cell]): 5 for cell in range(3)}
@@ -81,7 +81,7 @@ def chosen(
     if caps.max_keys is None or caps.max_per_key is None:
         return counted(records, max(room, 0), rank)
     in_keys, taken = dict(before), dict[int, int]()
-    for field in sorted(records, key=lambda field: _rank(field, bounds.key_places, before)):
+    for field in sorted(records, key=lambda field: _order(field, bounds.key_places, before, rank)):
         place = _place(field)
         key = place // bounds.key_places
         number = min(records[field], caps.max_per_key - in_keys.get(key, 0), room)
@@ -109,8 +109,10 @@ def _place(field: bytes) -> int:
     return int.from_bytes(field[ID_BYTES:], "big")
 
 
-def _rank(field: bytes, key_places: int, before: Mapping[int, int]) -> tuple[bool, bytes, bytes]:
+def _order(
+    field: bytes, key_places: int, before: Mapping[int, int], rank: Callable[[bytes], bytes]
+) -> tuple[bool, bytes, bytes]:
     """Return the place of a field in the order of choosing: known keys first, then by hashes."""
     key = _place(field) // key_places
     first_of_key = field[:ID_BYTES] + (key * key_places).to_bytes(CELL_BYTES, "big")
-    return key not in before, rank_of(first_of_key), rank_of(field)
+    return key not in before, rank(first_of_key), rank(field)

@@ -18,15 +18,19 @@ local function rank_of(user, place, window_users)
   return redis.sha1hex(user .. packed_place(NO_CELL + bits % NO_CELL)) .. hash
 end
 
-local function has_cell(place, window_users)
-  return thinned == 0 or struct.unpack('>I4', hash_of(place, window_users)) < 2 ^ (32 - thinned)
+-- Return the place of a record: where its key does not stay, that by its hash, whether the reader knew it or not.
+local function settled(place, window_users)
+  if not is_unlisted(place) or shown[place] then return place end
+  local hash = hash_of(place, window_users)
+  if struct.unpack('>I4', hash) < 2 ^ (32 - thinned) then return place end
+  return NO_CELL + struct.unpack('>I4', hash, 5) % NO_CELL
 end
 
 -- Note which keys a user brings with the places that count, and add them to the numbers by place.
 local function bring(user, places, window_users, added)
   local new = {}
   for _, place in ipairs(places) do
-    if is_unlisted(place) and not shown[place] and has_cell(place, window_users) then new[#new + 1] = place end
+    if is_unlisted(place) and not shown[place] then new[#new + 1] = place end
   end
   if #new == 0 then return end
   local slots = 'slots:' .. user

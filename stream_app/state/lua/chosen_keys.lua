@@ -71,12 +71,12 @@ local function all_fit(records, list, place_of, room)
 end
 
 -- Sort a user's records in the order of choosing: known keys first, then by the hashes of the key and of the place.
-local function sort_records(user, records, place_of)
+local function sort_records(user, records, place_of, window_users)
   local ranks = {}
   for _, record in ipairs(records) do
     local key = record.key
     if not ranks[key] then
-      ranks[key] = (place_of[key] and '0' or '1') .. redis.sha1hex(user .. packed_place(key * key_places))
+      ranks[key] = (place_of[key] and '0' or '1') .. rank_of(user, key * key_places, window_users)
     end
     record.rank = key_places > 1 and ranks[key] .. redis.sha1hex(user .. packed_place(record.place)) or ranks[key]
   end
@@ -84,25 +84,25 @@ local function sort_records(user, records, place_of)
 end
 
 -- Choose the records of one user that count: add them to `added` and to the user's list. Return how many do not count,
--- and the list's places that changed.
-local function choose_of_user(user, records, list, added)
-  local place_of, room, over, changed = {}, most_events, 0, {}
+-- the list's places that changed, and the places that count.
+local function choose_of_user(user, records, list, added, window_users)
+  local place_of, room, over, changed, counted = {}, most_events, 0, {}, {}
   for i = 1, #list, 2 do
     place_of[list[i]] = i
     room = room - list[i + 1]
   end
-  if not all_fit(records, list, place_of, room) then sort_records(user, records, place_of) end
+  if not all_fit(records, list, place_of, room) then sort_records(user, records, place_of, window_users) end
   for _, record in ipairs(records) do
     local number, place = take(list, place_of[record.key], record.key, record.number, room)
     if place then
       place_of[record.key] = place
-      changed[#changed + 1] = place
+      changed[#changed + 1], counted[#counted + 1] = place, record.place
       room = room - number
       added[record.place] = (added[record.place] or 0) + number
     end
     over = over + record.number - number
   end
-  return over, changed
+  return over, changed, counted
 end
 
 -- The same for a user with records in one place of this bin, as most users have: it needs no order. Return the place in
@@ -144,16 +144,19 @@ local function choose_keys(people, window_users, added)
     local stop = math.min(start + FIELDS_AT_ONCE - 1, #users)
     local held = redis.call('HMGET', window_users, unpack(users, start, stop))
     for i = start, stop do
-      local user, packed, list, beyond, changed = users[i], held[i - start + 1], nil, nil, nil
+      local user, packed, list, beyond, changed, counted = users[i], held[i - start + 1], nil, nil, nil, nil
       list = packed and read_page(packed) or {}
       if #list == NUMBERS_OF_PAGE then read_more(window_users, user, list) end
       if others[i] then
-        beyond, changed = choose_of_user(user, read_records(places[i], numbers[i], others[i]), list, added)
+        local records = read_records(places[i], numbers[i], others[i])
+        beyond, changed, counted = choose_of_user(user, records, list, added, window_users)
         write_pages(user, list, changed, writes)
       else
         beyond, changed = choose_single(places[i], numbers[i], list, added)
+        counted = changed and {places[i]} or {}
         if changed then write_page(user, list, math.floor(changed / NUMBERS_OF_PAGE), writes) end
       end
+      if per_user > 0 then bring(user, counted, window_users, added) end
       over = over + beyond
     end
   end

@@ -43,13 +43,20 @@ local function packed_place(place) return struct.pack('>I4', place) end
 
 local function by_rank(a, b) return a.rank < b.rank end
 
+-- Both add what counts to the numbers by place, and return how many records do not count.
+#include brought
+#include chosen_events
+#include chosen_keys
+local choose = most_keys == 0 and choose_events or choose_keys
+
 -- Return the users of a shard, each with a place, its number of records there, and the numbers of further places by place
 -- or nil. A table for each user would cost more than the choice: most users have records in one place of a bin.
-local function people_of(packed)
+local function people_of(packed, window_users)
   local users, places, numbers, others, known, n = {}, {}, {}, {}, {}, 0
   local unpack_entry = struct.unpack
   for at = 1, #packed, ENTRY do
     local user, place, number = unpack_entry('>c16I4I4', packed, at)
+    if thinned > 0 then place = settled(place, window_users) end
     local i = known[user]
     if not i then
       n = n + 1
@@ -64,12 +71,6 @@ local function people_of(packed)
   end
   return {users = users, places = places, numbers = numbers, others = others}
 end
-
--- Both add what counts to the numbers by place, and return how many records do not count.
-#include brought
-#include chosen_events
-#include chosen_keys
-local choose = most_keys == 0 and choose_events or choose_keys
 
 -- Add the chosen records of a bin to its cells.
 local function add_to_cells(bin_cells, by_place)
@@ -118,7 +119,7 @@ for i = 1, shards do
   entries = entries + entries_in(records) + redis.call('HLEN', counted)
   if i > 1 and entries > most_entries then break end
   added[cells] = added[cells] or {}
-  over = over + choose(people_of(all_entries(records, counted)), users, added[cells])
+  over = over + choose(people_of(all_entries(records, counted), users), users, added[cells])
   keys[2 * i - 1], keys[2 * i], members[2 * i - 1], members[2 * i] = records, counted, shard, member_of(shard)
 end
 for cells, by_place in pairs(added) do add_to_cells(cells, by_place) end

@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -30,9 +31,10 @@ def visits(bin: int) -> list[str]:
 TRUTH = sum((Counter(visits(bin)) for bin in range(BINS)), Counter[str]())
 
 
-@pytest.fixture(scope="module", params=["event", "user"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with finding_world(users=request.param == "user") as one:
+@contextmanager
+def visited(*, users: bool) -> Iterator[World]:
+    """Yield a world in which all pages were visited, each time by another user."""
+    with finding_world(users=users) as one:
         numbers = iter(range(10**6))
         one.play(
             {
@@ -44,6 +46,12 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             },
             FIRST_BIN + BINS,
         )
+        yield one
+
+
+@pytest.fixture(scope="module", params=["event", "user"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with visited(users=request.param == "user") as one:
         yield one
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from copy import deepcopy
 from itertools import count
@@ -106,6 +106,21 @@ async def test_a_count_of_users_finds_keys(tmp_path: Path) -> None:
     await check_recount(replayed, Recount.of_users(first.values(), 1))
     view = await replayed.view()
     assert view.count(view.span).value == 40
+
+
+async def test_users_with_few_keys_bring_keys_that_count(tmp_path: Path) -> None:
+    """A user counts in at most three pages, twice in each, earlier bins first."""
+    visits, counted = drawn_visits(9, 600, most=1), list[Visit]()
+    pages = defaultdict[str, Counter[str]](Counter)
+    for visit in sorted(visits, key=lambda visit: visit[0]):
+        own, page = pages[visit[1]], str(visit[2])
+        if own[page] < 2 and (page in own or len(own) < 3):
+            own[page] += 1
+            counted.append(visit)
+    write_visits(tmp_path, visits)
+    unit = {"user": "user", "max_keys": 3, "max_per_key": 2}
+    replayed = await replay(tmp_path, privacy={"unit": unit}, keys={"discover": DISCOVER | {"per_user": 2}})
+    await check_recount(replayed, Recount.of_users(counted, 2))
 
 
 @pytest.mark.parametrize("epoch", ["1d", "2d"])
