@@ -100,9 +100,10 @@ def create_app(
     app.state.apart = apart
     app.state.boards = rules.boards
     errors.install(app, lambda request: not sees_panels_only(request))
+    # No scrape and no reader may take a store that nobody has read for a store without streams.
+    checks = [Depends(routes.once_read), Depends(routes.asked_once)]
     for module in (routes, stream_routes, panel_routes, boards, prometheus):
-        # No scrape and no reader may take a store that nobody has read for a store without streams.
-        app.include_router(module.router, dependencies=[Depends(routes.once_read)])
+        app.include_router(module.router, dependencies=checks)
     app.add_middleware(PlainQuestions)  # behind the checks of access
     app.add_middleware(Access, rules=rules, followed=lambda: app.state.followers.held > 0)
     pages.install(app)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from functools import cache
 from hashlib import sha256
-from typing import Annotated
+from inspect import signature
+from typing import Annotated, get_args, get_origin
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -24,6 +27,7 @@ from stream_app.api.replicas import Replicas
 from stream_app.api.replies import answered, apart_of, making_turn
 from stream_app.api.succession import Succession
 from stream_app.core.alerts.readings import Shown
+from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.segments.names import base_of
 
@@ -61,6 +65,26 @@ async def once_read(request: Request) -> None:
     """Check that the store was read; from then on answers come from memory. Raises: HTTPException 503."""
     if not all_replicas(request).is_read:
         raise errors.not_read()
+
+
+async def asked_once(request: Request) -> None:
+    """Check that no parameter with one value is given twice: readers would not know which value counts.
+
+    Raises: QueryError.
+    """
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    for name, times in given.items():
+        if times > 1 and name in _single_values(request.scope["endpoint"]):
+            raise QueryError(f"{name}: it is given {times} times; give it once", name)
+
+
+@cache
+def _single_values(endpoint: Callable[..., object]) -> frozenset[str]:
+    """Return the parameters of a route's query that are no lists."""
+    query = signature(endpoint, eval_str=True).parameters.get("query")
+    fields = query.annotation.__origin__.model_fields if query else {}
+    kinds = {name: (field.annotation, *get_args(field.annotation)) for name, field in fields.items()}
+    return frozenset(name for name, of in kinds.items() if {list, tuple}.isdisjoint(map(get_origin, of)))
 
 
 async def known_replica(request: Request, stream: str) -> StreamReplica:

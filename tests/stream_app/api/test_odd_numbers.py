@@ -108,6 +108,16 @@ async def test_odd_numbers_over_keys_and_values_never_cause_a_server_error() -> 
         await ask(api, lambda path, _parameter: path in OF_AXES)
 
 
+@with_api([5] * 3)
+async def test_each_parameter_with_one_value_is_given_once(api: Api) -> None:
+    for path, given, parameters in QUESTIONS:
+        if path.startswith("/api/"):
+            continue  # Prometheus refuses no parameter
+        for name in {*given, *parameters} - {"key", "q"}:  # these two are lists
+            status, said = await api.error(path, **given | {name: ["0.5", "1"]})
+            assert (status, said["error"]) == (400, f"{name}: it is given 2 times; give it once"), path
+
+
 @pytest.mark.parametrize("odd", ["nan", "-1", "9" * 400, "1e3", "1.5", " ", str(2**63)])
 async def test_last_event_id_must_be_a_whole_number(odd: str) -> None:
     async with api_over([5] * 3) as api, asyncio.timeout(PATIENCE_S):
