@@ -130,7 +130,7 @@ def main() -> None:
         ("causal", "add_remove"),
     )
     found = [
-        coverage(airport, counts[airport], release, relation)
+        coverage(airport, counts[airport], release, relation, RUNS)
         for release, relation in cases
         for airport in AIRPORTS
     ]

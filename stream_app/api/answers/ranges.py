@@ -205,6 +205,8 @@ def _note(found: SeriesPoints, left_out: Sequence[str]) -> str:
             f"{found.available:,} points are shortened to {shown:,}: least and greatest of each stretch."
         )
     lines += [*left_out, *points_left_out(found.unmeasured)]
+    if not found.available and not left_out:
+        lines.append("The range has no point: it is shorter than one step or window.")
     lines.append(OWN_POINT)
     return " ".join(lines)
 

@@ -47,7 +47,11 @@ async def test_ends_of_a_range_that_fill_no_group_are_named(api: Api) -> None:
     for bins, times in ((10, 1), (len(COUNTS), 0), (len(COUNTS) + 1, 1), (1, 0)):
         assert (await api.json("series", kind="bin", step=bins))["note"].count("left out") == times, bins
     for query in ({"kind": "running"}, {"kind": "window", "window": 3}):
-        assert "left out" not in (await api.json("series", step=10, **query))["note"]
+        note = (await api.json("series", step=10, **query))["note"]
+        assert "left out" not in note
+        assert "no point" not in note
+    for query in ({"kind": "running", "step": 1_000}, {"kind": "window", "window": 1_000}):
+        assert "The range has no point: it is shorter" in (await api.json("series", **query))["note"]
 
 
 @with_api(COUNTS, epoch_bins=256, first_bin=MARCH_28)
