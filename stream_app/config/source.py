@@ -129,7 +129,10 @@ def same_logs(streams: Sequence[StreamSettings]) -> dict[str, tuple[str, ...]]:
     places = dict[str, Path]()
     for stream in streams:
         if isinstance(source := stream.source, SourceSettings):
-            places[log_of(source)] = source.file if source.keep_us is None else of_spool(source.file)
+            file = source.file
+            if stream.declared.source.is_of_web_server and "*" not in file.name:
+                file = file.with_name(f"{file.name}*")  # with the files that it was rotated to
+            places[log_of(source)] = file if source.keep_us is None else of_spool(source.file)
     return related(places)
 
 

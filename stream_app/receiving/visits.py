@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.datastructures import Headers
@@ -25,38 +25,6 @@ _MOST_PROPERTIES = 30  # as Plausible has it
 
 class UnknownSiteError(LookupError):
     """No site has the name that an event gives."""
-
-
-class _Plausible(msgspec.Struct):
-    name: str = msgspec.field(name="n", default="")
-    url: str = msgspec.field(name="u", default="")
-    site: str = msgspec.field(name="d", default="")
-    referrer: str | None = msgspec.field(name="r", default=None)
-    properties: dict[str, Any] | str | None = msgspec.field(name="p", default=None)
-
-
-class _PlausibleInWords(msgspec.Struct):
-    """The same, as programs send it to Plausible's API."""
-
-    name: str
-    url: str
-    site: str = msgspec.field(name="domain")
-    referrer: str | None = None
-    properties: dict[str, Any] | str | None = msgspec.field(name="props", default=None)
-
-
-class _Umami(msgspec.Struct):
-    website: str
-    url: str = ""
-    hostname: str = ""
-    referrer: str = ""
-    name: str | None = None
-    data: dict[str, Any] | None = None
-
-
-class _UmamiBody(msgspec.Struct):
-    type: str
-    payload: _Umami
 
 
 @dataclass(frozen=True)
@@ -123,9 +91,8 @@ class Sites:
         return found
 
 
-@dataclass(frozen=True)
-class _Sent:
-    """What a script sends. Args: name, empty for what is no event; host, of the page if its URL has none."""
+class _Sent(NamedTuple):
+    """What a script has sent. Args: name, empty if it is no event; host, of a page whose URL has none."""
 
     name: str
     url: str
@@ -137,17 +104,30 @@ class _Sent:
 
 def _sent(path: str, body: bytes) -> _Sent:
     """Return what a script has sent. Raises: msgspec.MsgspecError."""
-    if path == "/api/send":
-        sent = msgspec.json.decode(body, type=_UmamiBody)
-        one, name = sent.payload, sent.payload.name or _VIEW
-        # ``identify`` says who the visitor is.
-        name = name if sent.type == "event" else ""
-        return _Sent(name, one.url, one.website, one.referrer, one.data, one.hostname.lower() or None)
-    with suppress(msgspec.ValidationError):
-        word = msgspec.json.decode(body, type=_PlausibleInWords)
-        return _Sent(word.name, word.url, word.site, word.referrer or "", word.properties)
-    short = msgspec.json.decode(body, type=_Plausible)
-    return _Sent(short.name, short.url, short.site, short.referrer or "", short.properties)
+    sent = msgspec.json.decode(body, type=dict[str, Any])
+    if path == "/api/event":  # programs write the names in words
+        name, url, site, referrer, properties = (
+            sent.get(short, sent.get(word))
+            for short, word in (
+                ("n", "name"),
+                ("u", "url"),
+                ("d", "domain"),
+                ("r", "referrer"),
+                ("p", "props"),
+            )
+        )
+        return _Sent(_text(name), _text(url), _text(site), _text(referrer), properties)
+    one = msgspec.convert(sent.get("payload"), dict[str, Any])
+    name = _text(one.get("name")) or _VIEW
+    # ``identify`` says who the visitor is.
+    name = name if sent.get("type") == "event" else ""
+    url, site, referrer = (_text(one.get(key)) for key in ("url", "website", "referrer"))
+    return _Sent(name, url, site, referrer, one.get("data"), _text(one.get("hostname")).lower() or None)
+
+
+def _text(value: object) -> str:
+    """Return a text; empty for null. Raises: msgspec.ValidationError for anything else."""
+    return msgspec.convert("" if value is None else value, str)
 
 
 def _properties(given: object) -> Iterator[tuple[str, str | int | float | bool]]:

@@ -1,9 +1,16 @@
-"""Patterns of a web server's log lines, compiled from a format as nginx writes it."""
+"""The lines of a web server's log: patterns, compiled from a format as nginx writes it, and local times."""
 
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache, lru_cache
+
+import numpy as np
+
+from dphist.arrays import Int64Array
+from stream_app.sources.times import Bools
 
 _VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
 # The parts of a line that are read, by nginx's names. All other variables are passed over.
@@ -24,6 +31,7 @@ _READ = {
     "http_host": "host",
     "server_name": "host",
 }
+_MINUTE = re.compile(rb"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d: [+-]\d{4}")
 TIMES = ("time_local", "time_iso8601", "msec")
 _COMMON = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent'
 _OF_COMBINED = ' "$http_referer" "$http_user_agent"'
@@ -83,3 +91,31 @@ def _values(name: str, end: str) -> str:
     if end == '"':  # nginx and Apache write quotes inside with a backslash
         return r'[^"\\]*(?:\\.[^"\\]*)*'
     return f"[^{re.escape(end)}]*" if end else ".*"
+
+
+_SECONDS = {b"%02d" % second: min(second, 59) for second in range(61)}  # a 60th is read as the one before it
+
+
+def local_times_us(texts: Sequence[bytes]) -> tuple[Int64Array, Bools]:
+    """Return times such as ``10/Oct/2000:13:55:36 -0700`` in microseconds since 1970, and which are valid.
+
+    >>> local_times_us([b"10/Oct/2000:13:55:36 -0700", b"1/Oct/2000"])[0].tolist()
+    [971211336000000, 0]
+    """
+    parts = [(_minute_s(text[:18] + text[20:]), _SECONDS.get(text[18:20])) for text in texts]
+    good = np.fromiter((None not in part for part in parts), np.bool_, len(parts))
+    at_s = np.fromiter(((minute or 0) + (second or 0) for minute, second in parts), np.int64, len(parts))
+    return np.where(good, at_s * 1_000_000, 0), good
+
+
+@lru_cache(1 << 14)
+def _minute_s(text: bytes) -> int | None:
+    """Return when a minute such as ``10/Oct/2000:13:55: -0700`` begins, in seconds since 1970, or None."""
+    if _MINUTE.fullmatch(text) is None:
+        return None
+    try:
+        found = datetime.strptime(text.decode(), "%d/%b/%Y:%H:%M: %z")
+    except ValueError:  # the 31st of February
+        return None
+    # Every time has whole bins around it in every zone.
+    return int(found.timestamp()) if 1 < found.year < 9999 else None

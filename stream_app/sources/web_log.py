@@ -12,20 +12,18 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core import visits
 from stream_app.core.incoming import Reason
-from stream_app.core.json_objects import UNDECODABLE, bare, mended
-from stream_app.sources.decode import Decoded, Decoder, decoded_columns
-from stream_app.sources.log_format import combined, pattern_of
+from stream_app.core.json_objects import bare
+from stream_app.sources.decode import Decoded, Decoder, NdjsonDecoder, decoded_columns
+from stream_app.sources.log_format import combined, local_times_us, pattern_of
 from stream_app.sources.times import Bools, TimeFormat, times_us, why_no_time
-from stream_app.sources.web_times import local_times_us
 
 WebLogKind = Literal["combined", "log_format", "caddy", "traefik"]
-Raw = Mapping[str, Sequence[Any]]  # the parts of each line that are read: texts, their bytes, or None
+Raw = Mapping[str, Sequence[Any]]  # the parts of each line that are read: bytes, or None
 
 _MOST_REMEMBERED, _LONGEST_REMEMBERED = 1 << 16, 1 << 10
 _NO_DAY = -(1 << 40)
@@ -55,11 +53,11 @@ class WebLogDecoder(Decoder):
     """
 
     def __init__(self, form: WebLog, others: Sequence[str] = ()) -> None:
-        self._read = _readers()[form.kind](form)
+        self._read = _by_json(form) if form.kind in _PATHS else _by_pattern(form)
         self._others = others
         self._derived = {name: _Remembered(_DERIVED[name][1]) for name in others if name in _DERIVED}
         self._key_of_day = form.key_of_day
-        self._visitors: dict[int, _Remembered] = {}
+        self._visitors: dict[int, _Visitors] = {}
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         kept, raw, refused = self._read(records)
@@ -70,13 +68,14 @@ class WebLogDecoder(Decoder):
             columns[visits.VISITOR] = self._visitors_of(raw, *times)
 
         def why(row: int) -> Reason:
-            return Reason.BAD_TIME if form == "time_local" else why_no_time(raw[form][row], "iso8601", None)
+            written = raw[form][row].decode(errors="replace")
+            return why_no_time(written, "iso8601", None) if form == "time_iso8601" else Reason.BAD_TIME
 
         return decoded_columns(kept, visits.TIME, times, columns, refused, why)
 
     def _column(self, name: str, raw: Raw) -> Iterable[Any]:
-        parts = [raw[part] for part in _DERIVED[name][0]]
-        return map(self._derived[name].__getitem__, zip(*parts, strict=True))
+        first, *more = [raw[part] for part in _DERIVED[name][0]]
+        return map(self._derived[name].__getitem__, zip(first, *more, strict=True) if more else first)
 
     def _visitors_of(self, raw: Raw, at_us: Int64Array, good: Bools) -> list[str]:
         """Return the name of each line's visitor on the day of the line; empty for a line without a time."""
@@ -86,15 +85,14 @@ class WebLogDecoder(Decoder):
             return list(map(self._named(int(days[0])).__getitem__, who))
         return [self._named(day)[one] for day, one in zip(days.tolist(), who, strict=True)]
 
-    def _named(self, day: int) -> _Remembered:
+    def _named(self, day: int) -> _Visitors:
         """Return the names of a day's visitors."""
+        if day == _NO_DAY:
+            return _Visitors(None)
         if day not in self._visitors:
-            if day == _NO_DAY:
-                return _Remembered(lambda address, agent: "")
             while len(self._visitors) >= _MOST_DAYS:
                 del self._visitors[next(iter(self._visitors))]
-            name = partial(visits.visitor_of, self._key_of_day(day))
-            self._visitors[day] = _Remembered(lambda address, agent: name(address or "", agent or ""))
+            self._visitors[day] = _Visitors(self._key_of_day(day))
         return self._visitors[day]
 
 
@@ -106,24 +104,39 @@ def kind_of(lines: Sequence[bytes]) -> WebLogKind | None:
     return best if 2 * of_kind[best] > len(lines) else None
 
 
-class _Remembered(dict[tuple[Any, ...], Any]):
-    """Values of a function of texts; "-" and the empty text are empty, None stays. Only short ones stay."""
+class _Remembered(dict[Any, Any]):
+    """Values of a function of one or more texts; "-" is empty, None stays. Values of short texts stay."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
-    def __missing__(self, parts: tuple[Any, ...]) -> Any:
+    def __missing__(self, key: bytes | tuple[bytes | None, ...] | None) -> Any:
+        parts = key if isinstance(key, tuple) else (key,)
         value = self._function(*map(_text, parts))
         if sum(len(part) for part in parts if part is not None) <= _LONGEST_REMEMBERED:
             if len(self) >= _MOST_REMEMBERED:
                 self.clear()
-            self[parts] = value
+            self[key] = value
         return value
 
 
-def _text(part: bytes | str | None) -> str | None:
-    text = part.decode(errors="replace") if isinstance(part, bytes) else part
-    return "" if text == "-" else text
+class _Visitors(dict[tuple[bytes, bytes | None], str]):
+    """Names of visitors of one day, by address and agent. Args: key, of the day; None for no day."""
+
+    def __init__(self, key: bytes | None) -> None:
+        self._name = None if key is None else visits.visitors_by(key)
+
+    def __missing__(self, who: tuple[bytes, bytes | None]) -> str:
+        if self._name is None:
+            return ""
+        if len(self) >= _MOST_REMEMBERED:
+            self.clear()
+        name = self[who] = self._name(who[0], who[1] or b"")
+        return name
+
+
+def _text(part: bytes | None) -> str | None:
+    return None if part is None else "" if part == b"-" else part.decode(errors="replace")
 
 
 def _status(status: str | None) -> int | None:
@@ -167,8 +180,7 @@ _DERIVED: Mapping[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
 
 
 def _written_as(form: TimeFormat, values: Sequence[Any]) -> tuple[Int64Array, Bools]:
-    texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
-    return times_us(texts, form)
+    return times_us([value.decode(errors="replace") for value in values], form)
 
 
 _TIMES: Mapping[str, Callable[[Sequence[Any]], tuple[Int64Array, Bools]]] = {
@@ -204,80 +216,58 @@ def _by_pattern(form: WebLog) -> _Read:
     return read
 
 
-class _Headers(msgspec.Struct, gc=False):
-    agents: list[str] = msgspec.field(name="User-Agent", default_factory=lambda: [""])
-    referrers: list[str] = msgspec.field(name="Referer", default_factory=list)
-
-
-class _CaddyRequest(msgspec.Struct, gc=False):
-    method: str
-    uri: str
-    host: str = ""
-    remote_ip: str = ""
-    client_ip: str = ""
-    headers: _Headers = msgspec.field(default_factory=_Headers)
-
-
-class _Caddy(msgspec.Struct, gc=False):
-    ts: float
-    request: _CaddyRequest
-    status: int
-    size: int = 0
-
-    def parts(self) -> tuple[Any, ...]:
-        one, headers = self.request, self.request.headers
-        return (
-            *(one.client_ip or one.remote_ip, f"{one.method} {one.uri} HTTP/1.1", str(self.status)),
-            *(str(self.size), "".join(headers.referrers[:1]), "".join(headers.agents[:1]), one.host, self.ts),
-        )
-
-
-class _Traefik(msgspec.Struct, gc=False):
-    at: str = msgspec.field(name="StartUTC")
-    address: str = msgspec.field(name="ClientHost")
-    method: str = msgspec.field(name="RequestMethod")
-    uri: str = msgspec.field(name="RequestPath")
-    status: int = msgspec.field(name="DownstreamStatus")
-    size: int = msgspec.field(name="DownstreamContentSize", default=0)
-    host: str = msgspec.field(name="RequestHost", default="")
+# Where the parts are in a line of JSON; of a list its first element is read.
+_PATHS: Mapping[str, Mapping[str, str]] = {
+    "caddy": {
+        "msec": "ts",
+        "address": "request.client_ip",
+        "method": "request.method",
+        "uri": "request.uri",
+        "status": "status",
+        "bytes": "size",
+        "referrer": "request.headers.Referer",
+        "agent": "request.headers.User-Agent",
+        "host": "request.host",
+    },
     # Traefik writes headers only if accessLog.fields.headers keeps them.
-    agent: str | None = msgspec.field(name="request_User-Agent", default=None)
-    referrer: str = msgspec.field(name="request_Referer", default="")
+    "traefik": {
+        "time_iso8601": "StartUTC",
+        "address": "ClientHost",
+        "method": "RequestMethod",
+        "uri": "RequestPath",
+        "status": "DownstreamStatus",
+        "bytes": "DownstreamContentSize",
+        "referrer": "request_Referer",
+        "agent": "request_User-Agent",
+        "host": "RequestHost",
+    },
+}
 
-    def parts(self) -> tuple[Any, ...]:
-        return (
-            *(self.address, f"{self.method} {self.uri} HTTP/1.1", str(self.status)),
-            *(str(self.size), self.referrer, self.agent, self.host, self.at),
-        )
 
-
-def _by_json(struct: type[_Caddy | _Traefik], form: WebLog) -> _Read:
+def _by_json(form: WebLog) -> _Read:
     """Return a reader of lines of JSON. Lines that lack a part, such as messages of a start, are refused."""
-    decode = msgspec.json.Decoder(struct).decode
-
-    def one(record: bytes) -> tuple[Any, ...] | None:
-        for text in (record, mended(bare(record))):
-            try:
-                return decode(text).parts()
-            except UNDECODABLE:
-                continue
-        return None
+    paths = _PATHS[form.kind]
+    decoder = NdjsonDecoder(None, list(paths.values()))
 
     def read(records: Sequence[bytes]) -> tuple[Sequence[int], Raw, list[tuple[int, Reason]]]:
-        rows = list(map(one, records))
-        kept = [row for row, parts in enumerate(rows) if parts is not None]
-        refused = [(row, Reason.UNDECODABLE) for row, parts in enumerate(rows) if parts is None]
-        columns = list(zip(*(rows[row] for row in kept), strict=True))
-        names = (*_PARTS, "msec" if struct is _Caddy else "time_iso8601")
-        return kept, dict(zip(names, columns or [()] * len(names), strict=True)), refused
+        decoded = decoder.decode(records)
+        raw = {part: list(map(_plain, decoded.columns[path].tolist())) for part, path in paths.items()}
+        rows = list(zip(raw["address"], raw["method"], raw["uri"], raw["status"], strict=True))
+        good = [row for row, parts in enumerate(rows) if None not in parts]
+        raw = {part: [values[row] for row in good] for part, values in raw.items()}
+        raw["request"] = list(map(b"%s %s HTTP/1.1".__mod__, zip(raw["method"], raw["uri"], strict=True)))
+        if form.kind == "caddy":  # a request without an agent has no such header
+            raw["agent"] = [agent or b"" for agent in raw["agent"]]
+        lacking = [(row, Reason.MISSING_FIELD) for row, parts in enumerate(rows) if None in parts]
+        places = decoded.kept.tolist()
+        refused = [*decoded.refused, *((places[row], reason) for row, reason in lacking)]
+        return [places[row] for row in good], raw, sorted(refused)
 
     return read
 
 
-def _readers() -> Mapping[WebLogKind, Callable[[WebLog], _Read]]:
-    return {
-        "combined": _by_pattern,
-        "log_format": _by_pattern,
-        "caddy": partial(_by_json, _Caddy),
-        "traefik": partial(_by_json, _Traefik),
-    }
+def _plain(value: Any) -> bytes | None:
+    """Return a value of JSON as the bytes of a text; None if it is none."""
+    if isinstance(value, list):
+        value = value[0] if value else None
+    return str(value).encode(errors="replace") if isinstance(value, str | int | float) else None

@@ -37,7 +37,7 @@ from stream_app.wiring.pipeline import Pipeline
 from stream_app.wiring.receiving import delete_counted
 from stream_app.wiring.starting import CheckedStart
 from stream_app.wiring.storage import close_client
-from stream_app.wiring.visitors import destroy_visitor_keys
+from stream_app.wiring.visitors import destroy_visitor_keys, first_unreleased
 
 if TYPE_CHECKING:
     from stream_app.sinks.dead_letter_topic import DeadLetterTopic
@@ -267,7 +267,8 @@ class _CountedLog:
             loops.append(delete_counted(self._streams, witnesses, skew_us, store.load))
         if self._streams[0].declared.source.is_of_web_server:
             keys = visitor_keys(self._streams[0], settings.state_dir)
-            loops.append(destroy_visitor_keys(self._streams, witnesses, store.load, keys))
+            needed = partial(first_unreleased, self._streams, witnesses, store.load)
+            loops.append(destroy_visitor_keys(keys, needed))
         await until_one_ends(*loops)
 
     async def _resume(self, pipeline: Pipeline) -> None:

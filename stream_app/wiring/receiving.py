@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import Any, Never
 
 from stream_app.addresses import once_free
 from stream_app.config import Settings, SourceSettings, StreamSettings
@@ -23,7 +23,6 @@ from stream_app.core.records import StreamState
 from stream_app.core.releases.release import RowLink
 from stream_app.core.segments.strategies import last_text, most_ahead_bins
 from stream_app.core.strategy import Strategy
-from stream_app.core.visits import DAY_US
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError, Witness
@@ -36,9 +35,6 @@ from stream_app.stored_format import mark_directory
 from stream_app.together import until_all_end
 from stream_app.wiring.open_files import possible_connections
 from stream_app.wiring.operator_endpoint import operator_endpoint
-
-if TYPE_CHECKING:
-    from stream_app.vault.visitor_keys import VisitorKeys
 
 DELETE_EVERY_S = 60.0
 _KEYS = "ingest.keys"
@@ -60,6 +56,7 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
     from stream_app.receiving.server import ServerRules, serve
     from stream_app.receiving.visits import Sites
     from stream_app.vault.visitor_keys import VisitorKeys
+    from stream_app.wiring.visitors import destroy_visitor_keys, today
 
     ingest = _ingest(settings)
     check_operator(ingest.operator)
@@ -106,24 +103,11 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
         is_over = asyncio.Event()
         loops = [_outliving(commit.run(), is_over) for commit in commits.values()]
         if ingest.sites:
-            loops.append(_destroy_spent(keys))
+            loops.append(destroy_visitor_keys(keys, today))
         if ingest.keys is not None:
             loops.append(follow_keys(ingest.keys, take_keys, _KEYS))
         application = Listener(commits, rules, metrics)
         await until_all_end(_until_over(serve(listener, application, served), is_over), *loops)
-
-
-async def _destroy_spent(keys: VisitorKeys) -> Never:
-    """Destroy, for ever, the keys of visitors' names of all days before today."""
-    outage = Outage(log, "destruction of visitors' keys")
-
-    async def destroy() -> None:
-        await asyncio.to_thread(keys.destroy_before, time.time_ns() // 1_000 // DAY_US)
-
-    while True:
-        await outage.outlast(destroy)
-        outage.over()
-        await asyncio.sleep(DELETE_EVERY_S)
 
 
 async def _until_over(work: Coroutine[Any, Any, None], is_over: asyncio.Event) -> None:

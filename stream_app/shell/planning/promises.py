@@ -53,10 +53,8 @@ def cost_until_now(stream: StreamSettings, now_us: int) -> str:
     replayed = stream.declared.source.replay is not None
     if not said or replayed or not isinstance(stream.source, SourceSettings):
         return said
-    return (
-        f"{said} Epochs without events cost the same: if the file no longer grows, end the stream with "
-        "source.replay."
-    )
+    end = "time.until" if stream.declared.source.is_of_web_server else "source.replay"
+    return f"{said} Epochs without events cost the same: if the file no longer grows, end it with {end}."
 
 
 def meanings(streams: Sequence[StreamSettings]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stream_app.config import ConfigError, StreamSettings, load_text
+from stream_app.config.source import by_source
 from tests.blocks.pages import block
 
 WEB = """
@@ -92,3 +93,12 @@ def test_what_cannot_be_counted_is_refused(before: str, after: str, said: str) -
     assert before in WEB
     with pytest.raises(ConfigError, match=re.escape(said)):
         read(WEB.replace(before, after, 1))
+
+
+@pytest.mark.parametrize(
+    ("other", "sources"), [("access.log.1", 1), ("access.log-20260301.gz", 1), ("b.log", 2)]
+)
+def test_files_that_a_log_was_rotated_to_are_the_same_log(other: str, sources: int) -> None:
+    text = WEB + WEB.partition("streams:\n")[2].replace("web:", "older:").replace("access.log", other)
+    streams = load_text(text, Path("app.yaml"), {}).streams
+    assert len({id(group) for group in by_source(streams).values()}) == sources

@@ -10,9 +10,8 @@ import pytest
 
 from stream_app.core.incoming import Reason
 from stream_app.core.visits import FIELDS, TIME, visitor_of
-from stream_app.sources.log_format import pattern_of
+from stream_app.sources.log_format import local_times_us, pattern_of
 from stream_app.sources.web_log import WebLog, WebLogDecoder, kind_of
-from stream_app.sources.web_times import local_times_us
 
 CHROME = (
     "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/137.0.0.0 Safari/537.36"

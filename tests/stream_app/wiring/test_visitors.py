@@ -12,7 +12,7 @@ from stream_app.core.visits import DAY_US
 from stream_app.ports import OperatorError
 from stream_app.vault.visitor_keys import VisitorKeys
 from stream_app.wiring.event_logs import visitor_keys
-from stream_app.wiring.visitors import destroy_once
+from stream_app.wiring.visitors import first_unreleased
 from tests.models.memory import MemoryStore
 from tests.stream_app.wiring.test_receiving import Witness
 
@@ -45,7 +45,8 @@ def destroyed(settings: Settings, *last_bins: int | None) -> list[int]:
     witnesses = {
         stream.name: Witness(bin) for stream, bin in zip(settings.streams, (*last_bins, None), strict=True)
     }
-    asyncio.run(destroy_once(settings.streams, witnesses, MemoryStore().load, keys))  # type: ignore[arg-type]
+    needed = first_unreleased(settings.streams, witnesses, MemoryStore().load)  # type: ignore[arg-type]
+    keys.destroy_before(asyncio.run(needed))
     return sorted(int(path.stem) for path in settings.state_dir.rglob("@visitors/*/*.key"))
 
 
