@@ -13,6 +13,7 @@ from stream_app.core.instants import format_instant
 
 Event = dict[str, Any]
 UNLISTED = "a key that no list has"
+FOUND = tuple(f"key {place}" for place in range(5))  # of a stream that finds keys
 _PER_US: dict[TimeFormat, tuple[int, int]] = {  # numerator and denominator
     "s": (1, 1_000_000),
     "ms": (1, 1_000),
@@ -37,7 +38,7 @@ class Maker:
         event: Event = {}
         _put(event, declared.time.field, _written(start_us + within_us, declared.time.format))
         for part in declared.keys.parts if declared.keys else ():
-            names = [*part.names, *([UNLISTED] if part.other else [])]
+            names = [*part.names, *(FOUND if declared.finds_keys else [UNLISTED] if part.other else [])]
             _put(event, part.field, self._random.choice(names))
         if declared.value is not None:
             low, high = float(declared.value.low), float(declared.value.high)
@@ -54,6 +55,13 @@ class Maker:
         event = self.event(bin, user)
         if (amounts := self._declared.amounts) is not None:
             _put(event, amounts.field, float(self._random.choice((amounts.low, amounts.high))))
+        return event
+
+    def newcomer(self, bin: int, number: int, user: int = 0) -> Event:
+        """Return an event with a key that no other event has. Args: number, of this key."""
+        event, keys = self.event(bin, user), self._declared.keys
+        assert keys is not None
+        _put(event, keys.field, f"new key {number}")
         return event
 
     def log(self, bins: int, events: int, users: int) -> list[Event]:

@@ -10,7 +10,7 @@ move^2 / variance is mu^2.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
@@ -23,9 +23,11 @@ from dphist.toeplitz import ToeplitzCounter, ToeplitzDesign
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.units import UNITS_PER_COUNT
+from stream_app.audit.found_names import NamesLoss, names_loss
 from stream_app.audit.given_noise import Drawn, GivenNoise, Labels, Law, Number, silence
 from stream_app.audit.made_up import Event, Maker
 from stream_app.audit.rehearsal import Public, Rehearsal
+from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.strategy import Strategy
@@ -50,6 +52,7 @@ class PairLoss:
         loss: the exact privacy loss of the discrete Laplace numbers.
         mu_squared: of the discrete Gaussian numbers.
         same_bytes: whether noise that is moved by this much makes both logs' outputs equal.
+        names: what names show beside counts, of a stream that finds keys.
     """
 
     what: str
@@ -57,6 +60,7 @@ class PairLoss:
     loss: Fraction
     mu_squared: Fraction
     same_bytes: bool
+    names: NamesLoss | None = None
 
 
 def neighbours(rehearsal: Rehearsal, maker: Maker, events: Sequence[Event]) -> Iterator[Neighbour]:
@@ -72,6 +76,8 @@ def neighbours(rehearsal: Rehearsal, maker: Maker, events: Sequence[Event]) -> I
                 yield Neighbour(f"one event more, in bin {bin}", [*events, maker.largest(bin)])
         if not substitute:
             yield Neighbour("one event less", events[1:])
+        if declared.finds_keys:
+            yield Neighbour("one event more, with a new key", [*events, maker.newcomer(bins[0], 0)])
         return
     person = _USERS  # has no other events
     for bin in bins:
@@ -85,6 +91,9 @@ def neighbours(rehearsal: Rehearsal, maker: Maker, events: Sequence[Event]) -> I
         return
     spread = [maker.largest(bin, person) for bin in range(rehearsal.bins)]
     yield Neighbour("one user more, with an event in every bin", [*events, *spread])
+    if declared.finds_keys:
+        new = [maker.newcomer(bin, bin, person) for bin in range(rehearsal.bins)]
+        yield Neighbour("one user more, who brings a new key in every bin", [*events, *new])
     one = [event for event in events if event in _of_user(rehearsal, events, events[0])]
     rest = [event for event in events if event not in one]
     yield Neighbour(f"one user less, with {len(one)} events", rest)
@@ -171,7 +180,15 @@ class GreyBox:
             loss=sum((abs(move) / number.law.parameter for number, move in laplace.items()), Fraction(0)),
             mu_squared=sum((move**2 / one.law.parameter for one, move in gaussian.items()), Fraction(0)),
             same_bytes=first.same_as(second),
+            names=self._names(second),
         )
+
+    def _names(self, other: Public) -> NamesLoss | None:
+        kind = self.rehearsal.strategy.kind
+        if not isinstance(kind, Discovering):
+            return None
+        stated = replace(kind.rule, least_users=1)  # a rehearsal names nothing
+        return names_loss(stated, self.exact.brought, other.brought)
 
     def _moves(self, exact: Public) -> dict[Number, int]:
         """Return how far the exact value under each number of noise moves from the first log to another."""

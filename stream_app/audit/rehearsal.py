@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from msgspec import structs
 
 from dphist.arrays import Int64Array
+from stream_app.audit.found_names import BroughtKeys, Paths, RecordingStore
 from stream_app.audit.given_noise import GivenNoise, Supply
 from stream_app.audit.made_up import Event, write_log
 from stream_app.config import Settings, SourceSettings, StreamSettings
@@ -34,14 +35,19 @@ from stream_app.wiring.event_logs import named_by, open_source
 from stream_app.wiring.pipeline import Pipeline
 
 _SKEW_US = 5_000_000
+_MORE_THAN_ANY = 1_000_000  # users of made-up records
 
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """What a rehearsal made public. Args: rows, of the chain; tables, all rows of each, by name."""
+    """What a rehearsal made public, and the users who brought keys, which it did not.
+
+    Args: rows, of the chain; tables, all rows of each, by name; brought, of a stream that finds keys. SECRET.
+    """
 
     rows: tuple[bytes, ...]
     tables: dict[str, Int64Array]
+    brought: Paths = field(default_factory=dict, repr=False)
 
     def same_as(self, other: Public) -> bool:
         """Return whether both are equal, byte for byte."""
@@ -64,7 +70,8 @@ class Rehearsal:
     def of(cls, settings: Settings, stream: StreamSettings, bins: int, first_us: int) -> Rehearsal:
         """Return the stream with one epoch of ``bins`` bins from about ``first_us``, as a replay of a file.
 
-        Its condition on fields (``where``) is left out: it decides by the record alone whether it counts.
+        Its condition on fields (``where``) is left out: it decides by the record alone whether it counts. A
+        stream that finds keys names none.
         Raises: OperatorError if no plan fits the short epoch.
         """
         declared = stream.declared
@@ -75,6 +82,9 @@ class Rehearsal:
         time = structs.replace(declared.time, epoch_bins=bins, first_us=from_us)
         tree = structs.replace(declared.tree, branching=None, shares=None)
         rehearsed = structs.replace(declared, source=log, time=time, tree=tree, where=None)
+        if (keys := declared.keys) is not None and keys.discover is not None:
+            none = structs.replace(keys.discover, least_users=_MORE_THAN_ANY)
+            rehearsed = structs.replace(rehearsed, keys=structs.replace(keys, discover=none))
         # The file is named when a run has written it.
         source = SourceSettings(file=Path("events.ndjson"), start="earliest")
         short = replace(stream, source=source, declared=rehearsed, accept=None)
@@ -91,14 +101,21 @@ class Rehearsal:
             # The strategy holds the directory's id, and all rows hold the strategy's hash.
             (directory / "id").write_text("audit")
             with EmbeddedRedis(directory / "redis") as server:
-                store = RedisStore(server.worker_url)
+                store = RecordingStore(server.worker_url)
+                store.brought = self._brought()
                 reader = RedisReader(server.api_url)
                 try:
                     strategy = await self._release_all(directory, store, noise)
-                    return await _published(reader, strategy)
+                    public = await _published(reader, strategy)
+                    return replace(public, brought=store.brought.paths())
                 finally:
                     await reader.close()
                     await store.close()
+
+    def _brought(self) -> BroughtKeys:
+        declared = self.stream.declared
+        first_unlisted = declared.keys.count if declared.keys is not None else 0
+        return BroughtKeys(self.first_bin, self.bins, first_unlisted, declared.privacy.per_user is not None)
 
     async def _release_all(self, directory: Path, store: RedisStore, noise: Supply) -> Strategy:
         stream, time = self.stream, self.stream.declared.time

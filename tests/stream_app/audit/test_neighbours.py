@@ -100,6 +100,43 @@ def test_day_or_hour_of_a_user_costs_what_is_stated(caps: str) -> None:
     assert max(pair.loss for pair in pairs) > Fraction(999, 1000)
 
 
+FINDS = "keys: {field: k, list: [x], discover: {epsilon: 0.5, delta: 1e-3%s}}\n    tree: {release: causal}"
+
+
+def test_names_cost_a_user_what_is_stated_also_one_who_brings_new_keys() -> None:
+    box = grey_box(", unit: {user: u, max_events: 6}", FINDS % ", per_user: 2", bins=6)
+    pairs = list(box.losses())
+    names = [pair.names for pair in pairs if pair.names is not None]
+    assert len(pairs) == len(names) == 6
+    assert all(pair.same_bytes and pair.loss <= Fraction(1, 2) for pair in pairs)
+    assert max(one.loss for one in names) == pytest.approx(0.5, abs=1e-6)
+    assert max(one.keys for one in names) == 2
+    new = [one for one in names if one.delta]
+    assert len(new) == 1
+    assert 1e-4 < new[0].delta <= 1e-3
+
+
+def test_names_cost_an_event_what_is_stated() -> None:
+    box = grey_box("", FINDS % "", bins=6)
+    names = [pair.names for pair in box.losses() if pair.names is not None]
+    assert max(one.loss for one in names) == pytest.approx(0.5, abs=1e-6)
+    assert max(one.delta for one in names) <= 1e-3
+
+
+def test_a_key_too_many_of_a_user_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = RedisStore.tally
+
+    async def more(
+        store: RedisStore, stream: str, given: str, bounds: Bounds, up_to: int, slots: Any
+    ) -> Reply:
+        return await tally(store, stream, given, bounds, up_to, replace(slots, per_user=slots.per_user + 1))
+
+    monkeypatch.setattr(RedisStore, "tally", more)
+    names = first_pair(grey_box(", unit: {user: u, max_events: 6}", FINDS % "", bins=6)).names
+    assert names is not None
+    assert names.loss > 0.9
+
+
 class Half:
     """Noise of half the scale."""
 
