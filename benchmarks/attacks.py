@@ -52,7 +52,6 @@ QUESTIONS = (
     "/v1/streams/many/keys?step=2&limit=48&confidence=0.9{random}",
     "/v1/streams/many/preview?epsilon=0.{random}1",
     "/v1/streams/many/count?confidence=0.9{random}",
-    "/api/v1/rows/keys?stream=many&confidence=0.9{random}",
     '/api/v1/query_range?query=private_counts_key_bin{{stream="many"}}&start=1704067200&end=1704500000&step=36000',
     "/metrics",
 )

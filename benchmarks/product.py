@@ -59,7 +59,7 @@ EVENTS_A_BIN = 20_000
 ASKED_KEYS, ASKED_BINS = 10_000, 48
 ASKED_METRIC = "private_counts_key_running"
 CLOSED = {10_000: 0.3, 100_000: 3.0}  # keys of a stream, and the seconds in which a bin should close
-GOALS_S = {"keys": 0.7, "query": 0.5, "query_range": 1.5, "rows/keys": 0.5}
+GOALS_S = {"keys": 0.7, "query": 0.5, "query_range": 1.5}
 
 
 def strategy_of(design: ProductDesign) -> Strategy:
@@ -226,7 +226,6 @@ async def asked_s(client: httpx.AsyncClient, address: str) -> list[float]:
             "keys": f"/v1/streams/bench/keys?start={first}",
             "query": f"/api/v1/query?query={ASKED_METRIC}&time={stop}",
             "query_range": f"/api/v1/query_range?query={ASKED_METRIC}&{three_hours}",
-            "rows/keys": f"/api/v1/rows/keys?stream=bench&start={first}",
         }[address]
         began = time.perf_counter()
         answer = await client.get(path)

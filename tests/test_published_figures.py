@@ -122,7 +122,7 @@ def of_wide_streams() -> list[str]:
             found[f"asking about 10000 keys, {kind}"][address]["slowest"]
             for kind in ("anticipating", "causal")
         )
-        for address in ("keys", "query", "query_range", "rows/keys")
+        for address in ("keys", "query", "query_range")
     }
     return [
         f"10,000 keys {rounded(few, 2)} s",
@@ -130,7 +130,6 @@ def of_wide_streams() -> list[str]:
         f"`/keys` {rounded(slowest['keys'], 2)} s",
         f"`query` {rounded(slowest['query'], 2)} s",
         f"`query_range` with three points a key {rounded(slowest['query_range'], 2)} s",
-        f"`rows/keys` {rounded(slowest['rows/keys'], 2)} s",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Keys and values equal a recount in the clients, the terminal, Prometheus and flat rows."""
+"""Keys and values equal a recount in the clients, the terminal and Prometheus."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import pytest
 from click.testing import CliRunner
 
 from stream_app.client import Client
@@ -23,7 +22,6 @@ from tests.stream_app.api.client import Api, api_at, with_api
 from tests.stream_app.client.test_client import running
 from tests.stream_app.core.test_alert_states import view_of
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
-from tests.stream_app.published_axes import PublishedAxes, delays
 
 FRENCH: dict[str, Any] = {"where": OneOf("country", ("FR", "MC")), "epoch_bins": 4}
 CAPPED: dict[str, Any] = {"user": PerUser("visitor", 50), "epoch_bins": 4}
@@ -168,25 +166,6 @@ async def test_alert_says_what_its_value_counts() -> None:
     older = {name: value for name, value in told.items() if name != "meaning"}
     assert "meaning" not in alert_of(older, None)["annotations"]
     assert cloud_event(older)["data"]["meaning"] == ""
-
-
-@pytest.mark.parametrize("facts", [CAPPED, FRENCH])
-async def test_flat_rows_say_what_is_counted(facts: dict[str, Any]) -> None:
-    stream = PublishedAxes(MemoryStore(), buckets=4, **facts)
-    await stream.open()
-    await stream.close_cells(delays(stream, 3))
-    words = meaning_of(stream.strategy.declared).counts
-    async with api_at(stream) as api:
-        asked: dict[str, dict[str, Any]] = {
-            "rows": {"query": "private_counts_bin", "start": hour(1), "end": hour(3), "step": 3600},
-            "rows/keys": {"stream": "delays"},
-            "rows/cdf": {"stream": "delays"},
-            "rows/quantile": {"stream": "delays", "q": 0.5},
-        }
-        for path, query in asked.items():
-            rows = await api.json(f"/api/v1/{path}", **query)
-            assert rows, path
-            assert {row["meaning"] for row in rows} == {words}, path
 
 
 async def test_ranges_of_users_are_labelled_within_and_over_epochs() -> None:
