@@ -50,6 +50,8 @@ def check_web_log(section: Section, declared: Declaration) -> None:
     if unknown := next((field for field in declared.cell_fields if field not in FIELDS), None):
         text = f'"{unknown}" is no field of an access log; it has {", ".join(FIELDS)}'
         raise section.error("source.format", text)
+    if declared.keys is not None and VISITOR in declared.keys.columns:
+        raise section.error("keys.field", "visitor names people, so it is no key; count: users counts them")
     if "browser" in declared.cell_fields and find_spec("ua_parser") is None:
         text = "the field browser needs the extra web; install it: pip install 'private-counts[web]'"
         raise section.error("source.format", text)

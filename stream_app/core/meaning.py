@@ -17,6 +17,7 @@ from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import in_words
 from stream_app.core.declaration import Declaration
 from stream_app.core.periods import period_in_words
+from stream_app.core.visits import VISITOR
 
 OfAmounts = Literal["sum", "mean"]
 
@@ -156,15 +157,16 @@ def _capped(declared: Declaration, per_user: PerUser) -> Meaning:
 def _users(declared: Declaration) -> Meaning:
     per_user = declared.privacy.per_user
     assert per_user is not None  # the configuration refuses a count of users that nothing names
+    when = span(declared)
     under = ", under one of the user's keys in that bin" if declared.keys else ""
     return Meaning(
         noun=USERS,
-        counts=f"Counts each user once per epoch, in the first bin with an event of the user{under}. "
+        counts=f"Counts each user once per {when}, in the first bin with an event of the user{under}. "
         f'The field "{per_user.field}" names the user; events without one do not count.{_only(declared)}',
-        intervals="Intervals are for the number of users first seen in a range. A range over several epochs "
-        "counts a user once in each of them.",
-        shape="Charts show when users are first seen in an epoch, not how many are active: the first bins of "
-        "an epoch are the highest.",
+        intervals="Intervals are for the number of users first seen in a range. A range over several "
+        f"{when}s counts a user once in each of them.",
+        shape=f"Charts show when users are first seen in {article(when)}, not how many are active: the first "
+        f"bins of {article(when)} are the highest.",
     )
 
 
@@ -177,6 +179,9 @@ def _cap(declared: Declaration) -> str:
 
 def span(declared: Declaration) -> str:
     """Return in what a user's events are capped, without an article: "epoch", or "UTC day"."""
+    per_user = declared.privacy.per_user
+    if per_user is not None and per_user.field == VISITOR and declared.source.is_of_web_server:
+        return "UTC day"  # a visitor has another name on the next day
     return "epoch" if declared.period is None else period_in_words(declared.period)
 
 

@@ -86,8 +86,8 @@ def _written(log_format: str, behind: str = "") -> bytes:
 
 def _values(name: str, end: str) -> str:
     """Return the pattern of a variable's values. Args: end, the character behind it, empty at the end."""
-    if name == "remote_user":  # it may have spaces
-        return ".*?"
+    if name == "remote_user":  # it may have spaces; the bound keeps a damaged line from taking long
+        return ".{0,200}?"
     if end == '"':  # nginx and Apache write quotes inside with a backslash
         return r'[^"\\]*(?:\\.[^"\\]*)*'
     return f"[^{re.escape(end)}]*" if end else ".*"

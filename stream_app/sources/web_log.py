@@ -25,7 +25,7 @@ from stream_app.sources.times import Bools, TimeFormat, times_us, why_no_time
 WebLogKind = Literal["combined", "log_format", "caddy", "traefik"]
 Raw = Mapping[str, Sequence[Any]]  # the parts of each line that are read: bytes, or None
 
-_MOST_REMEMBERED, _LONGEST_REMEMBERED = 1 << 16, 1 << 10
+_MOST_REMEMBERED, _LONGEST_REMEMBERED = 1 << 15, 300  # of each field: at most 20 MiB, whatever is sent
 _NO_DAY = -(1 << 40)
 _MOST_DAYS = 2  # whose visitors are remembered; a log has one at a time, but around midnight
 
@@ -129,9 +129,11 @@ class _Visitors(dict[tuple[bytes, bytes | None], str]):
     def __missing__(self, who: tuple[bytes, bytes | None]) -> str:
         if self._name is None:
             return ""
-        if len(self) >= _MOST_REMEMBERED:
-            self.clear()
-        name = self[who] = self._name(who[0], who[1] or b"")
+        name = self._name(who[0], who[1] or b"")
+        if len(who[0]) + len(who[1] or b"") <= _LONGEST_REMEMBERED:
+            if len(self) >= _MOST_REMEMBERED:
+                self.clear()
+            self[who] = name
         return name
 
 

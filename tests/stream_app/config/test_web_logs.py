@@ -9,6 +9,7 @@ import pytest
 
 from stream_app.config import ConfigError, StreamSettings, load_text
 from stream_app.config.source import by_source
+from stream_app.core.meaning import meaning_of
 from tests.blocks.pages import block
 
 WEB = """
@@ -51,6 +52,8 @@ def test_unit_may_be_written(privacy: str, user: str | None, cap: int | None) ->
 def test_users_are_visitors_and_a_named_condition_on_bots_is_the_only_one() -> None:
     users = read(f"{WEB}    count: users\n    where: {{bot: [true, false], status: 200}}\n").declared
     assert users.privacy.max_events == 1
+    assert meaning_of(users).counts.startswith("Counts each user once per UTC day, in the first bin")
+    assert "at most 10 events per user and UTC day" in meaning_of(read(WEB).declared).counts
     assert str(users.where) == "bot is one of true, false and status is 200"
 
 
@@ -76,6 +79,11 @@ def test_source_of_the_page_is_read() -> None:
         ("    privacy", "    late: next_bin\n    privacy", "late must be drop or dead_letter: a visitor's"),
         ("format: combined", "format: combined, log_format: x", "log_format belongs to format: log_format"),
         ("format: combined", OWN.replace("$msec", "x"), "has no $time_local, $time_iso8601 or $msec"),
+        (
+            "privacy: {epsilon: 1}",
+            "privacy: {epsilon: 1}\n    keys: {field: visitor, list: [a]}",
+            "keys.field visitor names people, so it is no key; count: users counts them",
+        ),
         ("bin: 1h", "field: at, bin: 1h", "must be one of time"),
         (
             "epsilon: 1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,13 @@ def test_line_is_read_alike_in_every_batch() -> None:
     for name in FIELDS:
         found = np.concatenate([one.columns[name] for one in alone])
         assert together.columns[name].tolist() == found.tolist()
+
+
+def test_damaged_long_line_takes_no_long_time() -> None:
+    line = f"192.0.2.7 - {' [x] ' * 200_000}".encode()
+    began_s = time.perf_counter()
+    assert WebLogDecoder(form("combined")).decode([line]).refused == [(0, Reason.UNDECODABLE)]
+    assert time.perf_counter() - began_s < 1
 
 
 def test_lines_of_json_that_are_no_requests_are_refused() -> None:
