@@ -84,10 +84,10 @@ def of_alerts() -> list[str]:
 
 def of_topics() -> list[str]:
     ratios = results("ingest")
-    assert rounded(ratios["cpu_ratios"]["getmany_to_worker"], 0) == "2"
+    share = rounded(100 / ratios["cpu_ratios"]["getmany_to_worker"], 0)
     faster = int(Decimal(ratios["speed_ratios"]["worker_to_faust_agent"]).quantize(Decimal("1E1")))
     return [
-        "takes half of the processor time of reading it with bare aiokafka",
+        f"takes {share} % of the processor time of reading it with bare aiokafka",
         f"is about {faster} times as fast as a stock Faust agent",
     ]
 
