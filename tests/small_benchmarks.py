@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[1]
 # What each benchmark's module is changed to before it runs.
 SMALL: dict[str, dict[str, Any]] = {
     "accuracy": {"QUICK_RUNS": {"64": 4}, "arguments": ["--quick"]},
-    "alerts": {"EVALUATIONS": 200, "SHIFTED_STREAMS": 2},
+    "alerts": {"EVALUATIONS": 200},
     "api": {"SECONDS": 2, "WARM_UP_S": 0.5},
     "approximate": {
         "RUNS": {"10": 40, "16": 4, "20": 2},
