@@ -194,12 +194,11 @@ class Discovering(CausalAxes):
         return super().fields() | {DISCOVERY: json.dumps(told, sort_keys=True, separators=(",", ":"))}
 
     def at_epsilon(self, asked: Asked) -> Discovering:
-        """Return the plan at another epsilon, of which names take as much. Raises: ValueError."""
-        counts = asked["epsilon"] - self.rule.epsilon
-        if counts <= 0:
-            raise ValueError("epsilon: the names alone cost more")
-        time = plan_tree(**(asked | {"epsilon": counts}))
-        return replace(self, axes=replace(self.axes, time=time))
+        """Return the plan at another epsilon, of which names take the same part."""
+        names = exact(asked["epsilon"], "epsilon") * self.rule.epsilon / self.epsilon
+        time = plan_tree(**(asked | {"epsilon": exact(asked["epsilon"], "epsilon") - names}))
+        axes, rule = replace(self.axes, time=time), replace(self.rule, epsilon=names)
+        return replace(self, axes=axes, rule=rule)
 
 
 def read_discovering(text: str, product: str) -> Discovering:
