@@ -184,18 +184,14 @@ def test_readers_see_the_last_transitions_of_a_stream_and_not_when_they_were_dec
 
 
 @pytest.mark.parametrize("server_name", SERVERS)
-def test_transitions_for_readers_are_numbered_and_not_dated(servers: Servers, server_name: str) -> None:
+async def test_transitions_for_readers_are_numbered_and_not_dated(servers: Servers, server_name: str) -> None:
     """If Redis chose the ids of transitions, the ids would contain instants."""
-
-    async def inside() -> None:
-        server = servers[server_name]
-        admin, store = connect(server.worker_url), RedisAlertStore(server.alerts_url)
-        await execute(admin, "DEL", ALERT_DECIDED, transitions_key("clicks"))
-        for seq in (1, 2):
-            await store.commit("clicks", seq - 1 or None, seq, {}, [{"seq": seq}] * 2)
-        entries = await execute(admin, "XRANGE", transitions_key("clicks"), "-", "+")
-        assert [place for place, _ in entries] == [b"1-0", b"2-0", b"3-0", b"4-0"]
-        await store.close()
-        await admin.aclose()
-
-    asyncio.run(inside())
+    server = servers[server_name]
+    admin, store = connect(server.worker_url), RedisAlertStore(server.alerts_url)
+    await execute(admin, "DEL", ALERT_DECIDED, transitions_key("clicks"))
+    for seq in (1, 2):
+        await store.commit("clicks", seq - 1 or None, seq, {}, [{"seq": seq}] * 2)
+    entries = await execute(admin, "XRANGE", transitions_key("clicks"), "-", "+")
+    assert [place for place, _ in entries] == [b"1-0", b"2-0", b"3-0", b"4-0"]
+    await store.close()
+    await admin.aclose()

@@ -225,17 +225,14 @@ def test_errors_hold_no_secret(servers: Servers) -> None:
 
 
 @pytest.mark.redis
-def test_scripts_survive_a_flushed_script_cache(servers: Servers) -> None:
-    async def run() -> None:
-        store = RedisStore(servers["bundled"].worker_url)
-        admin = connect(servers["bundled"].worker_url)
-        await store.now_us()
-        await batch(admin, [("SCRIPT", "FLUSH")])
-        assert min(await store.now_us()) > 0
-        await admin.aclose()
-        await store.close()
-
-    asyncio.run(run())
+async def test_scripts_survive_a_flushed_script_cache(servers: Servers) -> None:
+    store = RedisStore(servers["bundled"].worker_url)
+    admin = connect(servers["bundled"].worker_url)
+    await store.now_us()
+    await batch(admin, [("SCRIPT", "FLUSH")])
+    assert min(await store.now_us()) > 0
+    await admin.aclose()
+    await store.close()
 
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12) | st.sampled_from(

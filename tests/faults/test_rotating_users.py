@@ -10,7 +10,7 @@ import random
 import shutil
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -91,6 +91,14 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     write_key(tmp_path / "a.key", OLD)
     return tmp_path / "a.key"
+
+
+@pytest.fixture
+def service(file: Path) -> Iterator[Service]:
+    """Yield a service with one stream, both of whose workers read the one key file."""
+    with closing(OneSource(file.parent, strategies()[0])) as one:
+        one.keys = SharedKey.read(file)
+        yield Service(one, (file, file))
 
 
 def strategies() -> list[Strategy]:
@@ -228,99 +236,83 @@ async def noted_anyhow(
     return Reply.DONE
 
 
-def test_after_a_restore_from_before_the_rotation_the_line_names_the_remedy(file: Path) -> None:
+async def test_after_a_restore_from_before_the_rotation_the_line_names_the_remedy(service: Service) -> None:
     """The copy lacks the notes. Until they are back, nobody counts; then caps hold as before."""
-
-    async def run(service: Service, one: OneSource) -> dict[int, int]:
-        await one.closer().reconcile()
-        await service.start(0)
-        one.append_of((FIRST, "ann"))
-        await service.step(0)
-        backup = one.store.copy()
-        await rotate(service)
-        one.store.restore(backup)
-        await service.start(0)
-        one.append_of((FIRST, "ann"), (FIRST, "ann"))
-        await service.step(0)
-        assert len(service.said) == 1
-        assert "run stream-app rotate-key finish;" in service.said[0]
-        [held] = await service.finish()
-        assert held.stream == STREAM
-        for bin in range(FIRST, FIRST + 13):
-            one.append_of((bin, "ann"))
-            one.clock.set_bin(bin + 1)
-            for _ in range(2):
-                await service.step(0)
-            await one.closer().close_due()
-        assert await service.finish() == []
-        assert len(KeyRing.read(service.files[0]).users) == 1
-        return await one.released()
-
-    with closing(OneSource(file.parent, strategies()[0])) as one:
-        service = Service(one, (file, file))
-        counts = asyncio.run(run(service, one))
-    assert +Counter(counts) == Counter({100: 2, 106: 1, 107: 1, 112: 1})
+    one = service.one
+    await one.closer().reconcile()
+    await service.start(0)
+    one.append_of((FIRST, "ann"))
+    await service.step(0)
+    backup = one.store.copy()
+    await rotate(service)
+    one.store.restore(backup)
+    await service.start(0)
+    one.append_of((FIRST, "ann"), (FIRST, "ann"))
+    await service.step(0)
+    assert len(service.said) == 1
+    assert "run stream-app rotate-key finish;" in service.said[0]
+    [held] = await service.finish()
+    assert held.stream == STREAM
+    for bin in range(FIRST, FIRST + 13):
+        one.append_of((bin, "ann"))
+        one.clock.set_bin(bin + 1)
+        for _ in range(2):
+            await service.step(0)
+        await one.closer().close_due()
+    assert await service.finish() == []
+    assert len(KeyRing.read(service.files[0]).users) == 1
+    assert +Counter(await one.released()) == Counter({100: 2, 106: 1, 107: 1, 112: 1})
     assert len(service.said) == 1
 
 
-def test_under_a_lost_key_later_windows_go_on_when_the_operator_says_so(file: Path) -> None:
-    async def run(service: Service, one: OneSource) -> dict[int, int]:
-        closer = one.closer()
-        await closer.reconcile()
-        await rotate(service)
-        write_key(file, bytes(32))  # the file with all its keys is lost
-        await service.start(0)
-        one.append_of((FIRST, "ann"))
-        await service.step(0)
-        assert "if this key is lost, run stream-app rotate-key lost" in service.said[0]
-        with pytest.raises(OperatorError, match="nothing was changed"):
-            await service.finish()
-        ring = KeyRing.read(file)
-        users = UsersOfStreams(
-            one.store, MemoryUserKeys(one.store), ring, [STREAM], partial(time_of, one.store)
-        )
-        assert await users.give_up() != []
-        assert await users.give_up() == []
-        for bin in range(FIRST, FIRST + 8):
-            one.append_of(*[(bin, "ann")] * 3)
-            one.clock.set_bin(bin + 1)
-            for _ in range(2):
-                await service.step(0)
-            await closer.close_due()
-        return await one.released()
-
-    with closing(OneSource(file.parent, strategies()[0])) as one:
-        service = Service(one, (file, file))
-        counts = asyncio.run(run(service, one))
+async def test_under_a_lost_key_later_windows_go_on_when_the_operator_says_so(
+    service: Service, file: Path
+) -> None:
+    one, closer = service.one, service.one.closer()
+    await closer.reconcile()
+    await rotate(service)
+    write_key(file, bytes(32))  # the file with all its keys is lost
+    await service.start(0)
+    one.append_of((FIRST, "ann"))
+    await service.step(0)
+    assert "if this key is lost, run stream-app rotate-key lost" in service.said[0]
+    with pytest.raises(OperatorError, match="nothing was changed"):
+        await service.finish()
+    users = users_of(service, [STREAM])
+    assert await users.give_up() != []
+    assert await users.give_up() == []
+    for bin in range(FIRST, FIRST + 8):
+        one.append_of(*[(bin, "ann")] * 3)
+        one.clock.set_bin(bin + 1)
+        for _ in range(2):
+            await service.step(0)
+        await closer.close_due()
     assert len(service.said) == 1
-    assert +Counter(counts) == Counter({100: 2, 106: 2})
+    assert +Counter(await one.released()) == Counter({100: 2, 106: 2})
+
+
+def users_of(service: Service, names: Sequence[str]) -> UsersOfStreams:
+    """Return the keys of streams' users. Args: names, the streams of the configuration."""
+    store, ring = service.one.store, KeyRing.read(service.files[0])
+    return UsersOfStreams(store, MemoryUserKeys(store), ring, names, partial(time_of, store))
 
 
 @pytest.mark.parametrize("anybody", [True, False])
-def test_a_key_that_left_its_file_too_early_is_given_up(anybody: bool, file: Path) -> None:
+async def test_a_key_that_left_its_file_too_early_is_given_up(anybody: bool, service: Service) -> None:
     """The file holds the newest key, but not the one of the windows that have begun."""
-
-    async def run(service: Service, one: OneSource) -> tuple[list[str], UserKeys]:
-        await one.closer().reconcile()
-        await service.start(0)
-        one.append_of(*[(FIRST, "ann")] * anybody)
-        await service.step(0)
-        await rotate(service)
-        ring = KeyRing.read(file)
-        ring = KeyRing(ring.keys, ring.users[-1:])
-        key_ring.keep(file, ring)
-        users = UsersOfStreams(
-            one.store, MemoryUserKeys(one.store), ring, [STREAM], partial(time_of, one.store)
-        )
-        said = await users.give_up()
-        await service.start(0)
-        one.append_of((FIRST + 1, "bob"))
-        await service.step(0)
-        return said, one.store.streams[STREAM].noted_keys
-
-    with closing(OneSource(file.parent, strategies()[0])) as one:
-        service = Service(one, (file, file))
-        [said], keys = asyncio.run(run(service, one))
+    one, file = service.one, service.files[0]
+    await one.closer().reconcile()
+    await service.start(0)
+    one.append_of(*[(FIRST, "ann")] * anybody)
+    await service.step(0)
+    await rotate(service)
+    ring = KeyRing.read(file)
+    key_ring.keep(file, KeyRing(ring.keys, ring.users[-1:]))
+    [said] = await users_of(service, [STREAM]).give_up()
+    await service.start(0)
+    one.append_of((FIRST + 1, "bob"))
+    await service.step(0)
+    keys = one.store.streams[STREAM].noted_keys
     if anybody:
         assert "have users under the lost key" in said
         assert len(service.said) == 1
@@ -332,47 +324,36 @@ def test_a_key_that_left_its_file_too_early_is_given_up(anybody: bool, file: Pat
 
 
 @pytest.mark.parametrize("mine", [True, False])
-def test_a_stream_of_another_configuration_is_noted_if_its_noise_has_a_key_of_the_file(
-    mine: bool, file: Path
+async def test_a_stream_of_another_configuration_is_noted_if_its_noise_has_a_key_of_the_file(
+    mine: bool, service: Service, file: Path
 ) -> None:
     """Nobody has counted in it yet: its window must not begin under the key that leaves the file."""
+    one = service.one
+    await one.closer().reconcile()
+    key_ring.begin(file)
+    one.store.noise_keys[STREAM] = KeyRing.read(file).marks[0] if mine else bytes(16)
 
-    async def run(one: OneSource) -> UserKeys:
-        await one.closer().reconcile()
-        key_ring.begin(file)
-        ring = KeyRing.read(file)
-        one.store.noise_keys[STREAM] = ring.marks[0] if mine else bytes(16)
-        users = UsersOfStreams(one.store, MemoryUserKeys(one.store), ring, [], partial(time_of, one.store))
+    async def streams() -> Sequence[str]:
+        return [STREAM]
 
-        async def streams() -> Sequence[str]:
-            return [STREAM]
-
-        await users.finish(file, streams)
-        return one.store.streams[STREAM].noted_keys
-
-    with closing(OneSource(file.parent, strategies()[0])) as one:
-        one.keys = SharedKey.read(file)
-        keys = asyncio.run(run(one))
+    await users_of(service, []).finish(file, streams)
+    keys = one.store.streams[STREAM].noted_keys
     assert bool(keys.marks) == mine
     if mine:
         assert keys.marks == tuple(map(mark_of_users, KeyRing.read(file).users))
 
 
-def test_a_file_that_cannot_be_replaced_is_refused_with_the_windows_that_need_its_old_key(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_file_that_cannot_be_replaced_is_refused_with_the_windows_that_need_its_old_key(
+    service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run(service: Service, one: OneSource) -> None:
-        await one.closer().reconcile()
-        await service.start(0)
-        one.append_of((FIRST, "ann"))
-        await service.step(0)
-        key_ring.begin(service.files[0])
-        monkeypatch.setattr(key_ring, "may_be_replaced", lambda file: False)
-        with pytest.raises(
-            OperatorError,
-            match=rf"in line 2 any more.* take these lines out .* begun: {STREAM} until .*Z. When they",
-        ):
-            await service.finish()
-
-    with closing(OneSource(file.parent, strategies()[0])) as one:
-        asyncio.run(run(Service(one, (file, file)), one))
+    await service.one.closer().reconcile()
+    await service.start(0)
+    service.one.append_of((FIRST, "ann"))
+    await service.step(0)
+    key_ring.begin(service.files[0])
+    monkeypatch.setattr(key_ring, "may_be_replaced", lambda file: False)
+    with pytest.raises(
+        OperatorError,
+        match=rf"in line 2 any more.* take these lines out .* begun: {STREAM} until .*Z. When they",
+    ):
+        await service.finish()

@@ -208,6 +208,12 @@ async def service(server: EmbeddedRedis, directory: Path, stream: str = "visits"
         await store.close()
 
 
+@pytest.fixture
+async def one(server: EmbeddedRedis, tmp_path: Path) -> AsyncIterator[Service]:
+    async with service(server, tmp_path) as one:
+        yield one
+
+
 async def rotate(one: Service, finish: Callable[[Service], Awaitable[None]]) -> None:
     """Release all bins with two workers, while the key is rotated between bins."""
     first = await one.worker()
@@ -367,151 +373,121 @@ def test_each_step_that_is_left_out_is_noticed(
         asyncio.run(run())
 
 
-def test_a_page_that_is_replaced_while_it_is_read_is_read_again(
-    server: EmbeddedRedis, tmp_path: Path
-) -> None:
+async def test_a_page_that_is_replaced_while_it_is_read_is_read_again(one: Service) -> None:
     """A worker reads a page under the old key; before it has the keys, the whole rotation happens."""
+    worker = await one.worker()
+    await one.release(worker)
+    keys: Any = worker._ahead._keys
+    chains = keys.chains
 
-    async def run() -> None:
-        async with service(server, tmp_path) as one:
-            worker = await one.worker()
-            await one.release(worker)
-            keys: Any = worker._ahead._keys
-            chains = keys.chains
+    async def later(*place: Any) -> Any:
+        keys.chains = chains
+        key_ring.begin(one.file)
+        await one.finish()
+        return await chains(*place)
 
-            async def later(*place: Any) -> Any:
-                keys.chains = chains
-                key_ring.begin(one.file)
-                await one.finish()
-                return await chains(*place)
-
-            keys.chains = later
-            worker._ahead._page = None
-            for _ in range(BINS - 1):
-                await one.release(worker)
-            await one.check_rotated()
-            await one.check_released()
-
-    asyncio.run(run())
+    keys.chains = later
+    worker._ahead._page = None
+    for _ in range(BINS - 1):
+        await one.release(worker)
+    await one.check_rotated()
+    await one.check_released()
 
 
-def test_noise_that_is_being_drawn_during_a_rotation_is_drawn_again(
-    server: EmbeddedRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_noise_that_is_being_drawn_during_a_rotation_is_drawn_again(
+    one: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its first page is stored under the old key, then the whole rotation happens; its epoch never opened."""
+    worker = await one.worker()
+    await one.release(worker)
+    write, left = one.store.write_noise, [1]
 
-    async def run() -> None:
-        async with service(server, tmp_path) as one:
-            worker = await one.worker()
-            await one.release(worker)
-            write, left = one.store.write_noise, [1]
+    async def later(*page: Any) -> bool:
+        if left[0] == 0:
+            left[0] = -1
+            key_ring.begin(one.file)
+            await one.finish()
+        left[0] -= 1
+        return await write(*page)
 
-            async def later(*page: Any) -> bool:
-                if left[0] == 0:
-                    left[0] = -1
-                    key_ring.begin(one.file)
-                    await one.finish()
-                left[0] -= 1
-                return await write(*page)
-
-            monkeypatch.setattr(one.store, "write_noise", later)
-            assert await worker._ahead.stored(one.strategy, 1) is not None
-            await one.check_rotated()
-            for _ in range(BINS - 1):
-                await one.release(worker)
-            await one.check_rotated()
-            await one.check_released()
-            assert len((one.directory / "draws").read_text().splitlines()) == 6  # two levels, three drawings
-
-    asyncio.run(run())
+    monkeypatch.setattr(one.store, "write_noise", later)
+    assert await worker._ahead.stored(one.strategy, 1) is not None
+    await one.check_rotated()
+    for _ in range(BINS - 1):
+        await one.release(worker)
+    await one.check_rotated()
+    await one.check_released()
+    assert len((one.directory / "draws").read_text().splitlines()) == 6  # two levels, three drawings
 
 
 @pytest.mark.parametrize("what", ["the key file is lost", "Redis is restored from before a rotation"])
-def test_noise_under_a_lost_key_is_given_up_and_its_epoch_ends(
-    server: EmbeddedRedis, tmp_path: Path, what: str
-) -> None:
+async def test_noise_under_a_lost_key_is_given_up_and_its_epoch_ends(one: Service, what: str) -> None:
     """Nothing goes on until the operator says so. Then the epoch ends, and no noise is used twice."""
-
-    async def run() -> None:
-        async with service(server, tmp_path) as one:
-            await one.release(await one.worker())
-            redis = connect(server.operator_url)
-            copy = {key: await execute(redis, "DUMP", key) for key in await execute(redis, "KEYS", "*")}
-            if what == "the key file is lost":
-                write_key(one.file, bytes(32))
-            else:
-                key_ring.begin(one.file)
-                await one.finish()
-                await one.release(await one.worker())
-                await execute(redis, "FLUSHALL")
-                for key, value in copy.items():
-                    await execute(redis, "RESTORE", key, 0, value)
-            await redis.aclose()
-            released = one.bin
-            with pytest.raises(OperatorError, match=r"if this key is lost, run stream-app rotate-key lost$"):
-                await one.release(await one.worker())
-            one.bin = released
-            with pytest.raises(OperatorError, match=r"run stream-app rotate-key lost; nothing was changed$"):
-                await one.finish()
-            pages = StoredPages(one.store)
-            assert await rotating.give_up_in(one.store, pages, one.file, [one.name]) == [one.name]
-            assert await rotating.give_up_in(one.store, pages, one.file, [one.name]) == []
-            worker = await one.worker()
-            while one.bin < FIRST_BIN + BINS:
-                await one.release(worker)
-            assert await one.opened_by(OLD) == 0
-            ends = released - FIRST_BIN
-            await one.check_released([0] * ends + [1] * min(EPOCH, BINS - ends) + [2] * (BINS - ends - EPOCH))
-
-    asyncio.run(run())
+    await one.release(await one.worker())
+    redis = connect(one.server.operator_url)
+    copy = {key: await execute(redis, "DUMP", key) for key in await execute(redis, "KEYS", "*")}
+    if what == "the key file is lost":
+        write_key(one.file, bytes(32))
+    else:
+        key_ring.begin(one.file)
+        await one.finish()
+        await one.release(await one.worker())
+        await execute(redis, "FLUSHALL")
+        for key, value in copy.items():
+            await execute(redis, "RESTORE", key, 0, value)
+    await redis.aclose()
+    released = one.bin
+    with pytest.raises(OperatorError, match=r"if this key is lost, run stream-app rotate-key lost$"):
+        await one.release(await one.worker())
+    one.bin = released
+    with pytest.raises(OperatorError, match=r"run stream-app rotate-key lost; nothing was changed$"):
+        await one.finish()
+    pages = StoredPages(one.store)
+    assert await rotating.give_up_in(one.store, pages, one.file, [one.name]) == [one.name]
+    assert await rotating.give_up_in(one.store, pages, one.file, [one.name]) == []
+    worker = await one.worker()
+    while one.bin < FIRST_BIN + BINS:
+        await one.release(worker)
+    assert await one.opened_by(OLD) == 0
+    ends = released - FIRST_BIN
+    await one.check_released([0] * ends + [1] * min(EPOCH, BINS - ends) + [2] * (BINS - ends - EPOCH))
 
 
-def test_noise_that_no_key_reads_stops_the_rotation(server: EmbeddedRedis, tmp_path: Path) -> None:
+async def test_noise_that_no_key_reads_stops_the_rotation(one: Service) -> None:
     """Nothing changes: the file of another service, then a damaged page."""
-
-    async def run() -> None:
-        async with service(server, tmp_path) as one:
-            await one.release(await one.worker())
-            before = await one.opened_by(OLD)
-            write_key(one.file, bytes(32))
-            with pytest.raises(
-                OperatorError, match=r"^stream visits: .* copy the file of a worker that runs"
-            ):
-                await one.finish()
-            write_key(one.file, OLD)
-            key_ring.begin(one.file)
-            redis, key = connect(server.operator_url), StreamKeys(one.name).noise
-            state = await one.store.load(one.name)
-            assert state is not None
-            await execute(redis, "HSET", key, f"{state.noise}:1", b"damaged")
-            await redis.aclose()
-            with pytest.raises(OperatorError, match=r"page 1 of its noise can be read with no key"):
-                await one.finish()
-            assert len(KeyRing.read(one.file).keys) == 2
-            assert await one.opened_by(OLD) == before - 1
-
-    asyncio.run(run())
+    await one.release(await one.worker())
+    before = await one.opened_by(OLD)
+    write_key(one.file, bytes(32))
+    with pytest.raises(OperatorError, match=r"^stream visits: .* copy the file of a worker that runs"):
+        await one.finish()
+    write_key(one.file, OLD)
+    key_ring.begin(one.file)
+    redis, key = connect(one.server.operator_url), StreamKeys(one.name).noise
+    state = await one.store.load(one.name)
+    assert state is not None
+    await execute(redis, "HSET", key, f"{state.noise}:1", b"damaged")
+    await redis.aclose()
+    with pytest.raises(OperatorError, match=r"page 1 of its noise can be read with no key"):
+        await one.finish()
+    assert len(KeyRing.read(one.file).keys) == 2
+    assert await one.opened_by(OLD) == before - 1
 
 
-def test_noise_of_builds_that_noted_no_key_is_rotated(server: EmbeddedRedis, tmp_path: Path) -> None:
+async def test_noise_of_builds_that_noted_no_key_is_rotated(server: EmbeddedRedis, tmp_path: Path) -> None:
     """Pages as they were stored before streams noted a key; a stream of another service is left alone."""
-
-    async def run() -> None:
-        async with service(server, tmp_path) as one, service(server, tmp_path / "other", "other") as other:
-            write_key(other.file, bytes(32))
-            await other.release(await other.worker())
-            worker = await one.worker()
+    async with service(server, tmp_path) as one, service(server, tmp_path / "other", "other") as other:
+        write_key(other.file, bytes(32))
+        await other.release(await other.worker())
+        worker = await one.worker()
+        await one.release(worker)
+        redis = connect(server.operator_url)
+        for name in (one.name, other.name):
+            await execute(redis, "HDEL", StreamKeys(name).noise, "key")
+        await redis.aclose()
+        key_ring.begin(one.file)
+        await one.finish()
+        await one.check_rotated()
+        assert await other.opened_by(bytes(32)) == 2
+        for _ in range(BINS - 1):
             await one.release(worker)
-            redis = connect(server.operator_url)
-            for name in (one.name, other.name):
-                await execute(redis, "HDEL", StreamKeys(name).noise, "key")
-            await redis.aclose()
-            key_ring.begin(one.file)
-            await one.finish()
-            await one.check_rotated()
-            assert await other.opened_by(bytes(32)) == 2
-            for _ in range(BINS - 1):
-                await one.release(worker)
-            await one.check_released()
-
-    asyncio.run(run())
+        await one.check_released()

@@ -167,17 +167,14 @@ def test_errors_over_differing_bins_are_those_of_the_streams_together() -> None:
             assert points.laws.law(place).variance == pytest.approx(alone_point.laws.law(0).variance)
 
 
-def test_bins_whose_edges_do_not_meet_have_no_history() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        old = Published(store, "a", "1", 3, DAY, 24 * HOUR_US)
-        new = Published(store, "b", "1", 3, 24 * (DAY + 3) - 1, HOUR_US, successor_of="a")
-        await released(store, old, [1, 2, 3])
-        await released(store, new, [5])
-        views = {name: await read(None, store, name) for name in "ab"}
-        assert continued(views["b"], views.get) == ()
-
-    asyncio.run(run())
+async def test_bins_whose_edges_do_not_meet_have_no_history() -> None:
+    store = MemoryStore()
+    old = Published(store, "a", "1", 3, DAY, 24 * HOUR_US)
+    new = Published(store, "b", "1", 3, 24 * (DAY + 3) - 1, HOUR_US, successor_of="a")
+    await released(store, old, [1, 2, 3])
+    await released(store, new, [5])
+    views = {name: await read(None, store, name) for name in "ab"}
+    assert continued(views["b"], views.get) == ()
 
 
 def test_calendar_days_after_hours_and_hours_after_calendar_days() -> None:

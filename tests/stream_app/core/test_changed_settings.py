@@ -78,25 +78,22 @@ def test_a_larger_epsilon_shrinks_the_errors_of_its_own_epochs_only() -> None:
     assert before.variance > 20 * after.variance
 
 
-def test_a_change_is_public_with_the_epoch_that_it_begins() -> None:
-    async def change() -> None:
-        stream = Published(MemoryStore(), epoch_bins=BINS, epsilon="1")
-        await stream.open(0)
-        await stream.close(COUNTS[0], show=False)
-        first = stream.strategy
-        stream.change("2")
-        await stream.open(1, FIRST_BIN + BINS)
-        reader = stream.store.reader()
-        hidden = await reader.public_state(stream.name)
-        assert hidden is not None
-        assert hidden.texts == (first.to_json(),)
-        await stream.show()
-        shown = await reader.public_state(stream.name)
-        assert shown is not None
-        assert shown.texts == (first.to_json(), stream.strategy.to_json())
-        assert list(by_hash(shown.texts)) == [epoch.strategy_hash for epoch in shown.epochs]
-
-    asyncio.run(change())
+async def test_a_change_is_public_with_the_epoch_that_it_begins() -> None:
+    stream = Published(MemoryStore(), epoch_bins=BINS, epsilon="1")
+    await stream.open(0)
+    await stream.close(COUNTS[0], show=False)
+    first = stream.strategy
+    stream.change("2")
+    await stream.open(1, FIRST_BIN + BINS)
+    reader = stream.store.reader()
+    hidden = await reader.public_state(stream.name)
+    assert hidden is not None
+    assert hidden.texts == (first.to_json(),)
+    await stream.show()
+    shown = await reader.public_state(stream.name)
+    assert shown is not None
+    assert shown.texts == (first.to_json(), stream.strategy.to_json())
+    assert list(by_hash(shown.texts)) == [epoch.strategy_hash for epoch in shown.epochs]
 
 
 def test_a_row_says_what_the_strategy_before_was() -> None:

@@ -143,19 +143,16 @@ def test_a_key_that_left_the_list_is_refused_with_the_stream_that_has_it() -> No
 @pytest.mark.parametrize(
     "facts", [{"carriers": ("ES",)}, {"user": PerUser("user", 2)}, {"other": True, "carriers": ("ES",)}]
 )
-def test_no_key_goes_on_without_a_common_key_or_under_a_cap(facts: dict[str, Any]) -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        user = {"user": facts["user"]} if "user" in facts else {}
-        old = PublishedKeys(store, "a", "1", 3, other="other" in facts, carriers=("FR", "DE"), **user)
-        own: dict[str, Any] = {"carriers": ("FR", "IT"), **facts}
-        new = PublishedKeys(store, "b", "1", 3, FIRST_BIN + 3, successor_of="a", **own)
-        await old.fill(np.ones((3, len(old.carriers) + old.other), np.int64))
-        await new.fill(np.ones((1, len(new.carriers) + new.other), np.int64))
-        views = {name: await read(None, store, name) for name in "ab"}
-        assert continued(views["b"], views.get) == ()
-
-    asyncio.run(run())
+async def test_no_key_goes_on_without_a_common_key_or_under_a_cap(facts: dict[str, Any]) -> None:
+    store = MemoryStore()
+    user = {"user": facts["user"]} if "user" in facts else {}
+    old = PublishedKeys(store, "a", "1", 3, other="other" in facts, carriers=("FR", "DE"), **user)
+    own: dict[str, Any] = {"carriers": ("FR", "IT"), **facts}
+    new = PublishedKeys(store, "b", "1", 3, FIRST_BIN + 3, successor_of="a", **own)
+    await old.fill(np.ones((3, len(old.carriers) + old.other), np.int64))
+    await new.fill(np.ones((1, len(new.carriers) + new.other), np.int64))
+    views = {name: await read(None, store, name) for name in "ab"}
+    assert continued(views["b"], views.get) == ()
 
 
 def test_an_edge_says_which_keys_come_and_go() -> None:

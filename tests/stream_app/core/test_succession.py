@@ -128,49 +128,43 @@ def test_nodes_over_epochs_count_beside_a_stream_without_them() -> None:
     assert view.count(whole) == last.count(whole)
 
 
-def test_nodes_over_epochs_grow_over_a_change_of_grace_as_in_a_new_view() -> None:
-    async def run() -> None:
-        store, levels = MemoryStore(), EpochLevels(plan_tree(2, "1/2"), Fraction(1), (2,), (Fraction(1, 2),))
-        stream = Published(store, "a", "1", 2)
-        stream.strategy = replace(stream.strategy, kind=kind_of(levels))
-        await stream.open()
-        await stream.close([3, 4])
-        declared = stream.strategy.declared
-        later = structs.replace(declared, time=structs.replace(declared.time, grace_us=7_000_000))
-        stream.strategy = replace(stream.strategy, declared=later)
-        view = None
-        for epoch in range(1, 4):
-            await stream.open(epoch, FIRST_BIN + 2 * epoch)
-            await stream.close([5, 6])
-            view = await read(view, store, "a")
-            fresh = await read(None, store, "a")
-            whole = view.span
-            assert (view.count(whole), len(view.runs)) == (fresh.count(whole), 1)
-            points, again = view.series("running", whole), fresh.series("running", whole)
-            assert points.values.tolist() == again.values.tolist()
-            assert points.laws.deviations().tolist() == again.laws.deviations().tolist()
-
-    asyncio.run(run())
+async def test_nodes_over_epochs_grow_over_a_change_of_grace_as_in_a_new_view() -> None:
+    store, levels = MemoryStore(), EpochLevels(plan_tree(2, "1/2"), Fraction(1), (2,), (Fraction(1, 2),))
+    stream = Published(store, "a", "1", 2)
+    stream.strategy = replace(stream.strategy, kind=kind_of(levels))
+    await stream.open()
+    await stream.close([3, 4])
+    declared = stream.strategy.declared
+    later = structs.replace(declared, time=structs.replace(declared.time, grace_us=7_000_000))
+    stream.strategy = replace(stream.strategy, declared=later)
+    view = None
+    for epoch in range(1, 4):
+        await stream.open(epoch, FIRST_BIN + 2 * epoch)
+        await stream.close([5, 6])
+        view = await read(view, store, "a")
+        fresh = await read(None, store, "a")
+        whole = view.span
+        assert (view.count(whole), len(view.runs)) == (fresh.count(whole), 1)
+        points, again = view.series("running", whole), fresh.series("running", whole)
+        assert points.values.tolist() == again.values.tolist()
+        assert points.laws.deviations().tolist() == again.laws.deviations().tolist()
 
 
-def test_a_history_grows_with_the_stream_and_is_kept_until_then() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        old = Published(store, "a", EXACT, 3)
-        new = Published(store, "b", EXACT, 3, FIRST_BIN + 3, successor_of="a")
-        await released(store, old, [1, 2, 3])
-        await new.open()
-        before, view = await read(None, store, "a"), await read(None, store, "b")
-        history = view.following(continued(view, {"a": before}.get))
-        assert history.running().value == 6  # before the successor has released anything
-        await new.close([5])
-        await read(view, store, "b")
-        history = view.following(continued(view, {"a": before}.get))
-        assert history.running().value == 11
-        assert view.following((before,)) is history
-        assert view.running().value == 5
-
-    asyncio.run(run())
+async def test_a_history_grows_with_the_stream_and_is_kept_until_then() -> None:
+    store = MemoryStore()
+    old = Published(store, "a", EXACT, 3)
+    new = Published(store, "b", EXACT, 3, FIRST_BIN + 3, successor_of="a")
+    await released(store, old, [1, 2, 3])
+    await new.open()
+    before, view = await read(None, store, "a"), await read(None, store, "b")
+    history = view.following(continued(view, {"a": before}.get))
+    assert history.running().value == 6  # before the successor has released anything
+    await new.close([5])
+    await read(view, store, "b")
+    history = view.following(continued(view, {"a": before}.get))
+    assert history.running().value == 11
+    assert view.following((before,)) is history
+    assert view.running().value == 5
 
 
 def test_keys_and_values_have_one_history() -> None:
@@ -221,37 +215,31 @@ def test_keys_and_values_have_one_history() -> None:
         {"source": "elsewhere"},
     ],
 )
-def test_counts_that_mean_something_else_are_not_added_up(facts: dict[str, Any]) -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        given: dict[str, Any] = {"first_bin": FIRST_BIN + 3, "successor_of": "a"} | facts
-        old, new = Published(store, "a", "1", 3), Published(store, "b", "1", 3, **given)
-        await released(store, old, [1, 2, 3])
-        await released(store, new, [5])
-        views = {name: await read(None, store, name) for name in "ab"}
-        assert continued(views["b"], views.get) == ()
-
-    asyncio.run(run())
+async def test_counts_that_mean_something_else_are_not_added_up(facts: dict[str, Any]) -> None:
+    store = MemoryStore()
+    given: dict[str, Any] = {"first_bin": FIRST_BIN + 3, "successor_of": "a"} | facts
+    old, new = Published(store, "a", "1", 3), Published(store, "b", "1", 3, **given)
+    await released(store, old, [1, 2, 3])
+    await released(store, new, [5])
+    views = {name: await read(None, store, name) for name in "ab"}
+    assert continued(views["b"], views.get) == ()
 
 
-def test_a_stream_that_has_not_ended_is_not_part_of_a_history() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        old, new = (
-            Published(store, "a", "1", 3),
-            Published(store, "b", "1", 3, FIRST_BIN + 3, successor_of="a"),
-        )
-        await old.open()
-        await old.close([1, 2])
-        await released(store, new, [5])
-        views = {name: await read(None, store, name) for name in "ab"}
-        assert continued(views["b"], views.get) == ()
-        await old.close([3])
-        await read(views["a"], store, "a")
-        assert continued(views["b"], views.get) == (views["a"],)
-        assert continued(views["b"], {"b": views["b"]}.get) == ()  # a key that does not open the first stream
-
-    asyncio.run(run())
+async def test_a_stream_that_has_not_ended_is_not_part_of_a_history() -> None:
+    store = MemoryStore()
+    old, new = (
+        Published(store, "a", "1", 3),
+        Published(store, "b", "1", 3, FIRST_BIN + 3, successor_of="a"),
+    )
+    await old.open()
+    await old.close([1, 2])
+    await released(store, new, [5])
+    views = {name: await read(None, store, name) for name in "ab"}
+    assert continued(views["b"], views.get) == ()
+    await old.close([3])
+    await read(views["a"], store, "a")
+    assert continued(views["b"], views.get) == (views["a"],)
+    assert continued(views["b"], {"b": views["b"]}.get) == ()  # a key that does not open the first stream
 
 
 def test_an_edge_names_the_settings_that_differ() -> None:
@@ -266,21 +254,18 @@ def test_an_edge_names_the_settings_that_differ() -> None:
     )
 
 
-def test_an_edge_has_the_settings_of_the_epochs_beside_it() -> None:
-    async def run() -> None:
-        store = MemoryStore()
-        old = Published(store, "a", "1", 3)
-        new = Published(store, "b", "2", 3, FIRST_BIN + 3, successor_of="a")
-        await released(store, old, [1, 2, 3])
-        await released(store, new, [4, 5, 6])
-        new.change("3")
-        await new.open(1, FIRST_BIN + 6)
-        await new.close([7])
-        a, b = await read(None, store, "a"), await read(None, store, "b")
-        assert b.strategy.epsilon == 3
-        assert edge_in_words(a, b) == "a ends, and b goes on: epsilon 1 until then, 2 from then on."
-
-    asyncio.run(run())
+async def test_an_edge_has_the_settings_of_the_epochs_beside_it() -> None:
+    store = MemoryStore()
+    old = Published(store, "a", "1", 3)
+    new = Published(store, "b", "2", 3, FIRST_BIN + 3, successor_of="a")
+    await released(store, old, [1, 2, 3])
+    await released(store, new, [4, 5, 6])
+    new.change("3")
+    await new.open(1, FIRST_BIN + 6)
+    await new.close([7])
+    a, b = await read(None, store, "a"), await read(None, store, "b")
+    assert b.strategy.epsilon == 3
+    assert edge_in_words(a, b) == "a ends, and b goes on: epsilon 1 until then, 2 from then on."
 
 
 def test_an_edge_names_other_conditions_and_caps() -> None:

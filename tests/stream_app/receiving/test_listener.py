@@ -213,7 +213,7 @@ async def test_requests_that_wait_share_a_sync(tmp_path: Path, monkeypatch: pyte
         assert door.stored().count(b"\n") == 20
 
 
-def test_a_listener_that_is_stopped_ends_its_write_first(
+async def test_a_listener_that_is_stopped_ends_its_write_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files are closed next; a write after that could go into another file."""
@@ -224,23 +224,20 @@ def test_a_listener_that_is_stopped_ends_its_write_first(
         fdatasync(descriptor)
         done.append(descriptor)
 
-    async def run() -> None:
-        writer = SpoolWriter(tmp_path / "clicks", 1 << 30, KnownKeys(10**12, 100))
-        commit = GroupCommit(writer)
-        running = asyncio.create_task(commit.run())
-        storing = asyncio.create_task(commit.store("a", Incoming(b"1\n")))
-        monkeypatch.setattr(os, "fdatasync", slow)
-        await asyncio.sleep(0.05)
-        running.cancel()
-        await asyncio.sleep(0.05)
-        assert not running.done()
-        may_go.set()
-        await asyncio.gather(running, return_exceptions=True)
-        assert len(done) == 2
-        storing.cancel()
-        writer.close()
-
-    asyncio.run(run())
+    writer = SpoolWriter(tmp_path / "clicks", 1 << 30, KnownKeys(10**12, 100))
+    commit = GroupCommit(writer)
+    running = asyncio.create_task(commit.run())
+    storing = asyncio.create_task(commit.store("a", Incoming(b"1\n")))
+    monkeypatch.setattr(os, "fdatasync", slow)
+    await asyncio.sleep(0.05)
+    running.cancel()
+    await asyncio.sleep(0.05)
+    assert not running.done()
+    may_go.set()
+    await asyncio.gather(running, return_exceptions=True)
+    assert len(done) == 2
+    storing.cancel()
+    writer.close()
 
 
 async def test_a_sender_with_much_does_not_fill_the_memory_for_others(

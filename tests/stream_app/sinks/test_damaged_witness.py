@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -57,18 +56,9 @@ DAMAGE: dict[str, tuple[Callable[[Lines], Lines], str, str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_file_is_refused_in_one_line_about_its_stream(tmp_path: Path, damage: str) -> None:
+async def test_a_damaged_file_is_refused_in_one_line_about_its_stream(tmp_path: Path, damage: str) -> None:
     hurt, at_a_start, to_a_reader = DAMAGE[damage]
     (tmp_path / "visits.ndjson").write_bytes(b"\n".join(hurt([*ROWS])))
-
-    async def read() -> None:
-        with closing(WitnessFile(tmp_path)) as witness:
-            await witness.append("sales", [row(1, "", "sales")])
-            assert await said(witness.head("visits"), at_a_start) is not None
-            await said(witness.rows("visits", 0), to_a_reader)
-            assert await witness.rows("sales", 0) == [row(1, "", "sales")]
-        with closing(WitnessFile(tmp_path)) as again:  # the file is free
-            await said(again.head("visits"), at_a_start)
 
     async def said(asked: Awaitable[object], expected: str) -> object:
         if not expected:
@@ -83,4 +73,10 @@ def test_a_damaged_file_is_refused_in_one_line_about_its_stream(tmp_path: Path, 
         assert expected in line or (expected == to_a_reader and at_a_start and at_a_start in line)
         return line
 
-    asyncio.run(read())
+    with closing(WitnessFile(tmp_path)) as witness:
+        await witness.append("sales", [row(1, "", "sales")])
+        assert await said(witness.head("visits"), at_a_start) is not None
+        await said(witness.rows("visits", 0), to_a_reader)
+        assert await witness.rows("sales", 0) == [row(1, "", "sales")]
+    with closing(WitnessFile(tmp_path)) as again:  # the file is free
+        await said(again.head("visits"), at_a_start)
