@@ -190,18 +190,6 @@ class SourceLedger:
             raise TotalSpent
         return reply
 
-    async def check_change(self, new: LedgerEntry) -> None:
-        """Refuse changed settings that make the source's sum too large to protect anybody.
-
-        Raises: OperatorError, one line.
-        """
-        everything = await self._everything(new.source)
-        known = [one for place, one in everything.items() if place != place_of(new)]
-        try:
-            check_measurement(known, new, ACCEPTED)
-        except ValueError as refusal:
-            raise OperatorError(str(refusal)) from None
-
     async def fits(self, entry: LedgerEntry) -> bool:
         """Return whether everything that was measured and this epoch are within the total together."""
         if self._total is None:

@@ -25,8 +25,7 @@ CHANGES = 4
 ENDS = 5
 # Format 6: retention may have removed a stream's oldest epochs (state/lua/trim.lua).
 TRIMMED = 6
-# Format 7: settings about arrival change at a bin that the state names (state/lua/announce.lua).
-ANNOUNCES = 7
+# Format 7: older releases announced a bin from which on grace or late policy differ (segments/strategies.py).
 # Format 8: a stream may note which keys hash the users of its cap windows (core/user_keys.py).
 USER_KEYS = 8
 # Format 9: of witnesses only: a later generation of a stream may have released (loops/segment_plan.py). An

@@ -1,6 +1,6 @@
 """When readers see what a worker has announced: an instant that the worker chose is rounded up.
 
-A worker announces a change of settings, opens a generation and marks a stream as halted when it has come so
+A worker opens a generation and marks a stream as halted when it has come so
 far. That follows how busy the worker was, so nobody sees it exactly.
 """
 

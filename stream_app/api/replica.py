@@ -21,7 +21,6 @@ from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import UNLABELLED, Labels
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import width_of
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.promise import Statement
 from stream_app.core.records import PublicState
 from stream_app.core.segments.visible_costs import KnownEpochs
@@ -61,7 +60,6 @@ class StreamReplica:
         self.closed = False
         self.continued_by: StreamReplica | None = None  # the next generation, once nothing more comes here
         self._reader, self._stated, self._known = reader, stated, known
-        self._announced = Announced[ArrivalChange | None](None)
         self._halted = Announced(False)
         self._recent: deque[tuple[int, bytes]] = deque()
         self.newest: tuple[tuple[int, bytes], ...] = ()  # the rows that were shown last, together
@@ -95,9 +93,8 @@ class StreamReplica:
         if state is None:
             self.view, self.seq = None, 0
             return
-        coming, halted = self._announced.shown(state.announced), self._halted.shown(state.halted)
-        if (coming, halted) != (self.labels.coming, self.labels.halted):
-            self.say(replace(self.labels, coming=coming, halted=halted))
+        if (halted := self._halted.shown(state.halted)) != self.labels.halted:
+            self.say(replace(self.labels, halted=halted))
         if self.view is not None and self.view.shown == state:
             return
         view = self.view

@@ -159,10 +159,9 @@ def _words_beside(view: StreamView | None, before: str | None, after: str | None
     """Return the part of a tag that names the streams beside one, and words that may change alone."""
     if view is None:
         return ""
-    said, coming = view.labels, view.labels.coming
+    said = view.labels
     parts = (
         *(before, after, *streams.so_far(view), said.changes, said.next_changes),
-        coming and coming.text(),
         said.halted and "halted",
     )
     if not any(parts):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dphist.arrays import Int64Array
 from stream_app.audit.stored import Stored
 from stream_app.config import Settings, StreamSettings
-from stream_app.config.plans import planned
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.answers.visible import visible_rows
 from stream_app.core.records import LedgerEntry, PublicState, WitnessRow
-from stream_app.core.segments.strategies import differences, may_change, strategy_of
+from stream_app.core.segments.facts import differences, may_change
+from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import witnessed_rows
@@ -66,7 +66,7 @@ async def _stored(
     configured = _configured(stream, strategy)
     stored = Stored(
         configured=configured,
-        may_follow=_may_follow(stream, strategy, configured),
+        may_follow=_may_follow(strategy, configured),
         strategy=strategy,
         earlier=tuple(map(Strategy.from_json, public.earlier)),
         epochs=public.epochs,
@@ -99,11 +99,10 @@ def _configured(stream: StreamSettings, strategy: Strategy) -> object:
     return {**plain, "source": {**configured, **identity}}
 
 
-def _may_follow(stream: StreamSettings, strategy: Strategy, configured: object) -> frozenset[str]:
-    """Return the paths of facts that differ and that a start may change."""
+def _may_follow(strategy: Strategy, configured: object) -> frozenset[str]:
+    """Return the paths of facts that differ, and that change with the next segment."""
     changed = [fact for fact, _, _ in differences(strategy.declared.plain(), configured)]
-    wanted = planned(stream) if changed else strategy
-    return frozenset(fact for fact in changed if may_change(fact, strategy, wanted))
+    return frozenset(fact for fact in changed if may_change(fact, strategy.declared))
 
 
 async def _rows(store: RedisStore, stream: str) -> list[tuple[int, bytes]]:

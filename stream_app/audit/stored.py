@@ -25,7 +25,7 @@ from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, 
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import epochs_of, restored, strategies_of
 from stream_app.core.releases.tiles import tile_appends
-from stream_app.core.segments.strategies import differences
+from stream_app.core.segments.facts import differences
 from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.core.strategy import Strategy
 
@@ -39,7 +39,7 @@ class Stored:
 
     Args:
         configured: the strategy's declared facts by the configuration, as plain JSON values.
-        may_follow: paths of configured facts that differ and that the next start changes with a later epoch.
+        may_follow: paths of configured facts that differ and that change with the next segment.
         strategy: as the store has it.
         rows: the chain in the store, visible or not.
         visible_seq: how many of the rows readers see.
@@ -127,7 +127,7 @@ def check_stored(stored: Stored) -> Iterator[Check]:
     yield check(
         "The configuration is the one with which the stream runs, or may follow it",
         [said for fact, said in changed.items() if fact not in stored.may_follow],
-        f"with a later epoch: {'; '.join(following)}" if following else "no fact differs",
+        f"with the next segment: {'; '.join(following)}" if following else "no fact differs",
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,23 +192,6 @@ def _check_ports(document: Section, settings: Settings) -> None:
                 raise document.section(section).error(key, said)
 
 
-def _check_later_topics(
-    document: Section, settings: Settings, named: Collection[tuple[str, str | None]]
-) -> None:
-    """Refuse topics that later generations of a stream would write to, if something else is in them."""
-    live = {stream.name for stream in settings.streams if stream.declared.source.replay is None}
-    written = {(one.cluster, one.topic): one.stream for one in settings.outputs if one.stream in live}
-    for cluster, topic in named:
-        output, _, number = (topic or "").rpartition(".")
-        is_later = re.fullmatch("[1-9][0-9]*", number) is not None and number != "1"
-        if is_later and (stream := written.get((cluster, output))) is not None:
-            raise document.error(
-                "outputs",
-                f"go into {output}, so generation {number} of {stream} would go into {topic}, which holds "
-                "something else; name another topic",
-            )
-
-
 def _check_topics(document: Section, settings: Settings) -> None:
     """Refuse topics without a cluster, topics with two uses, and outputs of unknown streams."""
     sources = [stream.source for stream in settings.streams if isinstance(stream.source, TopicSettings)]
@@ -226,7 +208,6 @@ def _check_topics(document: Section, settings: Settings) -> None:
         if cluster not in known:
             said = f"has no clusters.{cluster}, which is named for the topic {topic}; add it, or correct that"
             raise document.error("kafka", said)
-    _check_later_topics(document, settings, named)
     if alerts in read | written:
         raise document.error("alerts", f"go into {alerts[1]}, which holds something else; name another topic")
     if ledger[1] is not None and ledger in read | written | {alerts}:

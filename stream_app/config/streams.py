@@ -21,8 +21,8 @@ from stream_app.config.source import log_of, read_source
 from stream_app.config.successors import with_ends
 from stream_app.config.web_logs import MOST_OF_VISITOR, check_web_log, without_bots
 from stream_app.config.where import read_where
-from stream_app.core.arrival import LatePolicy
 from stream_app.core.budget import Total
+from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.counting.bounding import Period, PerUser
 from stream_app.core.declaration import Counted, Declaration, Log, Privacy, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant

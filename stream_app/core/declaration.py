@@ -18,8 +18,7 @@ from dphist.caps import Caps
 from dphist.privacy import Neighbours
 from dphist.tree.design import Release
 from dphist.workloads import Workload
-from stream_app.core.arrival import Arrival, ArrivalChange, LatePolicy
-from stream_app.core.counting.bins import Binning, BinRules
+from stream_app.core.counting.bins import Binning, BinRules, LatePolicy
 from stream_app.core.counting.bounding import CapWindows, PerUser
 from stream_app.core.counting.cells import Amounts, Axis, Buckets, Cells, KeyList
 from stream_app.core.counting.choosing import Bounds
@@ -110,12 +109,6 @@ class Time(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def closing(self) -> Closing:
         """When bins close."""
         return Closing(self.binning, self.grace_us)
-
-    def closing_over(self, change: ArrivalChange | None) -> Closing:
-        """Return when bins close before and after a change of the grace; None: there is none."""
-        if change is None:
-            return self.closing
-        return Closing(self.binning, change.before.grace_us, change.bin, change.after.grace_us)
 
 
 class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -331,20 +324,10 @@ class Declaration(
             return horizon
         return self.cap_windows(before, horizon).left(first_bin)
 
-    @property
-    def arrival(self) -> Arrival:
-        """What decides about records by their arrival."""
-        return Arrival(self.time.grace_us, self.time.max_ahead_bins, self.late)
-
-    def with_arrival(self, arrival: Arrival) -> Declaration:
-        """Return the same promise with other settings about arrival."""
-        times = {"grace_us": arrival.grace_us, "max_ahead_bins": arrival.max_ahead_bins}
-        return structs.replace(self, time=structs.replace(self.time, **times), late=arrival.late)
-
     def rules(
-        self, epoch: EpochRecord, until_bin: int | None = None, change: ArrivalChange | None = None
+        self, epoch: EpochRecord, until_bin: int | None = None, *, hands_over: bool = False
     ) -> BinRules:
-        """Return the binning rules of an epoch. Args: until_bin, change, as in ``StreamState``."""
+        """Return the binning rules of an epoch. Args: until_bin, hands_over, as in ``StreamState``."""
         first_bin = epoch.first_bin if epoch.counts_from_bin is None else epoch.counts_from_bin
         return BinRules(
             first_bin,
@@ -352,7 +335,7 @@ class Declaration(
             self.late,
             until_bin,
             begins_bin=None if self.successor_of is None else self.first_bin(0),
-            change=change,
+            hands_over=hands_over,
         )
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.found_keys import FoundKeys
 from stream_app.core.user_keys import NONE_NOTED, UserKeys
 
@@ -35,14 +34,6 @@ class Reply(StrEnum):
     STRATEGY = "strategy"  # the stream runs under another strategy
     SET_ASIDE = "set_aside"  # a late cut decides about records that were set aside: take it by itself
     USER_KEY = "user_key"  # users of an open window were counted under another key
-
-
-class Ending(StrEnum):
-    """Why an epoch ended before its last bin, as named in the operator's metrics."""
-
-    STORE_LOST = "store_lost"  # the store does not know the stream, but the witness does
-    STORE_SET_BACK = "store_set_back"  # the store is behind the witness, or holds other rows
-    NOISE_LOST = "noise_lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +77,16 @@ class PartitionCuts:
         return self.cuts[0].open_bin
 
 
+class Handover(NamedTuple):
+    """Which records that are dated before a segment it counts in one partition: they came too late before.
+
+    Args: position, of the last cut of the segment before; since_bin, the first bin in which they are dated.
+    """
+
+    position: int
+    since_bin: int
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     """SECRET: a stream's position and cuts in one partition.
@@ -94,6 +95,7 @@ class PartitionState:
         position: the next position to apply.
         base_bin: every bin up to this one has its cut at or below ``position``.
         cuts: later cuts, rising in bin and in position; the last one is for the last bin with a cut.
+        takes_over: late records of the segment before; None: there are none.
 
     Records that are set aside (``Ahead``) are below ``position`` and undecided until the next cut.
     """
@@ -101,6 +103,7 @@ class PartitionState:
     position: int
     base_bin: int
     cuts: tuple[Cut, ...] = ()
+    takes_over: Handover | None = None
 
     @property
     def last_cut_bin(self) -> int:
@@ -116,11 +119,7 @@ class PartitionState:
         """Return the state at a later position; cuts at or below that position move into the base bin."""
         passed = [cut.bin for cut in self.cuts if cut.position <= position]
         base_bin = passed[-1] if passed else self.base_bin
-        return PartitionState(position, base_bin, self.cuts[len(passed) :])
-
-
-# The reason of the end of a stream's last epoch, if the stream had an end.
-ENDED = "the stream ended"
+        return replace(self, position=position, base_bin=base_bin, cuts=self.cuts[len(passed) :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +187,10 @@ class StreamState:
     noise: str = ""  # the nonce of the epoch's stored noise; empty if none was drawn ahead
     stopped: bool = False  # no record is counted until an epoch opens
     until_bin: int | None = None  # the first bin that is never counted; None: the stream has no end
+    hands_over: Mapping[str, int] | None = None  # where each partition's last bin is cut (Store.end_at)
     user_keys: UserKeys = NONE_NOTED  # by which users are hashed, if a rotation has noted it
     earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
-    change: ArrivalChange | None = None  # the last one that was announced, also once it has taken effect
+    announced: bytes | None = None  # a change that an older release announced (segments/strategies.py)
     trimmed: Trimmed | None = None  # what retention removed
     halted: bool = False  # a worker stopped counting it because of a fault (docs/decisions/0056)
 
@@ -389,18 +389,17 @@ class Trimmed:
 class PublicState:
     """Everything that readers may know about a stream: a pure function of its visible rows and epochs.
 
-    Args: epochs, those whose values the store keeps; trimmed, what retention removed; None: nothing;
-        announced, the last change of settings that was announced, which changes no value; None: none was;
-        halted, whether a fault of its log or its own has stopped it, which changes no value either.
+    Args: epochs, those whose values the store keeps; earlier, the other strategies of these epochs, if an
+        older release changed the settings; trimmed, what retention removed; None: nothing; halted,
+        whether a fault of its log or its own has stopped it, which changes no value.
     """
 
     strategy: bytes
     epochs: tuple[EpochRecord, ...]
     visible_seq: int
     history: History | None = None  # None: a worker may count the stream
-    earlier: tuple[bytes, ...] = ()  # other strategies of these epochs, before settings changed
+    earlier: tuple[bytes, ...] = ()
     trimmed: Trimmed | None = None
-    announced: ArrivalChange | None = field(default=None, compare=False)
     halted: bool = field(default=False, compare=False)
 
     @property

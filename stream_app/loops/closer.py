@@ -11,24 +11,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
 from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.counting.bringing import Slots
-from stream_app.core.records import Ending, Reply, StreamState
+from stream_app.core.records import Reply, StreamState
 from stream_app.core.releases.release import make_release
+from stream_app.core.segments.endings import Ending
 from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
-from stream_app.loops.announcing import announce
-from stream_app.loops.configured import arrival_in_words, releases_in_words, running_strategy
 from stream_app.loops.deletions import Deletions
 from stream_app.loops.lease import Leadership
 from stream_app.loops.naming import Naming
 from stream_app.loops.next_epoch import is_finished
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
 from stream_app.loops.noise_pool import NoisePool
-from stream_app.loops.opening import after_running, agrees, next_epoch_fits, open_stream
+from stream_app.loops.opening import agrees, next_epoch_fits, open_stream
 from stream_app.loops.publishing import Publisher
 from stream_app.loops.recovery import Recovery
 from stream_app.loops.stream import Ports, Stream
@@ -74,9 +74,6 @@ class Closer:
         self._store = ports.store
         self._stream = stream
         self._strategy = stream.strategy  # after reconcile(): the strategy under which the stream runs
-        self._ran: Strategy | None = None  # the strategy after the last reconcile()
-        self._wanted = stream.strategy  # the configured strategy
-        self._next = stream.strategy  # the strategy under which the next epoch opens
         self._leadership = Leadership(name, ports.witnesses[name], ports.wall, stream.lease)
         self.publisher = Publisher(ports, stream, self._leadership)
         self._ahead = NoiseAhead(ports.store, ports.keys, noise, name, ports.make_nonce)
@@ -86,7 +83,6 @@ class Closer:
         self._pool: NoisePool | None = None
         self._pool_wanted = asyncio.Event()
         self._finished = False  # a replay has released its last bin, or was stopped
-        self._pending_logged = False
         self._stopped = False  # its total allows no more epochs, or it has ended
         self.was_halted = False  # it is marked for readers as halted by a fault
         self._deletions = Deletions(ports.store)
@@ -97,6 +93,10 @@ class Closer:
         """Whether it matters which streams of the source began before this one."""
         ledger, declared = self._stream.ledger, self._stream.strategy.declared
         return declared.successor_of is not None or ledger is None or ledger.begins_in_turn
+
+    def end_at(self, until_us: int) -> None:
+        """Note where the stream ends, because the next segment is about to begin there."""
+        self._stream = replace(self._stream, until_us=until_us)
 
     async def reconcile(self) -> StreamState:
         """Make store and witness agree, open the epoch that is due, and return the stream's state. SECRET.
@@ -109,15 +109,9 @@ class Closer:
             return await self._reconcile()
 
     async def _reconcile(self) -> StreamState:
-        before = self._ran
         self._strategy, state = await open_stream(
-            self._ports, self._stream, self._strategy, self._wanted, self._ahead, self._recovery
+            self._ports, self._stream, self._strategy, self._stream.strategy, self._ahead, self._recovery
         )
-        held = state.change
-        state = await announce(self._store, self._ports.clock, self._strategy, self._wanted, state)
-        await self._log_pending(announced=state.change != held)
-        self._note_change(before, state)
-        self._next = after_running(self._strategy, self._wanted, state)
         await self.publisher.witness_released(self._strategy, state)
         self._note_stop(state)
         self.was_halted = state.halted
@@ -136,44 +130,6 @@ class Closer:
             ends = self._strategy.declared.last_bin
             self._ahead.want_next(state, ends if state.until_bin is None else state.until_bin - 1)
         return state
-
-    def _note_change(self, before: Strategy | None, state: StreamState) -> None:
-        """Go on with settings that another worker has changed, because it read a newer configuration.
-
-        An announced change is different: this worker announces its own settings again.
-        """
-        now = self._ran = self._strategy
-        wanted = self._wanted
-        if now.declared == wanted.declared:
-            self._wanted = now
-        elif (
-            before is not None
-            and before.declared == wanted.declared
-            and now.declared.arrival == wanted.declared.arrival
-        ):
-            self._wanted = now
-            log.warning(
-                "stream %s: another worker changed its settings from epoch %d on; this worker goes on with "
-                "them until it starts again with its own configuration",
-                *(self.name, state.epoch.epoch),
-            )
-        if before is not None and now.hash != before.hash:
-            self._pool = None
-
-    async def _log_pending(self, announced: bool = False) -> None:
-        """Log at the start which settings change later. Args: announced, whether ``announce`` just logged."""
-        if self._pending_logged or (state := await self._store.load(self.name)) is None:
-            return
-        self._pending_logged = True
-        running = running_strategy(state, self._wanted)
-        if state.epoch.end_reason is not None or is_finished(running, state):
-            return
-        for change in releases_in_words(running, self._wanted, state):
-            log.warning("stream %s; until then, the old settings can be put back", change)
-        if not announced:
-            now_us = await self._ports.clock.now_us()
-            for change in arrival_in_words(running, self._wanted, state, now_us):
-                log.warning("stream %s", change)
 
     def _note_stop(self, state: StreamState) -> None:
         if state.stopped:
@@ -194,15 +150,14 @@ class Closer:
         Raises: as ``reconcile``; OperatorError if this worker cannot read the noise of its closer.
         """
         followed_s = 0.0
-        await self._own_witness.check(self._wanted)
+        await self._own_witness.check(self._stream.strategy)
         self._leadership.doubt()  # so that the witness is asked again
         while True:
             if await self._leadership.leads():
                 await self.reconcile()
                 return
-            if await agrees(self._store, self._ports.witnesses[self.name], self._wanted):
+            if await agrees(self._store, self._ports.witnesses[self.name], self._stream.strategy):
                 if await self._ahead.shares_keys():
-                    await self._log_pending()
                     return
                 if followed_s > PATIENCE_S:  # a live worker keeps the lease, or it would be ours by now
                     raise OperatorError(
@@ -226,7 +181,7 @@ class Closer:
         """Close all due bins, then sleep until the next closing instant; return at the end of a replay."""
         while True:
             if not await self._leadership.leads():
-                await self._own_witness.keep_up(self._wanted)
+                await self._own_witness.keep_up(self._stream.strategy)
                 await self._leadership.until_asked_again()
                 continue
             next_bin, all_due_released = await self.close_due()
@@ -292,7 +247,7 @@ class Closer:
 
     async def _draw_ahead(self, outage: Outage) -> None:
         while True:
-            await self._ahead.draw_wanted(lambda: self._next, self._next_fits)
+            await self._ahead.draw_wanted(lambda: self._strategy, self._next_fits)
             outage.over()
 
     async def _next_fits(self) -> bool:
@@ -300,7 +255,7 @@ class Closer:
         state, ledger = await self._store.load(self.name), self._stream.ledger
         if state is None or state.stopped:
             return False
-        return ledger is None or await next_epoch_fits(ledger, self._next, state)
+        return ledger is None or await next_epoch_fits(ledger, self._strategy, state)
 
     async def _fill_pool(self, _outage: Outage) -> None:
         """Draw noise between closings for the next closing of a causal stream over many columns."""
@@ -369,7 +324,7 @@ class Closer:
                 return
             last_bin = state.released_bin + len(ahead.errors)
         if not await self._tally(strategy, last_bin):
-            return  # another worker changed the stream's settings: the caller loads the stream again
+            return  # the stream has changed: the caller loads it again
         counts = await self._store.read_cells(self.name, first_bin, last_bin, width)
         noise = self._pool or self._noise
         arguments = state, strategy, counts, noise, self._ports.make_nonce(), ahead

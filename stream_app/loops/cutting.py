@@ -23,8 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
-
 from stream_app.core.records import Cut, PartitionCuts, Reply
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
 from stream_app.loops.refused_ahead import RefusedAhead
@@ -211,11 +209,11 @@ class Cutter:
     async def _replies(self, view: LoadedStream, cuts: Sequence[PartitionCuts]) -> Sequence[Reply]:
         name, strategy_hash = view.name, view.strategy.hash
         if len(cuts) > 1:
-            return await self._store.take_cuts_together(name, strategy_hash, cuts, view.change)
+            return await self._store.take_cuts_together(name, strategy_hash, cuts)
         [one], bounds = cuts, view.declared.bounds
         most_places = 0 if bounds is None else bounds.most_places
         proven = one.partition, one.expected_last_cut_bin, one.cuts, one.max_ahead_bins, most_places
-        return [await self._store.take_cuts(name, strategy_hash, *proven, view.change)]
+        return [await self._store.take_cuts(name, strategy_hash, *proven)]
 
 
 def _cuts(due: _Due, positions: Mapping[str, Mapping[int, int]], answered_us: int) -> Iterator[PartitionCuts]:
@@ -231,7 +229,7 @@ def _cuts(due: _Due, positions: Mapping[str, Mapping[int, int]], answered_us: in
         last = cuts.pop()
         # Only the last answer can be late: the earlier ones belong to past instants of a replay.
         cuts.append(Cut(last.bin, last.position, max(last_due_bin - last.bin, 0)))
-        yield PartitionCuts(partition, last_cut_bin, cuts, _most_ahead(due.view, cuts[0].open_bin))
+        yield PartitionCuts(partition, last_cut_bin, cuts, due.view.rules.max_ahead_bins)
 
 
 def calls_of(view: LoadedStream, cuts: Iterable[PartitionCuts]) -> Iterator[_Taken]:
@@ -245,9 +243,3 @@ def calls_of(view: LoadedStream, cuts: Iterable[PartitionCuts]) -> Iterator[_Tak
         call.append(one)
         number += len(one.cuts)
     yield _Taken(view, call)
-
-
-def _most_ahead(view: LoadedStream, open_bin: int) -> int:
-    """Return how many bins beyond this one, which is next to close, a record may be dated."""
-    [newest] = view.rules.newest_bins(np.array([open_bin])).tolist()
-    return int(newest - open_bin)

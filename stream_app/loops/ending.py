@@ -10,9 +10,10 @@ import logging
 
 from stream_app.core.instants import format_instant
 from stream_app.core.measurements import end_of
-from stream_app.core.records import ENDED, Reply, StreamState
+from stream_app.core.records import Reply, StreamState
+from stream_app.core.segments.endings import ENDED
 from stream_app.core.segments.history import read_strategy
-from stream_app.core.segments.names import key_of
+from stream_app.core.segments.names import base_of, key_of
 from stream_app.core.segments.strategies import last_text
 from stream_app.core.strategy import Strategy
 from stream_app.loops.stream import Stream
@@ -86,8 +87,12 @@ async def _announce_end_of_predecessor(store: Store, strategy: Strategy, *, is_f
     if state is None and not is_first:
         return  # the store was lost, and the stream before has left the configuration; the ledger has its end
     check_predecessor(strategy, state)
-    if state is not None:
-        await _announce(store, before, state, first_us, key_of(strategy.stream, "time.first"))
+    if state is None:
+        return
+    await _announce(store, before, state, first_us, key_of(strategy.stream, "time.first"))
+    if hands_over := base_of(before) == base_of(strategy.stream):  # its late events count in the next segment
+        [until_bin] = Strategy.from_json(last_text(state.strategy)).declared.time.binning.bin_of([first_us])
+        await store.end_at(before, int(until_bin), hands_over)
 
 
 def check_predecessor(strategy: Strategy, state: StreamState | None) -> None:

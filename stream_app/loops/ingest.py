@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 from stream_app.core.incoming import Reason, RecordBatch
 from stream_app.core.records import Apply, PartitionState, Reply
 from stream_app.loops.cutting import Cutter
+from stream_app.loops.handover import TakenOver, taken_over
 from stream_app.loops.learning import learn
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
@@ -134,7 +135,10 @@ class Ingest:
 
         Streams that begin at the same place share the question where it is.
         """
-        new = [stream for stream in streams if not stream.partitions.keys() >= set(partitions)]
+        lacking = [stream for stream in streams if not stream.partitions.keys() >= set(partitions)]
+        taken = {stream.name: await taken_over(self._store, self._clock, stream) for stream in lacking}
+        begins_now = {name: one for name, one in taken.items() if one is not None}
+        new = [stream for stream in lacking if stream.name in begins_now]
         if not new:
             return streams
         everywhere = partitions
@@ -147,15 +151,25 @@ class Ingest:
             with asking_source():
                 positions[begin] = await self._position(begin)
         started = await each_to_its_end(
-            *(self._started(one, {at.partition: positions[at] for at in begins[one.name]}) for one in new)
+            *(
+                self._started(
+                    one, {at.partition: positions[at] for at in begins[one.name]}, begins_now[one.name]
+                )
+                for one in new
+            )
         )
         by_name = {stream.name: stream for stream in started}
         return [by_name.get(stream.name, stream) for stream in streams]
 
-    async def _started(self, stream: LoadedStream, positions: Mapping[str, int]) -> LoadedStream:
+    async def _started(
+        self, stream: LoadedStream, positions: Mapping[str, int], taken: TakenOver
+    ) -> LoadedStream:
         """Start partitions of a stream at these positions; return the stream."""
         for partition, position in positions.items():
-            await self._store.start_partition(stream.name, stream.strategy.hash, partition, position)
+            await self._store.start_partition(
+                *(stream.name, stream.strategy.hash, partition),
+                *(taken.start(partition, position), taken.of(partition)),
+            )
         return await self._views.load(stream.name, self._store)
 
     def _begins(self, stream: LoadedStream, partitions: Sequence[str]) -> list[_Begin]:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.counting.bins import BinRules
 from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.counting.closing import Closing
@@ -49,14 +48,9 @@ class LoadedStream:
         return self.strategy.declared
 
     @property
-    def change(self) -> ArrivalChange | None:
-        """The last announced change of what arrival decides."""
-        return self.rules.change
-
-    @property
     def closing(self) -> Closing:
-        """When its bins close, also after the announced change."""
-        return self.declared.time.closing_over(self.change)
+        """When its bins close."""
+        return self.declared.time.closing
 
 
 class SourceFailure(OSError):
@@ -82,7 +76,7 @@ class LoadedStreams:
     """
 
     def __init__(self, names: Sequence[str], agree: Callable[[str], Awaitable[object]] | None = None) -> None:
-        self._names = tuple(names)
+        self._names = list(names)
         self._agree = agree
         self._views: dict[str, LoadedStream] = {}
         self._aside: dict[str, set[str]] = {name: set() for name in names}
@@ -91,6 +85,11 @@ class LoadedStreams:
         self._cut = asyncio.Event()
         self.owned: Sequence[str] | None = None  # the partitions that this worker reads, once known
         self._waiting: dict[str, tuple[int, asyncio.Future[None]]] = {}  # closers, by stream: for which bin
+
+    def add(self, name: str) -> None:
+        """Count one more stream, which is open, from the next reading on."""
+        self._aside[name], self._numbers[name] = set(), {}
+        self._names.append(name)
 
     @property
     def number(self) -> int:
@@ -204,7 +203,9 @@ class LoadedStreams:
             name=name,
             strategy=strategy,
             epoch=state.epoch.epoch,
-            rules=strategy.declared.rules(state.epoch, state.until_bin, state.change),
+            rules=strategy.declared.rules(
+                state.epoch, state.until_bin, hands_over=state.hands_over is not None
+            ),
             windows=strategy.declared.cap_windows(state.epoch, strategy.time.horizon),
             sealed_bin=state.sealed_bin,
             user_keys=state.user_keys,

@@ -1,4 +1,4 @@
-"""Which epoch of a stream opens next, where it begins and ends, and with which settings."""
+"""Which epoch of a stream opens next, and where it begins and ends."""
 
 from __future__ import annotations
 
@@ -7,31 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.found_keys import FoundKeys
-from stream_app.core.records import GENESIS, Ending, EpochRecord, LedgerEntry, StreamState
+from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, StreamState
 from stream_app.core.releases.release import RowLink
+from stream_app.core.segments.endings import Ending
 from stream_app.core.segments.names import number_of
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Source
-
-
-def next_strategy(running: Strategy, wanted: Strategy, state: StreamState | None, first_bin: int) -> Strategy:
-    """Return the strategy under which an epoch that begins in this bin opens.
-
-    What arrival decides changes where it was announced, and nowhere else; a stopped stream counts nothing,
-    so its next epoch takes the configured settings, and so does a stream that the store does not know.
-    Settings that were edited together change together.
-    """
-    arrival = running.declared.arrival
-    if state is None or state.stopped:
-        arrival = wanted.declared.arrival
-    elif state.change is not None and first_bin >= state.change.bin:
-        arrival = state.change.after
-    declared = running.declared.with_arrival(arrival)
-    if wanted.declared.arrival == arrival and wanted.declared != declared:
-        return wanted
-    return running if declared == running.declared else replace(running, declared=declared)
 
 
 def is_finished(strategy: Strategy, state: StreamState) -> bool:
@@ -48,7 +30,6 @@ class Start(NamedTuple):
     earliest_bin: int  # a reserved epoch that begins before this bin is not used
     last: EpochRecord | None = None  # an earlier epoch: with a cap per user, its windows end the new epoch
     carried: bytes = b""  # SECRET: the state of the levels over epochs
-    change: ArrivalChange | None = None  # a change that was announced: an epoch ends where it begins
     is_first: bool = False  # the operator was not yet asked to consent to the stream's measurement
     ending: Ending | None = None  # why the previous epoch ended, if the store was behind the witness
 
@@ -108,7 +89,7 @@ def following_start(strategy: Strategy, state: StreamState, now_us: int) -> Star
         found=still_listed(strategy, last, state.released_bin + 1),
     )
     if not state.stopped:
-        return Start(record, state.head, record.first_bin, last, _carried(strategy, state), state.change)
+        return Start(record, state.head, record.first_bin, last, _carried(strategy, state))
     [now] = strategy.declared.time.binning.bin_of([now_us]).tolist()
     later = replace(record, first_bin=max(record.first_bin, now + 1), counts_from_bin=None)
     return Start(later, state.head, record.first_bin, last)
@@ -153,9 +134,7 @@ def start_after_witness(state: StreamState, head: RowLink) -> Start:
         strategy_hash=state.epoch.strategy_hash,
     )
     record = replace(record, found=_thinned(state.epoch, record.first_bin))
-    return Start(
-        record, head.hash, record.first_bin, state.epoch, change=state.change, ending=Ending.STORE_SET_BACK
-    )
+    return Start(record, head.hash, record.first_bin, state.epoch, ending=Ending.STORE_SET_BACK)
 
 
 def as_reserved(
@@ -210,6 +189,4 @@ def as_reserved(
             break
         epoch += 1
     bins = declared.epoch_bins(first_bin, start.last, strategy.time.horizon)
-    if start.change is not None and first_bin < start.change.bin:
-        bins = min(bins, start.change.bin - first_bin)
     return replace(start.record, epoch=epoch, first_bin=first_bin, bins=bins)

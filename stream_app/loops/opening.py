@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from stream_app.core.instants import format_instant
 from stream_app.core.records import EpochRecord, LedgerEntry, Reply, StreamState, WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import epochs_of
@@ -23,7 +22,7 @@ from stream_app.core.segments.names import key_of
 from stream_app.core.segments.strategies import by_hash, strategies_text, with_strategy
 from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.core.strategy import Strategy
-from stream_app.loops.configured import check_change, facts_in_words, running_strategy
+from stream_app.loops.configured import check_change, running_strategy
 from stream_app.loops.ending import announce_ends, changed_by_end, last_bin_to_begin
 from stream_app.loops.lost_entries import ledger_of, restore_ledgers, witnessed_strategies
 from stream_app.loops.next_epoch import (
@@ -32,7 +31,6 @@ from stream_app.loops.next_epoch import (
     first_start,
     following_start,
     is_finished,
-    next_strategy,
     start_after_witness,
 )
 from stream_app.loops.noise_ahead import NoiseAhead
@@ -56,7 +54,7 @@ async def open_stream(
         exceed the stream's total does not open: the stream is stopped, until a start with a larger total.
         Before an epoch opens, the ledger has every epoch that the stream's witness knows, or the ledger
         outside the store knows of other configurations; before a total of several streams is asked, also
-        every epoch that a witness of a configured stream knows. The epoch that opens has the wanted settings.
+        every epoch that a witness of a configured stream knows.
     Args: known, the strategy under which the stream last ran here; wanted, the configured declaration and the
         tree planned for it now. An existing stream keeps the tree it began with, as long as the declaration
         stays the same.
@@ -72,25 +70,21 @@ async def open_stream(
         state, strategy, head = seen.state, seen.strategy, seen.head
         if await changed_by_end(store, stream, state, behind=bool(seen.rows)):
             continue
-        following = after_running(strategy, wanted, state)
-        if state is not None and following is not strategy:
-            await ledger.check_change(_next_entry(following, state))
-        start = await _due(seen, following, ports.source, now_us)
+        start = await _due(seen, ports.source, now_us)
         if start is None:
             assert state is not None
             return await _with_lost_rows(recovery, ports, strategy, state, head)
-        following = next_strategy(strategy, wanted, state, start.record.first_bin)
-        start = start.under(following, seen.last_hash)
+        start = start.under(strategy, seen.last_hash)
         others = stream.measuring if start.ending is not None or ledger.counts_others else ()
         await restore_ledgers(
             ports, [*others, replace(stream, strategy=wanted)], (*seen.found.values(), known)
         )
         await ledger.recall(strategy.source)
-        if await announce_ends(store, stream, following, state, is_first=start.is_first):
+        if await announce_ends(store, stream, strategy, state, is_first=start.is_first):
             continue
-        start = start.at_latest(await last_bin_to_begin(store, stream, following))
+        start = start.at_latest(await last_bin_to_begin(store, stream, strategy))
         try:
-            opened = await _open(store, noise, following, start, ledger, seen)
+            opened = await _open(store, noise, strategy, start, ledger, seen)
         except TotalSpent:
             if state is None or start.ending is not None:
                 raise _cannot_begin(strategy, start) from None
@@ -98,8 +92,6 @@ async def open_stream(
             if (state := await store.load(name)) is None or not state.stopped:
                 continue
             return await _with_lost_rows(recovery, ports, strategy, state, head)
-        if opened and following is not strategy:
-            _log_change(strategy, following, start.record)
         if opened and start.ending is not None:
             assert head is not None
             recovery.report_loss(strategy, start.ending, head, start.record)
@@ -118,13 +110,13 @@ async def _with_lost_rows(
     return strategy, state
 
 
-async def _due(seen: _Seen, following: Strategy, source: Source, now_us: int) -> Start | None:
+async def _due(seen: _Seen, source: Source, now_us: int) -> Start | None:
     """Return the start of the epoch that is due; None if there is none."""
     if seen.state is not None and seen.state.has_ended and not seen.rows:
         return None
     if seen.state is None:
         begun = epochs_of(seen.found, seen.rows)
-        return await first_start(following, seen.head, begun, source, now_us)
+        return await first_start(seen.strategy, seen.head, begun, source, now_us)
     if seen.head is not None and seen.rows:
         return start_after_witness(seen.state, seen.head)
     if seen.state.epoch.end_reason is not None and not is_finished(seen.strategy, seen.state):
@@ -182,12 +174,6 @@ async def _look(ports: Ports, known: Strategy, wanted: Strategy) -> _Seen:
     return _Seen(None, strategy, found, head, rows)
 
 
-def after_running(running: Strategy, wanted: Strategy, state: StreamState | None) -> Strategy:
-    """Return the strategy of the epoch after the running one, if that one becomes complete."""
-    following = 0 if state is None else state.epoch.first_bin + state.epoch.bins
-    return next_strategy(running, wanted, state, following)
-
-
 async def next_epoch_fits(ledger: SourceLedger, strategy: Strategy, state: StreamState) -> bool:
     """Return whether the epoch after the running one is within the stream's total, as far as is known now."""
     return await ledger.fits(_next_entry(strategy, state))
@@ -219,14 +205,6 @@ def _cannot_begin(strategy: Strategy, start: Start) -> OperatorError:
 
 def _strategy_hash(row: bytes) -> str:
     return str(json.loads(row)["strategy"])
-
-
-def _log_change(before: Strategy, now: Strategy, record: EpochRecord) -> None:
-    begins = format_instant(now.declared.time.binning.start_us(record.first_bin))
-    log.warning(
-        "stream %s: its settings change with epoch %d, from %s on: %s",
-        *(now.stream, record.epoch, begins, facts_in_words(before.declared, now.declared)),
-    )
 
 
 async def agrees(store: Store, witness: Witness, planned: Strategy) -> bool:

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from stream_app.core.instants import format_instant
-from stream_app.core.records import Ending, EpochRecord, Reply, StreamState, WitnessRow
+from stream_app.core.records import EpochRecord, Reply, StreamState, WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import restored, strategies_of
+from stream_app.core.segments.endings import Ending
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.ports import Store, Witness

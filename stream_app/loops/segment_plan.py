@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
-from stream_app.config.settings import OutputSettings, Settings, StreamSettings
+from stream_app.config.settings import Settings, StreamSettings
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.records import Reply
-from stream_app.core.segments.names import base_of, number_of, topic_of
+from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.plan import NextSegment, Segments
 from stream_app.loops.configured import facts_in_words
 from stream_app.loops.segments import settings_of
 from stream_app.ports import Clock, OperatorError, Store
 
 _LONGEST_SLEEP_S = 60.0  # the clock may be set meanwhile
-_AGAIN_US = 60_000_000  # after a start: it must not stop all streams again and again
+_AGAIN_US = 60_000_000  # before a segment that cannot begin is tried again
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,8 @@ class SegmentPlan:
             if await store.load(before.name) is None:
                 continue  # its own loops store the end when they open it
             until_bin = int(before.declared.time.binning.bin_of([following.edge_us])[0])
-            reply = await store.end_at(before.name, until_bin)
+            hands_over = True  # what is late at the edge counts in the next segment
+            reply = await store.end_at(before.name, until_bin, hands_over)
             if reply in (Reply.DONE, Reply.ALREADY):
                 continue
             # It did not begin: were the note kept, a stream that ends later could go on by it.
@@ -187,15 +188,11 @@ class SegmentPlan:
 
     def _line(self, one: Segments) -> str | None:
         if one.next is None:
-            line, name = one.coming(self.now_us), one.newest if one.running else ""
-        else:
-            facts = facts_in_words(one.next.before.declared, one.next.wanted)
-            line, name = one.next.line(facts, self.now_us), one.next.segment.name
-        output = None if line is None else self.checked.output_of(name)
-        return line if output is None else f"{line}; it writes to topic {output.topic}"
+            return one.coming(self.now_us)
+        return one.next.line(facts_in_words(one.next.before.declared, one.next.wanted), self.now_us)
 
     def _settings(self, beginning: Sequence[NextSegment], *, with_ended: bool = False) -> Settings:
-        """Return the settings if these segments begin; each after the first writes to a separate topic."""
+        """Return the settings if these segments begin; all segments of a stream write to one topic."""
         outputs = {output.stream: output for output in self.configured.outputs}
         streams, ended = list[StreamSettings](), set[str]()
         for stream, one in zip(self.configured.streams, self.found, strict=True):
@@ -203,10 +200,8 @@ class SegmentPlan:
             ended |= {segment.name for segment in one.ended}
             for segment in (*one.ended, *running) if with_ended else running:
                 streams.append(settings_of(stream, segment))
-                output, number = outputs.get(stream.name), number_of(segment.name)
-                if output is not None and number > 1:
-                    topic = topic_of(output.topic, number)
-                    outputs[segment.name] = OutputSettings(segment.name, topic, output.cluster)
+                if (output := outputs.get(stream.name)) is not None:
+                    outputs[segment.name] = replace(output, stream=segment.name)
         return replace(
             self.configured,
             streams=tuple(streams),

@@ -66,7 +66,7 @@ async def found_segments(
     if stream.declared.source.replay is None:
         known = await _known(store, stream, notes, entries, witnessed)
     configured = Segment(stream.name, stream.declared, stream.until_us)
-    return segments_of(configured, known, entries, now_us, lambda one: planned(replace(stream, declared=one)))
+    return segments_of(configured, known, entries, now_us)
 
 
 def settings_of(stream: StreamSettings, segment: Segment) -> StreamSettings:
@@ -159,9 +159,6 @@ async def _look(
     state, note = await store.load(name), notes.get(name)
     if state is not None:
         strategy = stored_strategy(name, last_text(state.strategy))
-        if state.change is not None:
-            declared = strategy.declared.with_arrival(state.change.after)
-            strategy = replace(strategy, declared=declared)
     elif note is not None:
         if number_of(name) > 1:
             note = beginning_at(note, first_us)

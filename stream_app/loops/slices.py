@@ -159,7 +159,7 @@ class Slices:
         indices = dict[Reason, Int64Array]()
         for reason, mask in part.assignment.refused.items():
             if reason is Reason.LATE:  # the bin of a late record is the first one that was open
-                mask = mask & ~rules.late_is("drop", part.assignment.bins)
+                mask = mask & (not rules.late_is("drop"))
             indices[reason] = np.flatnonzero(mask) + part.first
         name = "refusals", *((reason, found.tobytes()) for reason, found in indices.items() if len(found))
         return self._once(name, lambda: list(_refusals(self.batch, indices)))

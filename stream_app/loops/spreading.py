@@ -30,15 +30,13 @@ class Spreading:
     Only workers that run the same streams over the source divide them. While two configurations are in use,
     no worker hands a stream to a worker that does not run it.
 
-    Args: leases, of all streams that the worker runs over the source; at least one.
+    Args: leases, of all streams that the worker runs over the source; at least one. More may join them.
     """
 
     def __init__(self, store: Store, source: str, leases: Sequence[Lease]) -> None:
         self._store = store
         self._source = source
         self._leases = leases
-        names = "\n".join(sorted(lease.stream for lease in leases))
-        self._alike = hashlib.sha256(names.encode()).hexdigest()[:16]
         self._owner, self._lease_s = leases[0].owner, leases[0].lease_s
 
     async def divide(self) -> None:
@@ -52,4 +50,6 @@ class Spreading:
         await self._attend(0)
 
     async def _attend(self, for_ms: int) -> list[str]:
-        return await self._store.attend(self._source, self._alike, self._owner, for_ms)
+        names = "\n".join(sorted(lease.stream for lease in self._leases))
+        alike = hashlib.sha256(names.encode()).hexdigest()[:16]
+        return await self._store.attend(self._source, alike, self._owner, for_ms)

@@ -17,7 +17,7 @@ from prometheus_client import (
 )
 
 from stream_app.core.counting.closing import Closing
-from stream_app.core.records import Ending
+from stream_app.core.segments.endings import Ending
 from stream_app.monitoring.late_share import LateShare
 from stream_app.monitoring.refused_share import RefusedShare
 from stream_app.monitoring.stored_counts import StoredCounts

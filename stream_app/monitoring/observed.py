@@ -105,7 +105,7 @@ class _WatchedStore(_Watched[Store]):
                 time = Strategy.from_json(last_text(state.strategy)).declared.time
             except ValueError:  # of another version: the caller says so
                 return state
-            closing = self._closings[stream] = time.closing_over(state.change)
+            closing = self._closings[stream] = time.closing
             self._metrics.next_bin(stream, closing, None if state.stopped else state.released_bin + 1)
             self._metrics.stopped.labels(stream).set(state.stopped and not state.has_ended)
         return state

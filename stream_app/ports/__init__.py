@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.incoming import RecordBatch, Refusal
 from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
+    Handover,
     LedgerEntry,
     PartitionCuts,
     Release,
@@ -123,21 +123,13 @@ class Store(ExactCounts, Protocol):
         Returns: CONFLICT if the stream has another epoch or seq, or the epoch goes on.
         """
 
-    async def end_at(self, stream: str, until_bin: int) -> Reply:
+    async def end_at(self, stream: str, until_bin: int, hands_over: bool = False) -> Reply:
         """Seal no bin from ``until_bin`` on, for good: another stream counts them, or none does.
 
+        Args: hands_over, whether the stream that goes on also counts what is late at the end. The store then
+            keeps where each partition's last bin is cut, unless such a cut is taken already.
         Returns: SEALED if such a bin is sealed already; CONFLICT if the stream has another end, or was never
             opened; ALREADY if it has this end.
-        """
-
-    async def announce(
-        self, stream: str, epoch: int, seen: ArrivalChange | None, change: ArrivalChange | None
-    ) -> Reply:
-        """Store a change of what arrival decides, in place of the one that the caller saw; None: of none.
-
-        Loops that do not know the change can then take no cut, so they count no record that could meet it.
-        Returns: CUTS_CHANGED if a bin beyond ``last_cut_bin`` of the change had closed when the answer of a
-            partition's last cut came; CONFLICT if another change is stored, or this epoch is not running.
         """
 
     async def mark_halted(self, stream: str, halted: bool) -> Reply:
@@ -174,7 +166,6 @@ class Store(ExactCounts, Protocol):
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
         most_places: int = 0,
-        change: ArrivalChange | None = None,
     ) -> Reply:
         """Append cuts. Bins rise; positions do not fall and are not below the partition's position.
 
@@ -182,11 +173,10 @@ class Store(ExactCounts, Protocol):
         ``open_bin`` and their bin is not sealed. The others are refused, and counted for the operator. An
         unknown partition starts at position 0 with the sealed bin as its base bin. ``most_places``, as in
         ``Apply``: records of a user in more places of a bin cannot count, and need not be kept.
-        Returns: STRATEGY also if another change is announced than the caller knows.
         """
 
     async def take_cuts_together(
-        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts], change: ArrivalChange | None
+        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts]
     ) -> list[Reply]:
         """Append cuts to several partitions in one short call; each is decided as ``take_cuts`` does.
 
@@ -200,7 +190,14 @@ class Store(ExactCounts, Protocol):
     async def forget_refused(self, stream: str, partition: str, positions: Sequence[int]) -> None:
         """Forget these positions, whose dead letters are written; a repeated call forgets nothing else."""
 
-    async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
+    async def start_partition(
+        self,
+        stream: str,
+        strategy_hash: str,
+        partition: str,
+        position: int,
+        takes_over: Handover | None = None,
+    ) -> Reply:
         """Create a partition's state at a start position, once; its base bin is the sealed bin."""
 
     async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_app.core.records import WitnessRow
+from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.strategies import is_change
 from stream_app.kafka_cluster import (
     COMPACTED,
@@ -28,7 +29,6 @@ from stream_app.kafka_cluster import (
     facts_soon,
     ignore_failure,
     records_of,
-    topic_facts,
 )
 from stream_app.ports import OperatorError, Witness
 from stream_app.sinks.own_records import NotOwn, Record, own_records
@@ -50,7 +50,7 @@ class WitnessTopic(Witness):
 
     def __init__(self, cluster: Cluster, topic: str, notes: Mapping[str, bytes]) -> None:
         self._cluster = cluster
-        self._notes = notes
+        self._notes = dict(notes)
         self._place = TopicPartition(topic, 0)
         # These two return the end of the log, with and without the rows of open transactions. They have no
         # partition, so they never poll: an answer would wait behind a poll on the same connection.
@@ -154,6 +154,26 @@ class WitnessTopic(Witness):
             start, window = stop, window * 4
         return None
 
+    async def newest(self, streams: Collection[str]) -> dict[str, int]:
+        """Return the newest segment with a row of each stream that has one. Args: streams, as configured.
+
+        Cost: reads back from the end until each of them has a row.
+        """
+        first, start, window = await self._first(), await self._settled_end(), _FIRST_WINDOW
+        found = dict[str, int]()
+        while start > first and not found.keys() >= set(streams):
+            start, before = max(start - window, first), start
+            window *= 4
+            read = await records_of(self._cluster, self._place, start, before)
+            for stream in streams:
+                if stream not in found and (numbers := [*_numbers(read, stream)]):
+                    found[stream] = max(numbers)
+        return found
+
+    def keep_notes(self, notes: Mapping[str, bytes]) -> None:
+        """Keep settings of further segments, as the class does."""
+        self._notes |= notes
+
     async def _write(self, stream: str, rows: Sequence[WitnessRow], *, is_first: bool) -> None:
         writer = self._writers.get(stream)
         if writer is None:
@@ -211,6 +231,8 @@ class WitnessTopic(Witness):
             if own := [row for row, _ in _rows(read, stream)]:
                 self._heads[stream] = own[-1][:2]
                 break
+            if any(number < number_of(stream) for number in _numbers(read, base_of(stream))):
+                break  # the rows of a segment come after those of the segments before
         self._looked_at[stream] = end
         if stream in self._writers:
             self._known.add(stream)
@@ -252,6 +274,16 @@ def _rows(records: Iterable[Record], stream: str) -> Iterator[tuple[WitnessRow, 
     return own_records(of_stream, _read)
 
 
+def _numbers(records: Iterable[Record], stream: str) -> Iterator[int]:
+    """Yield the number of the segment of each row of a stream. Args: stream, as configured."""
+    for record in records:
+        name = (record.key or b"").partition(b"/")[0].decode(errors="replace")
+        if base_of(name) == stream and record.value is not None:
+            with suppress(NotOwn, ValueError):
+                _read(record.key or b"", record.value, record)
+                yield number_of(name)
+
+
 def _headers(row: WitnessRow, notes: bytes | None, *, with_notes: bool) -> list[tuple[str, bytes]]:
     headers = [(_VALUES, row.values)] if row.values else []
     if notes is not None:
@@ -272,20 +304,3 @@ def _read(key: bytes, row: bytes, record: Record) -> tuple[WitnessRow, bytes]:
     if not is_own:
         raise NotOwn
     return WitnessRow(seq, row, headers.get(_VALUES, b"")), headers.get(_NOTES, b"")
-
-
-async def first_in_topic(cluster: Cluster, topic: str, stream: str) -> tuple[WitnessRow, bytes] | None:
-    """Return a stream's first row in a topic, and the settings of generations that this row keeps.
-
-    None: there is no such topic, it is no witness, or it has no row of the stream. It changes nothing.
-    Cost: reads the topic up to the row. Raises: OSError; OperatorError.
-    """
-    facts = await topic_facts(cluster, topic)
-    if facts is None or facts.partitions != 1 or facts.cleanup_policy not in ("compact", ""):
-        return None
-    witness = WitnessTopic(cluster, topic, {})
-    try:
-        await witness.connect()
-        return await witness.first(stream)
-    finally:
-        await witness.close()

@@ -12,10 +12,17 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.counting.bounding import UserShard
 from stream_app.core.found_keys import FoundKeys
-from stream_app.core.records import Cut, EpochRecord, PartitionState, Reply, StreamState, Trimmed
+from stream_app.core.records import (
+    Cut,
+    EpochRecord,
+    Handover,
+    PartitionState,
+    Reply,
+    StreamState,
+    Trimmed,
+)
 from stream_app.core.segments.history import HISTORY_HASH
 from stream_app.core.segments.strategies import read_strategies
 from stream_app.core.strategy import canonical_json
@@ -58,7 +65,7 @@ def fields_of_epochs(numbers: Iterable[int]) -> list[bytes]:
     """
     names = (b"%d", b"%d:last_bin", b"%d:end_reason", b"%d:found")
     own = [[name % number for name in names] for number in numbers]
-    return [b"format", b"trimmed", b"announced", b"halted", *chain.from_iterable(own)]
+    return [b"format", b"trimmed", b"halted", *chain.from_iterable(own)]
 
 
 def present(names: Sequence[bytes], values: Sequence[bytes | None]) -> dict[bytes, bytes]:
@@ -103,12 +110,6 @@ def decode_trimmed(fields: Mapping[bytes, bytes]) -> Trimmed | None:
     return None if text is None else Trimmed(**json.loads(text))
 
 
-def decode_announced(fields: Mapping[bytes, bytes]) -> ArrivalChange | None:
-    """Return the change of settings that was announced last, from the hash of epochs; None: none was."""
-    text = fields.get(b"announced")
-    return None if text is None else ArrivalChange.of(text.decode())
-
-
 def numbered(values: Iterable[bytes]) -> list[tuple[int, bytes]]:
     """Return the numbers and texts of a ledger's entries, oldest first; each value is 'number entry'."""
     return sorted((int(number), text) for number, text in (value.split(b" ", 1) for value in values))
@@ -135,11 +136,37 @@ def decode_state(
         noise=state.get(b"noise", b"").decode(),
         stopped=b"stopped" in state,
         until_bin=int(state[b"until_bin"]) if b"until_bin" in state else None,
-        change=ArrivalChange.of(state[b"change"].decode()) if b"change" in state else None,
+        hands_over=_decode_handovers(state),
+        announced=state.get(b"change"),
         user_keys=UserKeys.of_text(state.get(b"user_keys", b"").decode()),
         trimmed=decode_trimmed(epochs),
         halted=b"halted" in epochs,
     )
+
+
+def decode_partition(
+    name: bytes,
+    state: Mapping[bytes, bytes],
+    positions: Mapping[bytes, bytes],
+    base_bins: Mapping[bytes, bytes],
+    cuts: Sequence[bytes],
+) -> PartitionState:
+    """Return a stream's state in one partition. SECRET."""
+    taken = state.get(b"from:" + name)
+    takes_over = None if taken is None else Handover(*map(int, taken.split()))
+    return PartitionState(int(positions[name]), int(base_bins[name]), decode_cuts(cuts), takes_over)
+
+
+def handover_text(taken: Handover | None) -> str:
+    """Return what the store keeps of the late records that a segment takes over."""
+    return "" if taken is None else f"{taken.position} {taken.since_bin}"
+
+
+def _decode_handovers(state: Mapping[bytes, bytes]) -> dict[str, int] | None:
+    if b"hands_over" not in state:
+        return None
+    sign = b"over:"
+    return {key[len(sign) :].decode(): int(at) for key, at in state.items() if key.startswith(sign)}
 
 
 def decode_cuts(entries: Sequence[bytes]) -> tuple[Cut, ...]:

@@ -36,7 +36,7 @@ TABLE = (
     KeyKind("pub:epochs", "hash", "open_epoch", "the stream's",
             "n: record; n:last_bin, n:end_reason; n:found: keys that no list names, by the bin of "
             "their row; trimmed: the last row that retention removed; "
-            "announced: a change of settings; halted: there while a fault stops the stream"),
+            "halted: there while a fault stops the stream"),
     KeyKind("pub:visible", "string", "publish", "the stream's", "the last seq that readers may see"),
     KeyKind("pub:chain", "stream", "release", "until trimmed", "released rows under the ids seq-0"),
     KeyKind("pub:tile:<epoch>:<table>:<row block>:<cell block>", "string", "release", "until trimmed",

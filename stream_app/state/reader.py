@@ -132,7 +132,7 @@ class RedisReader(PublicReader):
 def _decoded(strategy: bytes, epochs: Epochs, visible: bytes | None) -> PublicState:
     text, history = read_strategy(strategy)
     seen = int(visible or 0)
-    return public_state(text, epochs.all, seen, history, epochs.trimmed, epochs.announced, epochs.halted)
+    return public_state(text, epochs.all, seen, history, epochs.trimmed, epochs.halted)
 
 
 def _check_visible(state: PublicState, want: Missing) -> None:

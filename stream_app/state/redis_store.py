@@ -10,15 +10,14 @@ from dataclasses import replace
 
 import msgspec
 
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
+    Handover,
     LedgerEntry,
     PartitionCuts,
-    PartitionState,
     Release,
     Reply,
     StoredNoise,
@@ -40,7 +39,7 @@ from stream_app.state.keys import CLOCK_MARK, NOISE_KEY, STORED_FORMAT, StreamKe
 from stream_app.state.round_trips import Argument, RoundTrips
 from stream_app.state.row_values import rows_with_values
 from stream_app.state.seen_ledgers import SeenLedgers, sources
-from stream_app.stored_format import ANNOUNCES, CHANGES, ENDS, NEWEST, check_format
+from stream_app.stored_format import CHANGES, ENDS, NEWEST, check_format
 
 
 class RedisStore(ExactCountsInRedis, Store):
@@ -130,7 +129,7 @@ class RedisStore(ExactCountsInRedis, Store):
             # Partitions and epoch are known only after the first read: read again, with cuts and record.
             self._looked[stream] = held
         partitions = {
-            name.decode(): PartitionState(int(positions[name]), int(base_bins[name]), codec.decode_cuts(own))
+            name.decode(): codec.decode_partition(name, state, positions, base_bins, own)
             for name, own in zip(names, cuts, strict=True)
         }
         return codec.decode_state(state, strategy, epochs, partitions)
@@ -175,32 +174,23 @@ class RedisStore(ExactCountsInRedis, Store):
     async def stop(self, stream: str, epoch: int, expected_seq: int) -> Reply:
         return await epochs.stop(self._redis, stream, epoch, expected_seq)
 
-    async def end_at(self, stream: str, until_bin: int) -> Reply:
+    async def end_at(self, stream: str, until_bin: int, hands_over: bool = False) -> Reply:
         checks.check_integers(until_bin=until_bin)
         await self.need_format(ENDS)
-        keys = StreamKeys(stream)
-        return await self._reply("end_at", [keys.state, keys.epochs], [until_bin, ENDS])
+        keys, reply = StreamKeys(stream), Reply.CUTS_CHANGED
+        while reply is Reply.CUTS_CHANGED:
+            [known] = await batch(self._redis, [("HKEYS", keys.base_bins)])
+            names = [name.decode() for name in known]
+            reply = await self._reply(
+                "end_at",
+                [keys.state, keys.epochs, keys.base_bins, *(keys.cuts(name) for name in names)],
+                [until_bin, ENDS, "1" if hands_over else "", *names],
+            )
+        return reply
 
     async def mark_halted(self, stream: str, halted: bool) -> Reply:
         keys = StreamKeys(stream)
         return await self._reply("mark_halted", [keys.state, keys.epochs], [int(halted), HISTORY_HASH])
-
-    async def announce(
-        self, stream: str, epoch: int, seen: ArrivalChange | None, change: ArrivalChange | None
-    ) -> Reply:
-        announced = change or seen
-        if announced is None:
-            return Reply.ALREADY
-        await self.need_format(ANNOUNCES)
-        keys = StreamKeys(stream)
-        [known] = await batch(self._redis, [("HKEYS", keys.base_bins)])
-        names = [name.decode() for name in known]
-        given: list[Argument] = [epoch, *("" if one is None else one.text() for one in (seen, change))]
-        return await self._reply(
-            "announce",
-            [keys.state, keys.epochs, keys.base_bins, *(keys.cuts(name) for name in names)],
-            [*given, announced.last_cut_bin, ANNOUNCES, *names],
-        )
 
     async def apply(self, stream: str, change: Apply) -> Reply:
         [reply] = await self.apply_together(stream, change.strategy_hash, [change])
@@ -230,18 +220,17 @@ class RedisStore(ExactCountsInRedis, Store):
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
         most_places: int = 0,
-        change: ArrivalChange | None = None,
     ) -> Reply:
         checks.check_cuts(expected_last_cut_bin, cuts)
         taken = PartitionCuts(partition, expected_last_cut_bin, cuts, max_ahead_bins)
-        return await taking_cuts.take_cuts(self._redis, stream, strategy_hash, taken, most_places, change)
+        return await taking_cuts.take_cuts(self._redis, stream, strategy_hash, taken, most_places)
 
     async def take_cuts_together(
-        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts], change: ArrivalChange | None
+        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts]
     ) -> list[Reply]:
         for one in taken:
             checks.check_cuts(one.expected_last_cut_bin, one.cuts)
-        return await taking_cuts.take_together(self._redis, stream, strategy_hash, taken, change)
+        return await taking_cuts.take_together(self._redis, stream, strategy_hash, taken)
 
     async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:
         """Return the first positions of records that were set aside and then refused. SECRET."""
@@ -252,13 +241,20 @@ class RedisStore(ExactCountsInRedis, Store):
     async def forget_refused(self, stream: str, partition: str, positions: Sequence[int]) -> None:
         await self._reply("forget_refused", [StreamKeys(stream).ahead(partition)[2]], list(positions))
 
-    async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
+    async def start_partition(
+        self,
+        stream: str,
+        strategy_hash: str,
+        partition: str,
+        position: int,
+        takes_over: Handover | None = None,
+    ) -> Reply:
         checks.check_integers(position=position)
         keys = StreamKeys(stream)
         return await self._reply(
             "start_partition",
             [keys.state, keys.positions, keys.starts, keys.base_bins],
-            [strategy_hash, partition, position],
+            [strategy_hash, partition, position, codec.handover_text(takes_over)],
         )
 
     async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.records import EpochRecord, Trimmed
 from stream_app.state import codec
 from stream_app.state.connection import transaction
@@ -21,13 +20,11 @@ from stream_app.state.round_trips import Command, RoundTrips
 class Epochs:
     """What the hash of epochs says of a stream; the same object while nothing changes.
 
-    Args: all, its epochs, in order; trimmed, what retention removed; announced, a change of its settings;
-        halted, whether a fault has stopped it.
+    Args: all, its epochs, in order; trimmed, what retention removed; halted, whether a fault has stopped it.
     """
 
     all: tuple[EpochRecord, ...]
     trimmed: Trimmed | None
-    announced: ArrivalChange | None
     halted: bool
 
 
@@ -61,7 +58,6 @@ class SeenEpochs:
         epochs = Epochs(
             codec.decode_epochs(fields),
             codec.decode_trimmed(fields),
-            codec.decode_announced(fields),
             b"halted" in fields,
         )
         self._seen.pop(stream, None)

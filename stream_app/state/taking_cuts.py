@@ -7,7 +7,6 @@ from itertools import chain
 
 import msgspec
 
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.records import PartitionCuts, Reply
 from stream_app.state import arguments, codec
 from stream_app.state.connection import batch, script
@@ -23,7 +22,6 @@ async def take_cuts(
     strategy_hash: str,
     taken: PartitionCuts,
     most_places: int,
-    change: ArrivalChange | None,
 ) -> Reply:
     """Take cuts of one partition, as ``Store.take_cuts`` says."""
     keys, newest_bin = StreamKeys(stream), taken.open_bin + taken.max_ahead_bins
@@ -32,7 +30,7 @@ async def take_cuts(
         late = taken.open_bin > taken.expected_last_cut_bin + 2
         ahead = keys.ahead(taken.partition)[0]
         seen, names = await _set_aside(redis, ahead, newest_bin) if late else (0, [])
-        [reply] = await _taken(redis, keys, strategy_hash, [taken], most_places, change, seen, names)
+        [reply] = await _taken(redis, keys, strategy_hash, [taken], most_places, seen, names)
         if reply is not Reply.SET_ASIDE:
             return reply
 
@@ -42,10 +40,9 @@ async def take_together(
     stream: str,
     strategy_hash: str,
     taken: Sequence[PartitionCuts],
-    change: ArrivalChange | None,
 ) -> list[Reply]:
     """Take cuts of several partitions, as ``Store.take_cuts_together`` says."""
-    return await _taken(redis, StreamKeys(stream), strategy_hash, taken, 0, change)
+    return await _taken(redis, StreamKeys(stream), strategy_hash, taken, 0)
 
 
 async def _taken(
@@ -54,7 +51,6 @@ async def _taken(
     strategy_hash: str,
     taken: Sequence[PartitionCuts],
     most_places: int,
-    change: ArrivalChange | None,
     seen: int = 0,
     names: Sequence[str] = (),
 ) -> list[Reply]:
@@ -70,7 +66,7 @@ async def _taken(
             *chain.from_iterable(targets.values()),
         ],
         [
-            *(strategy_hash, most_places, "" if change is None else change.text(), len(taken)),
+            *(strategy_hash, most_places, len(taken)),
             *chain.from_iterable((*arguments.packed_cuts(one), seen, packed_names) for one in taken),
             *targets,
         ],

@@ -2,65 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from dphist import SystemNoise
-from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
+from stream_app.config import StreamSettings
 from stream_app.config.plans import planned
-from stream_app.config.source import by_log, by_source, ledgers_of
-from stream_app.core.segments.names import base_of
+from stream_app.config.source import by_log, by_source
 from stream_app.core.strategy import Strategy
-from stream_app.loops.clocks import LiveClock, ReplayClock
-from stream_app.loops.lease import Lease
-from stream_app.loops.stream import Ports, Stream
-from stream_app.monitoring.metrics import Metrics
-from stream_app.monitoring.observed import watch_dead_letters, watch_source
-from stream_app.ports import Clock, ClockDoubt, OperatorError
-from stream_app.ports.errors import StreamError, WorkerError, about
-from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
-from stream_app.source_ledger import SourceLedger
-from stream_app.state.redis_store import RedisStore
-from stream_app.together import until_all_end, until_one_ends
-from stream_app.wiring.event_logs import check_told_apart, named_by, open_source, visitor_keys
-from stream_app.wiring.halted import START_AGAIN, Halted
-from stream_app.wiring.known_logs import ledger_of
-from stream_app.wiring.letters import in_both
-from stream_app.wiring.pipeline import Pipeline
-from stream_app.wiring.receiving import delete_counted
+from stream_app.loops.stream import Stream
+from stream_app.together import until_all_end
+from stream_app.wiring.counted_log import Adapters, CountedLog, ledger_over
+from stream_app.wiring.halted import Halted
 from stream_app.wiring.starting import CheckedStart
-from stream_app.wiring.storage import close_client
-from stream_app.wiring.visitors import destroy_visitor_keys, first_unreleased
-
-if TYPE_CHECKING:
-    from stream_app.sinks.dead_letter_topic import DeadLetterTopic
-
-RETRY_S, LONGEST_RETRY_S = 5.0, 300.0  # before a file is looked at again whose fault has stopped its streams
-REPLAY_STRIDE_BINS = 256  # at full speed: bins that are cut, sealed and released in one step
-
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Adapters:
-    """The adapters that all pipelines of a worker share; ``resources`` are closed when the worker ends."""
-
-    start: CheckedStart
-    directory: Path  # of this worker only
-    # For one loop, so that the loop notices a changed server process; the stack closes it.
-    new_store: Callable[[AsyncExitStack], RedisStore]
-    store: RedisStore
-    metrics: Metrics
-    resources: AsyncExitStack
-    letters: DeadLetterTopic | None = None
-    worker: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 class CountedLogs:
@@ -68,9 +21,9 @@ class CountedLogs:
 
     def __init__(self, adapters: Adapters, halted: Halted) -> None:
         streams = adapters.start.settings.streams
-        self._logs = [_CountedLog(group, adapters, halted, self._measuring) for group in by_log(streams)]
-        self._streams = streams
+        self._logs = [CountedLog(group, adapters, halted, self._measuring) for group in by_log(streams)]
         self._adapters = adapters
+        self._together: dict[str, list[Stream]] = {}
 
     async def open(self, has_read: Callable[[], None], opened: Callable[[str], None]) -> None:
         """Open all logs, then all streams. Args: has_read, called between; opened, for each stream.
@@ -90,13 +43,41 @@ class CountedLogs:
         """
         await until_all_end(*(one.run() for one in self._logs))
 
+    async def join(self, start: CheckedStart) -> bool:
+        """Let segments join the running loops; return False if a log must be opened anew for them.
+
+        Args: start, what a start would run now. Raises: OperatorError; OSError.
+        """
+        running = self._adapters.start.settings
+        known = {stream.name for stream in running.streams}
+        joining = [stream for stream in start.settings.streams if stream.name not in known]
+        logs = {id(one): one for stream in joining for one in self._logs if one.counts(stream)}
+        if not all(one.can_read(joining) for one in logs.values()):
+            return False
+        outputs = {output.stream: output for output in (*running.outputs, *start.settings.outputs)}
+        streams = (*running.streams, *joining)
+        settings = replace(start.settings, streams=streams, outputs=tuple(outputs.values()))
+        self._adapters.begin(replace(start, settings=settings))
+        for one in logs.values():
+            await one.join([stream for stream in joining if one.counts(stream)])
+        ends = {stream.name: stream.until_us for stream in start.settings.streams}
+        for one in self._logs:
+            one.end_at(ends)
+        return True
+
     def _named(self) -> list[Strategy]:
         return [strategy for one in self._logs for strategy in one.named.values()]
 
     def _measuring(self) -> dict[str, list[Stream]]:
-        """Return the streams of each source, by its name: those whose ledger is one, also of halted ones."""
+        """Return the streams of each source, by its name: those whose ledger is one, also of halted ones.
+
+        The lists stay the same ones, so the loops that run see each stream that joins.
+        """
         named = {strategy.stream: strategy for strategy in self._named()}
-        return measuring(self._streams, named, self._adapters)
+        found = measuring(self._adapters.start.settings.streams, named, self._adapters)
+        for source, streams in found.items():
+            self._together.setdefault(source, [])[:] = streams
+        return self._together
 
 
 def measuring(
@@ -108,213 +89,8 @@ def measuring(
     """
     return {
         source: [
-            Stream(strategy=named.get(one.name) or planned(one), ledger=_ledger(one, adapters))
+            Stream(strategy=named.get(one.name) or planned(one), ledger=ledger_over(one, adapters))
             for one in together
         ]
         for source, together in by_source(streams).items()
     }
-
-
-class _CountedLog:
-    """One log. Args: streams, all that are configured over it; measuring, the streams of each source."""
-
-    def __init__(
-        self,
-        streams: Sequence[StreamSettings],
-        adapters: Adapters,
-        halted: Halted,
-        measuring: Callable[[], Mapping[str, Sequence[Stream]]],
-    ) -> None:
-        self.named: dict[str, Strategy] = {}  # the strategies that name the log, once it was open
-        self._streams, self._adapters, self._halted, self._measuring = streams, adapters, halted, measuring
-        self._left = [stream for stream in streams if stream.name not in halted.lines]
-        self._is_file = isinstance(streams[0].source, SourceSettings)
-        self._waits: Sequence[StreamSettings] = ()  # for the cause of the log's fault to be corrected
-        self._resources = AsyncExitStack()
-        self._ports: Ports | None = None
-        self._pipeline: Pipeline | None = None
-        self._was_read = asyncio.Event()
-        self._pause_s = RETRY_S
-        adapters.resources.push_async_callback(self._close)
-
-    async def open_log(self, others: Sequence[Strategy]) -> None:
-        """Open the log. Args: others, the strategies of open logs. Raises: OperatorError; OSError."""
-        await self._without_faulty(partial(self._open_log, others))
-
-    async def open_streams(self, opened: Callable[[str], None]) -> None:
-        """Open the streams. Args: opened, called for each. Raises: OperatorError; OSError."""
-        await self._without_faulty(partial(self._open_streams, opened))
-
-    async def run(self) -> None:
-        """Count; if a fault of a file stops it, try again now and then. Raises: as ``CountedLogs.run``."""
-        while not await self._without_faulty(self._count):
-            if not self._waits:
-                return
-            await asyncio.sleep(self._pause_s)
-            self._pause_s = min(2 * self._pause_s, LONGEST_RETRY_S)
-            self._left = list(self._waits)
-        self._halted.ended([stream.name for stream in self._left])
-
-    async def _without_faulty(self, step: Callable[[], Awaitable[None]]) -> bool:
-        """Do a step, and again without each stream that a fault stops; return False if none is left.
-
-        Raises: OperatorError if no stream of any log is left, or if the fault is the worker's.
-        """
-        while self._left:
-            try:
-                await step()
-            except WorkerError:
-                raise
-            except OperatorError as fault:
-                await self._stop(fault)
-            else:
-                return True
-        return False
-
-    async def _stop(self, fault: OperatorError) -> None:
-        """Stop the streams that a fault is about; those that are left have to be opened again."""
-        await self._close()
-        name = fault.stream if isinstance(fault, StreamError) else None
-        if name not in [stream.name for stream in self._left]:
-            name = None  # of the log, or of a stopped stream that these streams need: its cost is unknown
-        stopped = [stream for stream in self._left if name in (None, stream.name)]
-        self._left = [stream for stream in self._left if stream not in stopped]
-        self._waits = [stream for stream in self._waits if stream not in stopped]
-        then = START_AGAIN
-        if name is None and self._is_file:
-            self._waits, then = stopped, "once the cause is corrected, they go on by themselves"
-        await self._halted.add(stopped, fault, then)
-
-    async def _close(self) -> None:
-        self._ports = self._pipeline = None
-        await self._resources.aclose()
-
-    async def _open_log(self, others: Sequence[Strategy] = ()) -> None:
-        start, settings = self._adapters.start, self._adapters.start.settings
-        streams, metrics = self._left, self._adapters.metrics
-        new_store = partial(self._adapters.new_store, self._resources)
-        wall = LiveClock(new_store(), settings.redis.largest_clock_skew_us, on_skew=metrics.clock_skew)
-        clock = _clock(streams, wall)
-        # Join the group only with a right clock: a member that leaves holds up the others.
-        await wall.now_us()
-        source = await open_source(streams, settings, clock)
-        self._resources.push_async_callback(close_client, source.close)
-        for stream in streams:
-            self.named[stream.name] = named_by(source, planned(stream), settings.state_dir)
-        check_told_apart([*others, *self.named.values()])
-        kept = settings.dead_letters
-        letters = DeadLetterFiles(
-            self._adapters.directory / "dead_letters" / base_of(self._streams[0].name),
-            Keeping(kept.keep_us / 1e6, kept.most_bytes, kept.content),
-        )
-        self._resources.callback(letters.close)
-        kept_in = in_both(letters, self._adapters.letters, streams[0].declared.source.name)
-        label, names = label_of(streams, settings), [stream.name for stream in streams]
-        self._was_read = asyncio.Event()
-        self._ports = Ports(
-            store=new_store(),
-            source=watch_source(source, label, metrics, self._was_read.set),
-            clock=clock,
-            wall=wall,
-            witnesses=start.witnesses,
-            dead_letters=watch_dead_letters(kept_in, label, names, metrics),
-            noise=dict.fromkeys(start.witnesses, SystemNoise()),
-            keys=start.keys,
-            new_store=new_store,
-        )
-
-    async def _open_streams(self, opened: Callable[[str], None] = lambda stream: None) -> None:
-        """Open the streams of the log and join their loops."""
-        if self._ports is None:  # a fault has closed it
-            await self._open_log()
-        assert self._ports is not None
-        for stream in self._left:
-            if stream.declared.privacy.per_user is not None:
-                with about(stream.name):
-                    self._adapters.start.keys.user_key(stream.name)  # a file without a key ends the start
-        together = self._measuring()
-        pipeline = Pipeline.over(
-            self._ports,
-            [self._stream(stream, together) for stream in self._left],
-            start=self._left[0].source.start,
-        )
-        self._resources.push_async_callback(close_client, pipeline.leave)
-        for stream in self._left:
-            self._adapters.metrics.know(stream.name, stream.declared.time.bin_us / 1e6)
-        await pipeline.agree(opened)
-        clock = self._ports.clock
-        if isinstance(clock, ReplayClock):
-            states = [await closer.reconcile() for closer in pipeline.closers]
-            closings = [self.named[stream.name].declared.time.closing for stream in self._left]
-            ends = zip(closings, states, strict=True)
-            clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in ends))
-        self._pipeline = pipeline
-
-    async def _count(self) -> None:
-        """Run the loops of the log; open them first where they are not."""
-        while self._pipeline is None:
-            try:
-                await self._open_streams()
-            except (ConnectionError, TimeoutError, ClockDoubt) as failure:  # other logs go on
-                log.warning("%s; trying again", failure)
-                await self._close()
-                await asyncio.sleep(RETRY_S)
-        settings, store, source = self._adapters.start.settings, self._adapters.store, self._left[0].source
-        skew_us, witnesses = settings.redis.largest_clock_skew_us, self._adapters.start.witnesses
-        closes = self._adapters.metrics.closes.labels(label_of(self._left, settings)).set
-        loops = [self._pipeline.run(closes), self._resume(self._pipeline)]
-        if isinstance(source, SourceSettings) and source.keep_us is not None:
-            loops.append(delete_counted(self._streams, witnesses, skew_us, store.load))
-        if self._streams[0].declared.source.is_of_web_server:
-            keys = visitor_keys(self._streams[0], settings.state_dir)
-            needed = partial(first_unreleased, self._streams, witnesses, store.load)
-            loops.append(destroy_visitor_keys(keys, needed))
-        await until_one_ends(*loops)
-
-    async def _resume(self, pipeline: Pipeline) -> None:
-        """Once the log was read, note that its streams are counted; then wait for ever."""
-        await self._was_read.wait()
-        marked = [closer.name for closer in pipeline.closers if closer.was_halted]
-        await self._halted.resume(self._left, marked)
-        self._pause_s, self._waits = RETRY_S, ()
-        await asyncio.Event().wait()
-
-    def _stream(self, stream: StreamSettings, together: Mapping[str, Sequence[Stream]]) -> Stream:
-        """Return a stream as configured; other workers may close a stream over a topic, so it has a lease."""
-        adapters, strategy, lease = self._adapters, self.named[stream.name], None
-        settings = adapters.start.settings
-        if isinstance(stream.source, TopicSettings):
-            assert self._ports is not None
-            lease = Lease(self._ports.store, stream.name, adapters.worker)
-        return Stream(
-            strategy=strategy,
-            publish_every_us=settings.publish_every_us,
-            ledger=_ledger(stream, adapters),
-            lease=lease,
-            witness_is_public=settings.output_of(stream.name) is not None,
-            measuring=together[strategy.source],
-            until_us=stream.until_us,
-            keep_us=stream.keep_us,
-            on_end=partial(adapters.metrics.epoch_ended, stream.name),
-        )
-
-
-def label_of(streams: Sequence[StreamSettings], settings: Settings) -> str:
-    """Return the name of a log in metrics: its source, or its own name if its source is a group of logs."""
-    return ledgers_of(streams[0], settings.file.parent)[-1]
-
-
-def _ledger(stream: StreamSettings, adapters: Adapters) -> SourceLedger:
-    return ledger_of(stream, adapters.start.settings, adapters.store, adapters.start.outside)
-
-
-def _clock(streams: Sequence[StreamSettings], wall: Clock) -> Clock:
-    replay, source = streams[0].declared.source.replay, streams[0].source
-    if replay is None or isinstance(source, TopicSettings):
-        return wall
-    return ReplayClock(
-        replay.from_us,
-        replay.to_us + max(stream.declared.time.grace_us for stream in streams),
-        source.speed,
-        REPLAY_STRIDE_BINS * max(stream.declared.time.bin_us for stream in streams),
-    )

@@ -38,8 +38,10 @@ from stream_app.together import each_to_its_end
 from stream_app.vault.visitor_keys import VisitorKeys
 
 
-def decoder_of(source: TopicSettings, streams: Sequence[StreamSettings]) -> TopicDecoder:
-    """Return the decoder of the topic that all of ``streams`` read.
+def decoder_of(
+    source: TopicSettings, streams: Sequence[StreamSettings], coming: Sequence[StreamSettings] = ()
+) -> TopicDecoder:
+    """Return the decoder of the topic that all of ``streams`` read. Args: coming, as ``open_source``.
 
     Raises: OperatorError, one line, for settings that no decoder fits.
     """
@@ -48,15 +50,21 @@ def decoder_of(source: TopicSettings, streams: Sequence[StreamSettings]) -> Topi
         cast("TopicFormat", log.format),
         time_field(streams[0]),
         log.columns or (),
-        other_fields(streams),
+        other_fields([*streams, *coming]),
         source.schema_registry,
         source.schema_registry_ca,
     )
 
 
-async def open_source(streams: Sequence[StreamSettings], settings: Settings, clock: Clock) -> Source:
+async def open_source(
+    streams: Sequence[StreamSettings],
+    settings: Settings,
+    clock: Clock,
+    coming: Sequence[StreamSettings] = (),
+) -> Source:
     """Return the open log that all of ``streams`` read.
 
+    Args: coming, segments that may join while it is open: it decodes their fields, too.
     Raises: OperatorError if it cannot be read, or is not the log that a stream has begun with.
     """
     first = streams[0]
@@ -65,13 +73,14 @@ async def open_source(streams: Sequence[StreamSettings], settings: Settings, clo
         from stream_app.wiring.topics import cluster_of
 
         assert settings.kafka is not None  # the configuration was refused without it
-        decoder = decoder_of(first.source, streams)
+        decoder = decoder_of(first.source, streams, coming)
         cluster = cluster_of(settings, first.source.cluster)
         return await KafkaSource.open(cluster, first.source.topic, settings.kafka.group, decoder)
     check_files([first])
     # In threads, so that the file system joins the syncs of many streams' notes.
     await each_to_its_end(*(asyncio.to_thread(check_file, one, settings.state_dir) for one in streams))
-    return await asyncio.to_thread(_open_file, streams, first.source, settings.state_dir, clock)
+    read = first, first.source, other_fields([*streams, *coming])
+    return await asyncio.to_thread(_open_file, *read, settings.state_dir, clock)
 
 
 def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
@@ -263,10 +272,9 @@ def note_of(stream: str, state_dir: Path) -> Path:
 
 
 def _open_file(
-    streams: Sequence[StreamSettings], source: SourceSettings, state_dir: Path, clock: Clock
+    stream: StreamSettings, source: SourceSettings, others: Sequence[str], state_dir: Path, clock: Clock
 ) -> Source:
     """Open a file or a list of files; a separate directory holds what the source remembers about it."""
-    stream, others = streams[0], other_fields(streams)
     form = file_format(stream, visitor_keys(stream, state_dir))
     directory = secret_directory(_notes_of(stream, source, state_dir))
     time = time_field(stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -52,13 +52,18 @@ def _noted(state_dir: Path, log_of: Mapping[str, str]) -> dict[str, set[Beginnin
 
 
 def ledger_of(
-    stream: StreamSettings, settings: Settings, store: Store, outside: OutsideLedger | None
+    stream: StreamSettings,
+    settings: Settings,
+    store: Store,
+    outside: OutsideLedger | None,
+    configured: Collection[str] | None = None,
 ) -> SourceLedger:
-    """Return the ledger of a stream's source."""
+    """Return the ledger of a stream's source. Args: configured, the names of all streams."""
     _, *logs = names = ledgers_of(stream, settings.file.parent)
     others = settings.logs.others(names[-1])
     find = partial(_find_others, names[-1], settings, store, outside) if _is_file(stream) else None
-    return SourceLedger(store, stream.accept, logs, outside, stream.total, settings.names, others, find)
+    of_all = settings.names if configured is None else configured
+    return SourceLedger(store, stream.accept, logs, outside, stream.total, of_all, others, find)
 
 
 async def _find_others(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 
@@ -16,7 +17,6 @@ from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.loops.spreading import Spreading
 from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
-from stream_app.ports import Clock, Source
 from stream_app.ports.errors import about
 from stream_app.together import until_all_end, until_one_ends
 
@@ -56,14 +56,22 @@ class Pipeline:
     """All loops of one source: they cut its log, count its events and release its streams.
 
     The loops return when a replay has ended. Its source is then closed and a sorted copy is deleted.
+    Args: by_name, the closers of all streams, also of those that are to join; is_live, whether streams may
+        join; none joins a replay.
     """
 
-    source: Source
-    wall: Clock
+    ports: Ports
     counting: Counting
-    closers: Sequence[Closer]
-    leases: Sequence[Lease]
-    spreading: Spreading | None = None
+    by_name: dict[str, Closer]
+    leases: list[Lease]
+    spreading: Spreading | None
+    is_live: bool
+    _joining: asyncio.Queue[Closer] = field(default_factory=asyncio.Queue)
+
+    @property
+    def closers(self) -> Sequence[Closer]:
+        """The closers of all streams, in their order."""
+        return list(self.by_name.values())
 
     @classmethod
     def over(
@@ -83,9 +91,20 @@ class Pipeline:
         )
         closers |= {one.strategy.stream: Closer(ports, one, counting.views.has_reached) for one in streams}
         leases = [stream.lease for stream in streams if stream.lease is not None]
-        source = streams[0].strategy.source
-        spreading = Spreading(ports.store, source, leases) if leases else None
-        return cls(ports.source, ports.wall, counting, list(closers.values()), leases, spreading)
+        log = streams[0].strategy.declared.source
+        spreading = Spreading(ports.store, log.name, leases) if leases else None
+        return cls(ports, counting, closers, leases, spreading, log.replay is None)
+
+    def join(self, stream: Stream) -> None:
+        """Have ``run`` open one more stream, and then count and release it beside the others.
+
+        What its opening raises, ``run`` raises.
+        """
+        closer = Closer(self.ports, stream, self.counting.views.has_reached)
+        if stream.lease is not None:
+            self.leases.append(stream.lease)
+        self.by_name[closer.name] = closer
+        self._joining.put_nowait(closer)
 
     async def agree(self, opened: Callable[[str], None] = lambda stream: None) -> None:
         """Return when store and witness agree about every stream; only then may ``run`` start.
@@ -110,13 +129,22 @@ class Pipeline:
                 outage.over()
                 closes(sum(lease.is_held for lease in self.leases))
 
-            keeping = partial(keep, self.leases, self.wall, kept=kept, division=self.spreading)
+            keeping = partial(keep, self.leases, self.ports.wall, kept=kept, division=self.spreading)
             loops.append(outage.outlast(keeping))
         await until_one_ends(*loops)
-        await self.source.close()
+        await self.ports.source.close()
 
     async def _release(self) -> None:
-        await until_all_end(*(_run(closer) for closer in self.closers))
+        joining = [self._keep_joining()] if self.is_live else []
+        await until_all_end(*(_run(closer) for closer in self.closers), *joining)
+
+    async def _keep_joining(self) -> None:
+        """Open the streams that join, one after the other, and release each beside all others."""
+        closer, outage = await self._joining.get(), Outage(log, "joining")
+        await outage.outlast(partial(_agree, closer, lambda stream: None))
+        outage.over()
+        self.counting.views.add(closer.name)
+        await until_all_end(_run(closer), self._keep_joining())
 
     async def leave(self) -> None:
         """Let other workers close the streams at once. Raises: OSError."""

@@ -28,10 +28,11 @@ from stream_app.wiring.segments import of_all_segments
 from stream_app.wiring.starting import check_measured_before
 from stream_app.wiring.storage import (
     file_witness,
-    open_witnesses,
+    open_topics,
     outside_ledger,
     own_directory,
     store_of,
+    witnesses_of,
 )
 from stream_app.wiring.witnessed import Witnesses
 
@@ -49,8 +50,9 @@ async def rebuild(settings: Settings) -> list[str]:
         store = store_of(settings, url)
         resources.push_async_callback(store.close)
         await store.check_format()
-        settings = await of_all_segments(settings, store, Witnesses(settings, topics=True))
-        witnesses = await open_witnesses(settings, resources)
+        topics = await open_topics(settings, resources)
+        settings = await of_all_segments(settings, store, Witnesses(settings, topics))
+        witnesses = witnesses_of(settings, topics, resources)
         # The first call has checked those of which it has put back a part.
         unchecked = tuple([one for one in settings.streams if not await _is_in_part(store, one.name)])
         now_us, outside = time.time_ns() // 1_000, outside_ledger(settings)

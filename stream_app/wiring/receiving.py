@@ -21,7 +21,7 @@ from stream_app.config.key_file import follow_keys, read_keys
 from stream_app.config.settings import IngestSettings
 from stream_app.core.records import StreamState
 from stream_app.core.releases.release import RowLink
-from stream_app.core.segments.strategies import last_text, most_ahead_bins
+from stream_app.core.segments.strategies import last_text
 from stream_app.core.strategy import Strategy
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.outage import Outage
@@ -227,6 +227,7 @@ async def delete_once(
         # Whatever arrived before this instant can count in witnessed bins only: it is dated no further ahead.
         open_bin, ahead = RowLink.of(head[1]).bin + 1, times.max_ahead_bins
         if state is not None:  # it may still run with other settings than the configured ones
-            ahead = max(ahead, most_ahead_bins(Strategy.from_json(last_text(state.strategy)), state))
+            running = Strategy.from_json(last_text(state.strategy)).declared
+            ahead = max(ahead, running.time.max_ahead_bins)
         before_us = min(before_us, times.binning.start_us(open_bin - ahead - 1) - skew_us)
     return await asyncio.to_thread(delete_segments, source.file, before_us)

@@ -202,9 +202,7 @@ def _last_window(state: StreamState, now_us: int) -> int:
     latest = [state.sealed_bin, *(partition.last_cut_bin for partition in state.partitions.values())]
     if Strategy.from_json(state.strategy).declared.last_bin is None:
         latest.append(int(time.binning.bin_of(np.array([now_us]))[0]))
-    change = () if state.change is None else (state.change.before, state.change.after)
-    most_ahead = max([time.max_ahead_bins, *(arrival.max_ahead_bins for arrival in change)])
-    return _window_of(state, max(latest) + most_ahead + 2)
+    return _window_of(state, max(latest) + time.max_ahead_bins + 2)
 
 
 def _window_of(state: StreamState, bin: int) -> int:

@@ -44,7 +44,7 @@ async def with_segments(
         started: they go on as stored. Raises: OperatorError, as ``found_segments``; OSError.
     """
     settings = await with_known_logs(settings, store, outside)
-    asked = witnessed or Witnesses(settings, topics=False)
+    asked = witnessed or Witnesses(settings)
     notes = await asyncio.to_thread(_notes, settings.state_dir, {one.name for one in settings.streams})
     kept = () if outside is None else await outside.entries()
     sources = dict.fromkeys(sources_of(settings))

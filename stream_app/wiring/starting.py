@@ -12,7 +12,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Collection, Container, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from stream_app.config import ConfigError, Settings, SourceSettings, StreamSettings, TopicSettings
@@ -33,7 +33,7 @@ from stream_app.loops.segment_plan import SegmentPlan
 from stream_app.loops.segments import Witnessed
 from stream_app.loops.unwitnessed import PATIENCE_S, check_witnessed
 from stream_app.monitoring.metrics import Metrics
-from stream_app.monitoring.waiting import KAFKA, OWN_START, REDIS
+from stream_app.monitoring.waiting import KAFKA, REDIS
 from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Store, Witness
 from stream_app.ports.errors import StreamError, about
 from stream_app.sinks.witness_file import WitnessFile, first_witnessed, witnessed_rows
@@ -49,7 +49,7 @@ from stream_app.wiring.event_logs import (
 from stream_app.wiring.halted import START_AGAIN, Halted, some_of
 from stream_app.wiring.known_logs import ledger_of, link_known, measuring_with, with_known_logs
 from stream_app.wiring.segments import NotesInFiles, with_segments
-from stream_app.wiring.storage import noise_keys, open_witnesses, outside_ledger, refused_topics
+from stream_app.wiring.storage import Topics, noise_keys, open_topics, outside_ledger, witnesses_of
 from stream_app.wiring.witnessed import Unwritten, Witnesses, notes_text
 
 log = logging.getLogger(__name__)
@@ -59,13 +59,22 @@ SET_LEDGER = "Set ledger in the configuration, so that a start notices such a lo
 
 @dataclass(frozen=True, slots=True)
 class CheckedStart:
-    """What a start has checked. Args: settings, of what runs; plan, of all segments; witnesses, by name."""
+    """What a start has checked.
+
+    Args: settings, of what runs; plan, of all segments; witnesses, by name; topics, that are open.
+    """
 
     settings: Settings
     plan: SegmentPlan
     witnesses: Mapping[str, Witness]
     outside: OutsideLedger | None
     keys: NoiseKeys
+    topics: Topics = field(default_factory=dict)
+
+    @property
+    def open_witnesses(self) -> dict[str, Witness]:
+        """The witnesses that somebody writes, by stream."""
+        return {name: one for name, one in self.witnesses.items() if not isinstance(one, Unwritten)}
 
 
 async def checked_start(
@@ -76,32 +85,34 @@ async def checked_start(
     elsewhere: Collection[str],
     halted: Halted,
     resources: AsyncExitStack,
+    running: CheckedStart | None = None,
 ) -> CheckedStart | None:
     """Check what is to run, then store the ends of generations that are due.
 
     Return None if another worker stored something else meanwhile; the caller then starts again.
     Args: wall, the store's clock, which decides what is due; elsewhere, see ``with_segments``; halted,
-        gets the streams that cannot run; resources, which closes the witnesses when the caller leaves it.
-    Raises: OperatorError, one line, if nothing can run; OSError; ClockDoubt.
+        gets the streams that cannot run; resources, which closes the witnesses when the caller leaves it;
+        running, what runs already, if a segment is about to join: a fault then stops nothing.
+    Raises: OperatorError, one line, if nothing can run, or a segment cannot join; OSError; ClockDoubt.
     """
-    outside, now_us, configured = outside_ledger(settings), await wall.now_us(), settings.streams
-    metrics.waiting.now = KAFKA if settings.outputs else REDIS
+    now_us, configured = await wall.now_us(), settings.streams
+    outside = outside_ledger(settings) if running is None else running.outside
+    if running is not None:
+        known = {base_of(stream.name) for stream in running.settings.streams}
+        settings = replace(settings, streams=tuple(one for one in configured if one.name in known))
+    else:
+        metrics.waiting.now = KAFKA if settings.outputs else REDIS
     while True:
         attempt = await resources.enter_async_context(AsyncExitStack())
         try:
-            witnessed = Witnesses(settings, topics=True)
-            plan = await allowed_segments(settings, store, outside, now_us, witnessed, elsewhere)
-            metrics.waiting.now = KAFKA if settings.outputs else OWN_START
-            due = [following.segment.name for following in plan.due]
-            plan = plan.without(await refused_topics(plan.beginning, due))
-            witnesses: dict[str, Witness] = dict.fromkeys(plan.checked.names, Unwritten())
-            witnesses |= await open_witnesses(
-                plan.beginning, attempt, {name: notes_text(one) for name, one in plan.notes().items()}
+            plan, witnesses, topics = await _opened_plan(
+                settings, store, outside, now_us, elsewhere, attempt, running
             )
-            await _check_readable(store, witnesses)
             break
         except StreamError as fault:
             await attempt.aclose()
+            if running is not None:
+                raise
             base = base_of(fault.stream)
             # Only its witness and a ledger outside know its cost after a loss of the store: no sum of its
             # source is certain without them.
@@ -113,7 +124,7 @@ async def checked_start(
     looked = zip(settings.streams, plan.found, strict=True)
     metrics.refuse_generations(stream.name for stream, found in looked if found.refused is not None)
     plan.log()
-    keys = noise_keys(settings)
+    keys = noise_keys(settings) if running is None else running.keys
     while True:
         try:
             names = halted.lines
@@ -127,7 +138,7 @@ async def checked_start(
         except StreamError as fault:
             if fault.stream in {following.segment.name for following in plan.following}:
                 plan = plan.without({fault.stream: str(fault)})
-            elif base_of(fault.stream) in map(base_of, names):
+            elif running is not None or base_of(fault.stream) in map(base_of, names):
                 raise  # what a stopped stream has measured cannot be put back into the ledger
             else:
                 await halted.refuse(plan.now.streams, fault)
@@ -137,8 +148,34 @@ async def checked_start(
     stopped = [stream for stream in plan.now.streams if stream.name in names]
     places = {stream.name: place for place, stream in enumerate(configured)}
     streams = sorted((*stored.streams, *stopped), key=lambda stream: places[base_of(stream.name)])
-    running = replace(stored, streams=tuple(streams))
-    return CheckedStart(running, begins, witnesses, outside, keys)
+    return CheckedStart(replace(stored, streams=tuple(streams)), begins, witnesses, outside, keys, topics)
+
+
+async def _opened_plan(
+    settings: Settings,
+    store: Store,
+    outside: OutsideLedger | None,
+    now_us: int,
+    elsewhere: Collection[str],
+    resources: AsyncExitStack,
+    running: CheckedStart | None,
+) -> tuple[SegmentPlan, dict[str, Witness], Topics]:
+    """Return the segments that are allowed, the witness of each, and the open topics.
+
+    Args and Raises: as ``checked_start``; StreamError about one stream.
+    """
+    topics = await open_topics(settings, resources) if running is None else running.topics
+    witnessed = Witnesses(settings, topics)
+    plan = await allowed_segments(settings, store, outside, now_us, witnessed, elsewhere)
+    witnesses: dict[str, Witness] = dict.fromkeys(plan.checked.names, Unwritten())
+    witnesses |= {} if running is None else running.open_witnesses
+    new = [one for one in plan.beginning.streams if isinstance(witnesses[one.name], Unwritten)]
+    opened = witnesses_of(replace(plan.beginning, streams=tuple(new)), topics, resources)
+    notes = {name: notes_text(one) for name, one in plan.notes().items()}
+    for topic in topics.values():
+        topic.keep_notes(notes)
+    await _check_readable(store, opened)
+    return plan, witnesses | opened, topics
 
 
 async def _check_readable(store: Store, witnesses: Mapping[str, Witness]) -> None:

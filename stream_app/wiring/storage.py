@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from stream_app.config import Settings, TopicSettings
 from stream_app.core.user_keys import mark_of_users
@@ -31,6 +32,11 @@ from stream_app.stored_format import check_directory_format, mark_directory
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.segments import of_all_segments
+
+if TYPE_CHECKING:
+    from stream_app.sinks.witness_topic import WitnessTopic
+
+Topics: TypeAlias = "Mapping[tuple[str, str], WitnessTopic]"
 
 PREDECESSOR_S = 20.0
 CLOSE_S = 1.0
@@ -144,25 +150,33 @@ def _holds(keys: NoiseKeys, stream: str, mark: bytes) -> bool:
         return False
 
 
-async def open_witnesses(
-    settings: Settings, resources: AsyncExitStack, notes: Mapping[str, bytes] = {}
-) -> dict[str, Witness]:
-    """Return each stream's witness: a topic, or a file on this machine. Args: notes, as for topics."""
-    opened: dict[tuple[str, str], Witness] = {}
+async def open_topics(settings: Settings, resources: AsyncExitStack) -> Topics:
+    """Return the output topics of all streams, by cluster and name. A missing one is created.
+
+    Raises: StreamError for a topic that cannot be used; OSError if the cluster is unreachable.
+    """
     names = {stream.name for stream in settings.streams}
     outputs = [output for output in settings.outputs if output.stream in names]
-    streams_of = {(output.cluster, output.topic): output.stream for output in outputs}
-    for cluster, topic in streams_of:
+    opened = dict[tuple[str, str], "WitnessTopic"]()
+    for output in outputs:
         from stream_app.sinks.witness_topic import WitnessTopic
         from stream_app.wiring.topics import cluster_of
 
-        with about(streams_of[cluster, topic]):
-            witness = await WitnessTopic.open(cluster_of(settings, cluster), topic, notes)
-        opened[cluster, topic] = witness
-        resources.push_async_callback(close_client, witness.close)
-    file = file_witness(settings, resources)
-    witnesses: dict[str, Witness] = dict.fromkeys((stream.name for stream in settings.streams), file)
-    return witnesses | {output.stream: opened[output.cluster, output.topic] for output in outputs}
+        place = output.cluster, output.topic
+        if place not in opened:
+            with about(output.stream):
+                opened[place] = await WitnessTopic.open(cluster_of(settings, output.cluster), output.topic)
+            resources.push_async_callback(close_client, opened[place].close)
+    return opened
+
+
+def witnesses_of(settings: Settings, topics: Topics, resources: AsyncExitStack) -> dict[str, Witness]:
+    """Return each stream's witness: a topic, or a file on this machine."""
+    file, found = file_witness(settings, resources), dict[str, Witness]()
+    for stream in settings.streams:
+        output = settings.output_of(stream.name)
+        found[stream.name] = file if output is None else topics[output.cluster, output.topic]
+    return found
 
 
 def file_witness(settings: Settings, resources: AsyncExitStack) -> WitnessFile:
@@ -172,25 +186,6 @@ def file_witness(settings: Settings, resources: AsyncExitStack) -> WitnessFile:
     file = WitnessFile(in_files)
     resources.callback(file.close)
     return file
-
-
-async def refused_topics(settings: Settings, streams: Iterable[str]) -> dict[str, str]:
-    """Return the streams whose output topic cannot be created or used, and why; a missing topic is created.
-
-    Raises: OSError if the cluster is unreachable.
-    """
-    refused = dict[str, str]()
-    for output in filter(None, map(settings.output_of, streams)):
-        from stream_app.sinks.witness_topic import WitnessTopic
-        from stream_app.wiring.topics import cluster_of
-
-        try:
-            witness = await WitnessTopic.open(cluster_of(settings, output.cluster), output.topic)
-        except OperatorError as refusal:
-            refused[output.stream] = str(refusal)
-        else:
-            await close_client(witness.close)
-    return refused
 
 
 def outside_ledger(settings: Settings) -> OutsideLedger | None:

@@ -5,29 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from stream_app.config import Settings
-from stream_app.config.settings import OutputSettings
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import WitnessRow
-from stream_app.core.segments.names import base_of, number_of, topic_of
+from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.strategy import canonical_json
 from stream_app.loops.segments import Released
 from stream_app.ports import OperatorError, Witness
 from stream_app.sinks.witness_file import first_witnessed
 
+if TYPE_CHECKING:
+    from stream_app.sinks.witness_topic import WitnessTopic
+
 
 class Witnesses:
-    """Asks the witness of a generation: its file on this machine, or its output topic.
+    """Asks the witness of a generation: its file on this machine, or its stream's output topic.
 
-    Args: topics, whether topics are asked. Cost: one list of the topics of each cluster, then a read of each
-        topic that is there of a generation that the store does not know.
+    Args: topics, the open ones, by cluster and name; none of them is asked if there are none. Cost: for each
+        topic, reads back to the last rows of its streams; then up to the first row of a generation that the
+        store does not know.
     """
 
-    def __init__(self, settings: Settings, *, topics: bool) -> None:
+    def __init__(self, settings: Settings, topics: Mapping[tuple[str, str], WitnessTopic] = {}) -> None:
         self._settings = settings
         self._topics = topics
-        self._listed: dict[str, asyncio.Task[frozenset[str]]] = {}
+        self._newest: dict[tuple[str, str], asyncio.Task[dict[str, int]]] = {}
 
     async def __call__(self, name: str) -> Released | None:
         """Return what a generation's witness says; None if it has no row. Raises: OSError; OperatorError."""
@@ -35,28 +39,23 @@ class Witnesses:
         if output is None:
             row = first_witnessed(self._settings.state_dir / "witness", name)
             return None if row is None else Released(_since(row), {})
-        return await self._in_topic(name, output) if self._topics else None
-
-    async def _in_topic(self, name: str, output: OutputSettings) -> Released | None:
-        from stream_app.sinks.witness_topic import first_in_topic
-        from stream_app.wiring.topics import cluster_of
-
-        topic, cluster = topic_of(output.topic, number_of(name)), cluster_of(self._settings, output.cluster)
-        if output.cluster not in self._listed:
-            from stream_app.kafka_cluster import topic_names
-
-            self._listed[output.cluster] = asyncio.create_task(topic_names(cluster))
-        if topic not in await self._listed[output.cluster]:
+        place = output.cluster, output.topic
+        if (topic := self._topics.get(place)) is None:
             return None
-        found = await first_in_topic(cluster, topic, name)
+        if place not in self._newest:
+            outputs = self._settings.outputs
+            streams = {base_of(one.stream) for one in outputs if (one.cluster, one.topic) == place}
+            self._newest[place] = asyncio.create_task(topic.newest(streams))
+        newest = (await self._newest[place]).get(base_of(name), 0)
+        found = await topic.first(name) if number_of(name) <= newest else None
         if found is None:
             return None
         try:
             return Released(_since(found[0].row), read_notes(found[1]))
         except ValueError as failure:
             raise OperatorError(
-                f"topic {topic}: the settings in the first row of {name} cannot be read ({failure}); use the "
-                "release that wrote it, or a newer one"
+                f"topic {output.topic}: the settings in the first row of {name} cannot be read ({failure}); "
+                "use the release that wrote it, or a newer one"
             ) from None
 
 

@@ -9,12 +9,10 @@ from collections.abc import Callable, Collection, Container
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stream_app.config import Settings
 from stream_app.config.access import check_operator
 from stream_app.loops.clocks import LiveClock
-from stream_app.loops.segment_plan import until_begun_elsewhere
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_store
 from stream_app.monitoring.redis_memory import follow_memory
@@ -28,19 +26,18 @@ from stream_app.state.safety import Unreachable
 from stream_app.stored_format import ENTRIES, FIRST
 from stream_app.together import Loop, each_to_its_end, until_one_ends
 from stream_app.wiring.checks import noise_of_this_machine
-from stream_app.wiring.counted_logs import Adapters, CountedLogs
+from stream_app.wiring.counted_log import Adapters
+from stream_app.wiring.counted_logs import CountedLogs
 from stream_app.wiring.event_logs import check_files
 from stream_app.wiring.garbage import exempt_live_objects, freed_memory_returned
 from stream_app.wiring.halted import Halted
+from stream_app.wiring.joining import keep_joining
 from stream_app.wiring.letters import letters_topic
 from stream_app.wiring.operator_endpoint import client_certificates, operator_endpoint
 from stream_app.wiring.preparing import Preparing
 from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.starting import CheckedStart, checked_start
 from stream_app.wiring.storage import close_client, own_directory, store_of
-
-if TYPE_CHECKING:
-    pass
 
 START_AGAIN_S = 1.0
 GARBAGE = 20_000, 20, 20  # new objects before a search for garbage, which looks at all objects of all streams
@@ -74,7 +71,7 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
             try:
                 if not await _start_and_run(settings, directory, metrics, on_ready, elsewhere):
                     return
-                continue  # a generation of a stream begins
+                continue  # a log is to be opened anew for a segment
             except ClockDoubt as failure:
                 metrics.waiting.now = CLOCK
                 log.warning("%s; trying again", failure)
@@ -90,16 +87,16 @@ async def _start_and_run(
     on_ready: Callable[[], None],
     elsewhere: set[str],
 ) -> bool:
-    """Count and release; return whether to start again, because a generation of a stream is to begin.
+    """Count and release; return whether to start again, because a log is to be opened anew for a segment.
 
-    Args: elsewhere, gets the streams that another worker has taken to a generation.
+    Args: elsewhere, gets the streams that another worker has taken to a segment.
     """
     async with AsyncExitStack() as resources:
         keep_s = configured.dead_letters.keep_us / 1e6
         await resources.enter_async_context(expiring_letters(configured.state_dir, keep_s))
         metrics.waiting.now = REDIS
         connected = await resources.enter_async_context(redis_server(configured))
-        live = set[str]()
+        live = set[str]()  # no replays: their bins are in the past and never overdue
         new_store = _stores(connected, metrics, live)
         store = new_store(resources)
         await store.need_format(FIRST)
@@ -113,8 +110,6 @@ async def _start_and_run(
             await asyncio.sleep(START_AGAIN_S)
             return True
         running = start.settings
-        # A replay's bins are in the past and never overdue.
-        live |= {one.name for one in running.streams if one.declared.source.replay is None}
         if any(one.declared.privacy.per_user is not None for one in running.streams):
             await store.need_format(ENTRIES)
         if said := noise_of_this_machine(running):
@@ -122,23 +117,31 @@ async def _start_and_run(
         anew = await _not_begun(start, store, halted.lines)
         metrics.waiting.now = OWN_START if configured.kafka is None else KAFKA
         letters = await resources.enter_async_context(letters_topic(configured, metrics.letters_unsent.inc))
-        adapters = Adapters(start, directory, new_store, store, metrics, resources, letters)
-        work = await _opened_work(adapters, halted)
+        adapters = Adapters(start, directory, new_store, store, metrics, resources, letters, live=live)
+        logs = CountedLogs(adapters, halted)
+        work = await _opened_work(adapters, logs)
         metrics.waiting.now = None
         exempt_live_objects()  # what is open now stays, until another start
         on_ready()
         again = False
 
-        async def generation_begins() -> None:
+        async def segments_join() -> None:
             nonlocal again
-            await until_one_ends(start.plan.until_next(running, wall), begins_elsewhere())
+
+            async def checked(running: CheckedStart) -> CheckedStart | None:
+                async with AsyncExitStack() as attempt:  # so that the next one finds no file in use
+                    found = await checked_start(
+                        configured, store, wall, metrics, elsewhere, halted, attempt, running
+                    )
+                    if found is not None:
+                        resources.push_async_exit(attempt.pop_all())
+                    return found
+
+            await keep_joining(adapters, logs, wall, elsewhere, checked)
             again = True
 
-        async def begins_elsewhere() -> None:
-            elsewhere.update(await until_begun_elsewhere(running, store))
-
         try:
-            await until_one_ends(work, generation_begins())
+            await until_one_ends(work, segments_join())
         except asyncio.CancelledError:
             halted.check_none()  # the end was requested: say once more what was not counted
             raise
@@ -166,7 +169,7 @@ def _stores(
     return new_store
 
 
-async def _opened_work(adapters: Adapters, halted: Halted) -> Loop:
+async def _opened_work(adapters: Adapters, logs: CountedLogs) -> Loop:
     """Open all logs and streams; return what is to run until all streams have ended."""
     settings, metrics = adapters.start.settings, adapters.metrics
     preparing = Preparing(stream.name for stream in settings.streams)
@@ -175,14 +178,13 @@ async def _opened_work(adapters: Adapters, halted: Halted) -> Loop:
         metrics.waiting.now = OWN_START
         metrics.waiting.detail = preparing
 
-    logs = CountedLogs(adapters, halted)
     async with preparing.said():
         await logs.open(all_logs_open, preparing.opened)
     if settings.operator is None:
         return logs.run()
-    asked, names = adapters.new_store(adapters.resources), [stream.name for stream in settings.streams]
+    asked = adapters.new_store(adapters.resources)
     memory = follow_memory(partial(servers_memory, asked.connection), metrics)
-    return until_one_ends(logs.run(), follow(asked, names, metrics.stored), memory)
+    return until_one_ends(logs.run(), follow(asked, adapters.running, metrics.stored), memory)
 
 
 async def _not_begun(start: CheckedStart, store: RedisStore, halted: Container[str]) -> set[str]:

@@ -8,7 +8,6 @@ from stream_app.core.records import Cut, PartitionCuts, PartitionState, Reply
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, apply
 from tests.contracts.test_ahead import counts, refused, set_aside
-from tests.contracts.test_announce import CHANGE
 from tests.contracts.test_store import loaded, opened
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +19,7 @@ def cuts(partition: str, position: int, last: int = LAST, overdue: int = 0) -> P
 
 
 async def together(stores: Stores, *taken: PartitionCuts) -> list[Reply]:
-    return await stores.store.take_cuts_together(stores.stream, HASH, taken, None)
+    return await stores.store.take_cuts_together(stores.stream, HASH, taken)
 
 
 async def test_each_partition_gets_its_own_answer(stores: Stores) -> None:
@@ -66,8 +65,7 @@ async def test_other_settings_take_no_cut_of_any_partition(stores: Stores) -> No
     assert await together(stores, *calls) == [Reply.CONFLICT] * 2  # the stream is not open
     await opened(stores)
     store, stream = stores.store, stores.stream
-    assert await store.take_cuts_together(stream, "0" * 64, calls, None) == [Reply.STRATEGY] * 2
-    assert await store.take_cuts_together(stream, HASH, calls, CHANGE) == [Reply.STRATEGY] * 2
+    assert await store.take_cuts_together(stream, "0" * 64, calls) == [Reply.STRATEGY] * 2
     assert (await loaded(stores)).partitions["0"] == PartitionState(0, LAST)
 
 

@@ -17,7 +17,6 @@ from stream_app.state.connection import Script, script, script_text
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.contracts import test_ahead as ahead
-from tests.contracts import test_announce as announce
 from tests.contracts import test_cap as cap
 from tests.contracts import test_caps_of_keys as caps_of_keys
 from tests.contracts import test_cuts_together as together
@@ -93,14 +92,6 @@ async def users_with_a_small_cap_bring_keys(stores: Stores) -> None:
 
 async def users_with_few_keys_bring_keys(stores: Stores) -> None:
     await found_keys.test_a_user_brings_so_many_keys_whatever_their_numbers(stores, 3, found_keys.IN_TWO_KEYS)
-
-
-async def a_change_can_come_too_late(stores: Stores) -> None:
-    await announce.test_no_change_is_announced_once_records_could_meet_it(stores, 1, 0, Reply.CUTS_CHANGED)
-
-
-async def a_change_can_come_too_late_by_a_late_answer(stores: Stores) -> None:
-    await announce.test_no_change_is_announced_once_records_could_meet_it(stores, 0, 1, Reply.CUTS_CHANGED)
 
 
 async def records_of_an_older_build_count(stores: Stores) -> None:
@@ -589,51 +580,39 @@ MUTANTS = {
     ),
     "a stream ends before a sealed bin": Mutant(
         "end_at",
-        "if tonumber(held[1]) >= tonumber(until_bin) then",
+        "if not held[2] and tonumber(held[1]) >= tonumber(until_bin) then",
         "if false then",
         end.test_an_end_never_moves_and_no_sealed_bin_is_beyond_it,
     ),
     "a stream's end moves": Mutant(
         "end_at",
-        "return held[2] == until_bin and 'already' or 'conflict'",
-        "return 'done'",
+        "if held[2] and held[2] ~= until_bin then return 'conflict' end",
+        "if held[2] ~= until_bin then held[2] = nil end",
         end.test_an_end_never_moves_and_no_sealed_bin_is_beyond_it,
+    ),
+    "a cut after the last bin's is handed over": Mutant(
+        "take_cuts",
+        "redis.call('HSETNX', state, 'over:'",
+        "redis.call('HSET', state, 'over:'",
+        end.test_where_the_last_bin_is_cut_is_kept_for_the_next_segment,
+    ),
+    "a cut before the last bin's is handed over": Mutant(
+        "take_cuts",
+        "bin >= tonumber(held[4]) - 1",
+        "bin >= tonumber(held[4]) - 2",
+        end.test_where_the_last_bin_is_cut_is_kept_for_the_next_segment,
+    ),
+    "an end hands over a cut that is taken already": Mutant(
+        "end_at",
+        "if tonumber(bin) >= tonumber(until_bin) - 1 then return end",
+        "",
+        end.test_an_end_that_comes_after_the_last_cut_hands_nothing_over,
     ),
     "an end lowers a stream's format": Mutant(
         "end_at",
         "if tonumber(redis.call('HGET', epochs, 'format') or '1') < tonumber(format) then",
         "if true then",
         end.test_an_end_does_not_lower_the_format_of_a_stream,
-    ),
-    "a loop that does not know a change takes a cut": Mutant(
-        "take_cuts",
-        "if (held[3] or '') ~= change then",
-        "if false then",
-        announce.test_only_loops_that_know_the_change_take_cuts,
-    ),
-    "a change replaces another one that was not seen": Mutant(
-        "announce",
-        "if (held[2] or '') ~= seen then",
-        "if false then",
-        announce.test_a_change_is_replaced_only_by_who_saw_it,
-    ),
-    "a change is announced after records could meet it": Mutant(
-        "announce",
-        "if bin + (tonumber(overdue) or 0) > tonumber(last_cut_bin) then",
-        "if false then",
-        a_change_can_come_too_late,
-    ),
-    "a change is announced after a late answer let records meet it": Mutant(
-        "announce",
-        "if bin + (tonumber(overdue) or 0) > tonumber(last_cut_bin) then",
-        "if tonumber(bin) > tonumber(last_cut_bin) then",
-        a_change_can_come_too_late_by_a_late_answer,
-    ),
-    "a change is announced in an epoch that has ended": Mutant(
-        "announce",
-        "if redis.call('HEXISTS', epochs, epoch .. ':end_reason') == 1 then",
-        "if false then",
-        announce.test_an_epoch_that_has_ended_and_a_stopped_stream_announce_nothing,
     ),
     "a stop ignores a release": Mutant(
         "stop",

@@ -212,7 +212,7 @@ class StoresAgree(RuleBasedStateMachine):
             PartitionCuts(name, bin - 1, [Cut(bin, max(one.position + records_on, 0), overdue)], 1)
             for name, one in known.items()
         ]
-        self.both(lambda store, stream: store.take_cuts_together(stream, HASH, taken, None))
+        self.both(lambda store, stream: store.take_cuts_together(stream, HASH, taken))
         self.both(lambda store, stream: store.operator_counts(stream))
 
     @rule(

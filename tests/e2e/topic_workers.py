@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from stream_app.core.segments.names import number_of
 from stream_app.kafka_cluster import Cluster
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis
@@ -66,10 +65,10 @@ class Cell:
         self.workers.append(worker)
         return worker
 
-    def send(self, events: int) -> None:
-        """Send events dated now to every partition."""
+    def send(self, events: int, age_us: int = 0) -> None:
+        """Send events to every partition. Args: age_us, how old they are."""
         for partition in range(3):
-            now_us = time.time_ns() // 1000
+            now_us = time.time_ns() // 1000 - age_us
             value = json.dumps({"user": {"at": now_us}}).encode()
             asyncio.run(self.topic.send([value] * events, partition=partition))
             self.sent += events
@@ -91,9 +90,7 @@ class Cell:
         raise AssertionError(f"{rows[-3:]}\n{self.said()}")
 
     async def _rows(self, stream: str) -> list[dict[str, Any]]:
-        number = number_of(stream)
-        topic = f"{self.topic.name}.private" + (f".{number}" if number > 1 else "")
-        witness = await WitnessTopic.open(Cluster(self.topic.servers), topic)
+        witness = await WitnessTopic.open(Cluster(self.topic.servers), f"{self.topic.name}.private")
         try:
             return [json.loads(row.row) for row in await witness.rows(stream, 0)]
         finally:

@@ -50,7 +50,7 @@ async def read(server: EmbeddedRedis) -> dict[str, object]:
             ledger = len(await reader.ledger(strategy.source))
             history = None if public.history is None else repr(public.history)
             end: list[object] = [] if state.until_bin is None else [state.until_bin]
-            end += [] if state.change is None else [state.change.text()]
+            end += [] if state.announced is None else [state.announced.decode()]
             if state.user_keys.marks:
                 end.append(state.user_keys.text())
             found[name] = [

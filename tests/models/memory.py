@@ -16,7 +16,6 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import last_bin_of
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.counting.bringing import Slots
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.found_keys import SealedKey
@@ -24,6 +23,7 @@ from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
+    Handover,
     LedgerEntry,
     PartitionCuts,
     PartitionState,
@@ -133,13 +133,13 @@ class MemoryStore(Store):
             sealed_bin=state.sealed_bin,
             counter=state.counter,
             partitions={
-                name: PartitionState(p.position, p.base_bin, tuple(p.cuts))
+                name: PartitionState(p.position, p.base_bin, tuple(p.cuts), p.takes_over)
                 for name, p in sorted(state.partitions.items())
             },
             noise=state.noise,
             stopped=state.stopped,
             until_bin=state.until_bin,
-            change=state.change,
+            hands_over=None if state.hands_over is None else dict(state.hands_over),
             user_keys=state.noted_keys,
             trimmed=state.trimmed,
             halted=state.halted,
@@ -251,16 +251,18 @@ class MemoryStore(Store):
         state.stop()
         return Reply.DONE
 
-    async def end_at(self, stream: str, until_bin: int) -> Reply:
+    async def end_at(self, stream: str, until_bin: int, hands_over: bool = False) -> Reply:
         state = self.streams.get(stream)
-        if state is None:
+        if state is None or state.until_bin not in (None, until_bin):
             return Reply.CONFLICT
-        if state.until_bin is not None:
-            return Reply.ALREADY if state.until_bin == until_bin else Reply.CONFLICT
-        if state.sealed_bin >= until_bin:
+        is_new = state.until_bin is None
+        if is_new and state.sealed_bin >= until_bin:
             return Reply.SEALED
         state.until_bin = until_bin
-        return Reply.DONE
+        last_cuts = [one.last_cut_bin for one in state.partitions.values()]
+        if hands_over and state.hands_over is None and max(last_cuts, default=until_bin - 2) < until_bin - 1:
+            state.hands_over = {}
+        return Reply.DONE if is_new else Reply.ALREADY
 
     async def mark_halted(self, stream: str, halted: bool) -> Reply:
         state = self.streams.get(stream)
@@ -268,26 +270,6 @@ class MemoryStore(Store):
             return Reply.CONFLICT
         before, state.halted = state.halted, halted
         return Reply.ALREADY if before == halted else Reply.DONE
-
-    async def announce(
-        self, stream: str, epoch: int, seen: ArrivalChange | None, change: ArrivalChange | None
-    ) -> Reply:
-        state, announced = self.streams.get(stream), change or seen
-        if announced is None:
-            return Reply.ALREADY
-        if state is None or state.epoch.epoch != epoch or state.stopped:
-            return Reply.CONFLICT
-        if state.change == change:
-            return Reply.ALREADY
-        if state.change != seen or state.epoch.end_reason is not None:
-            return Reply.CONFLICT
-        closed = [
-            one.cuts[-1].open_bin - 1 if one.cuts else one.base_bin for one in state.partitions.values()
-        ]
-        if max(closed, default=0) > announced.last_cut_bin:
-            return Reply.CUTS_CHANGED
-        state.change = change
-        return Reply.DONE
 
     async def apply(self, stream: str, change: Apply) -> Reply:
         check_apply(change)
@@ -343,25 +325,23 @@ class MemoryStore(Store):
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
         most_places: int = 0,
-        change: ArrivalChange | None = None,
     ) -> Reply:
         check_cuts(expected_last_cut_bin, cuts)
         taken = PartitionCuts(partition, expected_last_cut_bin, cuts, max_ahead_bins)
-        return self._take(stream, strategy_hash, taken, change, may_accept=True)
+        return self._take(stream, strategy_hash, taken, may_accept=True)
 
     async def take_cuts_together(
-        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts], change: ArrivalChange | None
+        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts]
     ) -> list[Reply]:
         for one in taken:
             check_cuts(one.expected_last_cut_bin, one.cuts)
-        return [self._take(stream, strategy_hash, one, change, may_accept=False) for one in taken]
+        return [self._take(stream, strategy_hash, one, may_accept=False) for one in taken]
 
     def _take(
         self,
         stream: str,
         strategy_hash: str,
         taken: PartitionCuts,
-        change: ArrivalChange | None,
         *,
         may_accept: bool,
     ) -> Reply:
@@ -369,8 +349,6 @@ class MemoryStore(Store):
         if state is None:
             return Reply.CONFLICT
         if state.strategy_hash != strategy_hash:
-            return Reply.STRATEGY
-        if state.change != change:
             return Reply.STRATEGY
         cuts, expected = taken.cuts, taken.expected_last_cut_bin
         known = state.partitions.get(taken.partition) or MemoryPartition(0, 0, state.sealed_bin)
@@ -383,6 +361,7 @@ class MemoryStore(Store):
         if not may_accept and known.ahead and taken.open_bin > expected + 2:
             return Reply.SET_ASIDE
         state.decide_ahead(known, taken.open_bin + taken.max_ahead_bins)
+        state.hand_over(taken.partition, cuts)
         known.cuts.extend(cuts)
         known.last_call = call
         known.move(known.position)
@@ -398,7 +377,14 @@ class MemoryStore(Store):
         first = len(positions)
         refused[:first] = [position for position in refused[:first] if position not in positions]
 
-    async def start_partition(self, stream: str, strategy_hash: str, partition: str, position: int) -> Reply:
+    async def start_partition(
+        self,
+        stream: str,
+        strategy_hash: str,
+        partition: str,
+        position: int,
+        takes_over: Handover | None = None,
+    ) -> Reply:
         state = self.streams.get(stream)
         if state is None:
             return Reply.CONFLICT
@@ -406,7 +392,9 @@ class MemoryStore(Store):
             return Reply.STRATEGY
         if partition in state.partitions:
             return Reply.ALREADY if state.partitions[partition].start == position else Reply.CONFLICT
-        state.partitions[partition] = MemoryPartition(position, position, state.sealed_bin)
+        started = MemoryPartition(position, position, state.sealed_bin, takes_over=takes_over)
+        state.partitions[partition] = started
+        state.hand_over(partition, [Cut(state.sealed_bin, position)])
         return Reply.DONE
 
     async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:

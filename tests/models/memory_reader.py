@@ -32,7 +32,7 @@ class MemoryReader(PublicReader):
         if state is None:
             return None
         of_epochs = state.strategy, state.epochs, state.visible_seq, state.history, state.trimmed
-        return public_state(*of_epochs, state.change, state.halted)
+        return public_state(*of_epochs, state.halted)
 
     async def visible_seqs(self, streams: Sequence[str]) -> list[int]:
         known = (self._streams.get(stream) for stream in streams)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_app.core.answers.visible import invisible_slices, last_bin_of
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.counting.bounding import (
     ID_BYTES,
     UserShard,
@@ -27,6 +26,7 @@ from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
+    Handover,
     History,
     Release,
     TileKey,
@@ -54,6 +54,7 @@ class MemoryPartition:
     last_call: tuple[int, tuple[Cut, ...]] | None = None
     ahead: list[Ahead] = field(default_factory=list)
     refused_ahead: list[int] = field(default_factory=list)
+    takes_over: Handover | None = None
 
     @property
     def last_cut_bin(self) -> int:
@@ -86,7 +87,7 @@ class MemoryStream:
     stopped: bool = False
     halted: bool = False
     until_bin: int | None = None
-    change: ArrivalChange | None = None
+    hands_over: dict[str, int] | None = None  # the first cut of the last bin, by partition
     partitions: dict[str, MemoryPartition] = field(default_factory=dict)
     cells: dict[int, dict[int, int]] = field(default_factory=dict)
     chain: dict[int, bytes] = field(default_factory=dict)
@@ -133,6 +134,13 @@ class MemoryStream:
         for window in change.users.windows.tolist():
             self.users.setdefault(window, {})
             self.user_keys.setdefault(window, change.users.key_marks[window])
+
+    def hand_over(self, partition: str, cuts: Sequence[Cut]) -> None:
+        """Keep where the last bin is cut in a partition."""
+        if self.hands_over is not None and self.until_bin is not None:
+            for cut in cuts:
+                if cut.bin >= self.until_bin - 1:
+                    self.hands_over.setdefault(partition, cut.position)
 
     def decide_ahead(self, partition: MemoryPartition, newest_bin: int) -> None:
         """Decide about the records that are set aside.
@@ -280,7 +288,7 @@ class MemoryStream:
 
     def stop(self) -> None:
         """Count no more records, and delete what was counted for bins that no epoch releases."""
-        self.stopped, self.change, self.counter = True, None, b""
+        self.stopped, self.counter = True, b""
         for counts in (self.cells, self.users, self.user_keys, self.untallied, self.unlisted, self.slots):
             counts.clear()
         self.thinned.clear()

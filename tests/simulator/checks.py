@@ -20,7 +20,6 @@ from dphist.arrays import Int64Array
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
-from stream_app.core.arrival import Arrival, ArrivalChange
 from stream_app.core.counting.closing import next_public_instant_us
 from stream_app.core.kinds.tables import OVER_EPOCHS, PUBLISHED, WINDOWS, node_table
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Release
@@ -45,8 +44,6 @@ class History:
     released: dict[int, int] = field(default_factory=dict)  # seq to bin
     epochs: list[EpochRecord] = field(default_factory=list)
     noisy: dict[int, Int64Array] = field(default_factory=dict)  # of approximate epochs: C x + z
-    arrival: Arrival | None = None  # what arrival decides in the first epoch
-    changes: list[ArrivalChange] = field(default_factory=list)  # that were announced since
     shown: dict[int, set[str]] = field(default_factory=dict)  # found keys, when a bin's users were chosen
 
     def see_sealed(self, first_bin: int, counts: np.ndarray) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -13,7 +14,8 @@ import numpy as np
 from stream_app.config import Settings, StreamSettings
 from stream_app.core.counting.bins import Assignment, BinRules, assign
 from stream_app.core.records import EpochRecord, Reply
-from stream_app.loops import segments, slices
+from stream_app.loops import ingest, segments, slices
+from stream_app.loops.handover import TakenOver, taken_over
 from stream_app.loops.stream import Ports
 from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
@@ -31,7 +33,7 @@ class EndNotStored(StartedByGenerations):
 
 
 class _Endless(MemoryStore):
-    async def end_at(self, stream: str, until_bin: int) -> Reply:
+    async def end_at(self, stream: str, until_bin: int, hands_over: bool = False) -> Reply:
         return Reply.DONE
 
 
@@ -67,6 +69,41 @@ class CountedInBoth(StartedByGenerations):
 
 def _without_floor(own: Any, positions: Any, state: Any, rules: BinRules) -> Assignment:
     return assign(np.maximum(own, rules.first_bin), positions, state, rules)
+
+
+class LateLost(StartedByGenerations):
+    """A segment counts nothing that was late for the one before."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Take nothing over."""
+        return _taking(super().patched(), lambda taken: TakenOver())
+
+
+class LateCountedTwice(StartedByGenerations):
+    """A segment also counts events of the one before that were not late there."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Take over from the first position on."""
+        return _taking(
+            super().patched(),
+            lambda taken: replace(taken, positions=taken.positions and dict.fromkeys(taken.positions, 0)),
+        )
+
+
+def _taking(
+    others: AbstractContextManager[object],
+    change: Callable[[TakenOver], TakenOver],
+) -> AbstractContextManager[object]:
+    """Return patches that change what segments take over."""
+
+    async def changed(*asked: Any) -> TakenOver | None:
+        taken = await taken_over(*asked)
+        return None if taken is None else change(taken)
+
+    patches = ExitStack()
+    patches.enter_context(others)
+    patches.enter_context(patch.object(ingest, "taken_over", changed))
+    return patches
 
 
 class EndedUnseen(StartedByGenerations):

@@ -12,6 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -25,17 +26,18 @@ from stream_app.config.plans import planned
 from stream_app.config.settings import ApiSettings, RedisSettings
 from stream_app.core.declaration import Declaration
 from stream_app.core.ledger import ACCEPTED
-from stream_app.core.records import ENDED, EpochRecord, LedgerEntry, Reply
+from stream_app.core.records import EpochRecord, LedgerEntry, Reply
 from stream_app.core.segments import edges
 from stream_app.core.segments import plan as decisions
+from stream_app.core.segments.endings import ENDED
 from stream_app.core.segments.names import generation
 from stream_app.core.segments.strategies import by_hash
 from stream_app.loops import segment_plan
 from stream_app.loops.lease import Lease
-from stream_app.loops.segment_plan import until_begun_elsewhere
+from stream_app.loops.segment_plan import SegmentPlan, until_begun_elsewhere
 from stream_app.loops.segments import Released
 from stream_app.loops.stream import Ports, Stream
-from stream_app.together import until_one_ends
+from stream_app.together import until_all_end, until_one_ends
 from stream_app.wiring import pipeline as loops
 from stream_app.wiring import segments as wiring
 from stream_app.wiring import starting
@@ -47,7 +49,7 @@ from tests.simulator.log import Kind
 from tests.simulator.observer import MANY, Observer
 from tests.simulator.on_time import is_on_time
 from tests.simulator.pipeline import Pipeline, SharedListing
-from tests.simulator.recount import Place
+from tests.simulator.recount import Place, floor_at, is_taken_over
 from tests.simulator.schedule import BIN_US, FIRST_BIN, STREAM, Action, Deed, Schedule, draw_schedule
 from tests.simulator.world import PATIENCE_BINS, Trace, World
 
@@ -62,6 +64,16 @@ CHANGES: list[dict[str, Any]] = [
     {"bin_us": BIN_US * 2},
     {"branching": (2,), "horizon": 2},
     {"branching": (5,), "horizon": 5},
+    {"epsilon": 2, "keys": 3},
+    {"max_events": 2},
+]
+# Of releases and of arrival: cells and bins stay.
+SETTINGS: list[dict[str, Any]] = [
+    {"epsilon": Fraction(3)},
+    {"epsilon": Fraction(1, 3), "branching": (2, 3), "horizon": 6},
+    {"grace_us": 0, "max_ahead_bins": 6},
+    {"grace_us": 2 * BIN_US, "late": "next_bin"},
+    {"late": "drop", "max_ahead_bins": 1},
 ]
 
 
@@ -99,7 +111,29 @@ class StartedByGenerations(Pipeline):
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run a worker as ``wiring/workers.py`` does, over the given ports."""
-        owner, elsewhere = ports.make_nonce() if schedule.workers > 1 else None, set[str]()
+        elsewhere = set[str]()
+        schedule, plan, settings = await self._started(schedule, ports, elsewhere)
+        owner = ports.make_nonce() if schedule.workers > 1 else None
+        running = _Running(self, schedule, replace(ports, source=SharedListing(ports.source)), owner)
+        running.begin(settings)
+        await running.pipeline.agree()
+
+        async def keep_joining() -> None:
+            nonlocal schedule, plan
+            while True:
+                await until_one_ends(
+                    plan.until_next(running.settings, ports.wall),
+                    self._noted(elsewhere, until_begun_elsewhere(running.settings, ports.store)),
+                )
+                schedule, plan, settings = await self._started(schedule, ports, elsewhere)
+                running.begin(settings)
+
+        await until_all_end(running.pipeline.run(), keep_joining())
+
+    async def _started(
+        self, schedule: Schedule, ports: Ports, elsewhere: set[str]
+    ) -> tuple[Schedule, SegmentPlan, Settings]:
+        """Store what is due; return the schedule, the plan, and the settings of what is then to run."""
         while True:
             now_us = await ports.wall.now_us()
             configured, witnessed = self._settings(schedule), partial(self.witnessed, schedule, ports)
@@ -117,14 +151,9 @@ class StartedByGenerations(Pipeline):
                 if not await ports.witnesses[name].rows(name, 0):
                     self.kept[name] = notes_text(text)
             settings = await plan.store_due(ports.store, self) if may_store_due else None
-            if settings is None:
-                await asyncio.sleep(BIN_US / 4e6)
-                continue
-            await until_one_ends(
-                self._loops(schedule, settings, ports, owner),
-                plan.until_next(settings, ports.wall),
-                self._noted(elsewhere, until_begun_elsewhere(settings, ports.store)),
-            )
+            if settings is not None:
+                return schedule, plan, settings
+            await asyncio.sleep(BIN_US / 4e6)
 
     async def _noted(self, elsewhere: set[str], begun: Awaitable[set[str]]) -> None:
         elsewhere.update(await begun)
@@ -134,25 +163,6 @@ class StartedByGenerations(Pipeline):
         rows = await ports.witnesses[STREAM].rows(name, 0)
         notes = self.kept.get(name, b"") if schedule.witness_is_public else b""
         return Released(json.loads(rows[0].row)["start"], read_notes(notes)) if rows else None
-
-    async def _loops(self, schedule: Schedule, settings: Settings, ports: Ports, owner: str | None) -> None:
-        ports = replace(ports, source=SharedListing(ports.source))
-
-        def stream(one: StreamSettings, measuring: Sequence[Stream] = ()) -> Stream:
-            return Stream(
-                strategy=planned(one),
-                publish_every_us=schedule.publish_every_us,
-                witness_is_public=schedule.witness_is_public,
-                ledger=ledger_of(one, settings, ports.store, self.outside),
-                lease=None if owner is None else Lease(ports.store, one.name, owner),
-                until_us=one.until_us,
-                measuring=measuring,
-            )
-
-        measuring = [stream(one) for one in settings.streams]
-        pipeline = loops.Pipeline.over(ports, [stream(one, measuring) for one in settings.streams])
-        await pipeline.agree()
-        await pipeline.run()
 
     def _settings(self, schedule: Schedule) -> Settings:
         """Return a configuration as a file has it."""
@@ -184,6 +194,48 @@ class StartedByGenerations(Pipeline):
         self.notes.pop(stream, None)
 
 
+class _Running:
+    """The loops of a worker, which segments join."""
+
+    pipeline: loops.Pipeline
+
+    def __init__(
+        self, world: StartedByGenerations, schedule: Schedule, ports: Ports, owner: str | None
+    ) -> None:
+        self.settings = world._settings(schedule)
+        self._world, self._schedule, self._ports, self._owner = world, schedule, ports, owner
+        self._measuring: list[Stream] = []
+        self._names = set[str]()
+
+    def begin(self, settings: Settings) -> None:
+        """Run these streams. Those that run already go on."""
+        self.settings = settings
+        new = [one for one in settings.streams if one.name not in self._names]
+        is_first = not self._names
+        self._names |= settings.names
+        self._measuring += [self._stream(one) for one in new]
+        streams = [replace(self._stream(one), measuring=self._measuring) for one in new]
+        if is_first:
+            self.pipeline = loops.Pipeline.over(self._ports, streams)
+            return
+        for stream in streams:
+            self.pipeline.join(stream)
+        for one in settings.streams:
+            if one.until_us is not None:
+                self.pipeline.by_name[one.name].end_at(one.until_us)
+
+    def _stream(self, one: StreamSettings) -> Stream:
+        store = self._ports.store
+        return Stream(
+            strategy=planned(one),
+            publish_every_us=self._schedule.publish_every_us,
+            witness_is_public=self._schedule.witness_is_public,
+            ledger=ledger_of(one, self.settings, store, self._world.outside, self._names),
+            lease=None if self._owner is None else Lease(store, one.name, self._owner),
+            until_us=one.until_us,
+        )
+
+
 def _stream(schedule: Schedule) -> StreamSettings:
     declared = schedule.strategy.declared
     declared = structs.replace(declared, tree=structs.replace(declared.tree, release=schedule.release))
@@ -205,7 +257,6 @@ class Observed(Observer):
 
     world: EdgeWorld
     before: Observed | None = None
-    first_us: int | None = None  # where it begins
     until_us: int | None = None  # where it was once stored that it ends
 
     async def _after_open_epoch(self, args: tuple[Any, ...], reply: Reply) -> None:
@@ -272,6 +323,37 @@ class Observed(Observer):
                 if counts and fits and is_on_time(entry, rules):
                     yield partition, position
 
+    def takes_over(self, partition: str, position: int) -> bool:
+        """Return whether a record was late for the last bin of the segment before, so that it counts here."""
+        own = self.world.log.partitions[partition][position].time_us // self.schedule.bin_us
+        history = self.history.partitions[partition]
+        return is_taken_over(own, position, history, self._rules())
+
+    async def late_before(self) -> list[Place]:
+        """Return the records that must count here or later: the last cuts of the segment before say which."""
+        rules, before = self._rules(), self.before
+        state = None if before is None else await self.world.store.load(before.stream)
+        if before is None or state is None or rules.begins_bin is None or rules.late != "next_bin":
+            return []
+        # What its total stopped, and an end that was stored too late, hand nothing over (decision 0058).
+        if state.hands_over is None or not state.hands_over.keys() >= state.partitions.keys():
+            return []
+        if not (state.stopped and state.has_ended and state.until_bin is not None):
+            return []
+        found = list[Place]()
+        for partition, history in before.history.partitions.items():
+            here = self.history.partitions.get(partition)
+            if here is None or floor_at(here.start, here) > rules.begins_bin:
+                continue
+            last = [cut.position for cut in history.cuts if cut.bin >= state.until_bin - 1]
+            first_us = max(bin for _, bin in history.floors) * before.schedule.bin_us
+            for position, entry in enumerate(self.world.log.partitions[partition]):
+                is_late = position >= min(last, default=history.start) and first_us <= entry.time_us
+                counts = entry.kind is Kind.EVENT and rules.place(entry) is not None
+                if is_late and counts and entry.time_us < rules.begins_bin * rules.bin_us:
+                    found.append((partition, position))
+        return found
+
     def counts_at(self, time_us: int, end_us: int | None) -> bool:
         """Return whether a time is between the stream's first instant and an end."""
         return (self.first_us or 0) <= time_us and (end_us is None or time_us < end_us)
@@ -280,7 +362,8 @@ class Observed(Observer):
 def _facts(declared: Declaration) -> tuple[object, ...]:
     """Return what differs between the two settings of a schedule."""
     time, privacy = declared.time, declared.privacy
-    return time.bin_us, time.epoch_bins, privacy.epsilon, privacy.unit, declared.keys
+    arrival = time.grace_us, time.max_ahead_bins, declared.late
+    return time.bin_us, time.epoch_bins, privacy.epsilon, privacy.unit, declared.keys, arrival
 
 
 class EdgeWorld(World):
@@ -373,12 +456,19 @@ class EdgeWorld(World):
             for partition, position in one.measured:
                 time_us = self.log.partitions[partition][position].time_us
                 if not one.counts_at(time_us, end_us):
+                    if one.takes_over(partition, position):
+                        continue
                     raise Broken(
                         f"{one.stream} counts an event of {time_us}, from {one.first_us} to {end_us}"
                     )
             left_out = [] if lossy else [place for place in one.on_time(end_us) if place not in one.measured]
+            late = [] if lossy else await one.late_before()
+            left_out += [place for place in late if not self._is_measured(place)]
             if left_out:
                 raise Broken(f"{one.stream} does not count the events at {left_out}")
+
+    def _is_measured(self, place: Place) -> bool:
+        return any(place in one.measured for one in self.seen.values())
 
     def check_once(self) -> None:
         """Check that no event was ever released by two streams."""
@@ -390,13 +480,13 @@ class EdgeWorld(World):
                     raise Broken(f"record {place} was released by {counted[place]} and by {one.stream}")
 
 
-def drawn(seed: int) -> tuple[Schedule, Schedule, int]:
+def drawn(seed: int, changes: Sequence[dict[str, Any]] = CHANGES) -> tuple[Schedule, Schedule, int]:
     """Return two settings of a drawn schedule, and an instant at which a successor could begin."""
     schedule, rng = draw_schedule(seed), random.Random(f"generations {seed}")
     plain = replace(schedule, keys=1, buckets=1, window=0, sums=False, sides=False, over_epochs=False)
     plain = replace(plain, total=False, sibling=None, approximate=False, bins=rng.randint(10, 18))
-    facts = rng.choice([*CHANGES, {"epsilon": 2, "keys": 3}, {"max_events": 2}])
-    if "epsilon" in facts:
+    facts = rng.choice(changes)
+    if facts == {"epsilon": 2, "keys": 3}:
         plain = replace(plain, keys=3)
     if "max_events" in facts:
         # What a restored store forgets may have used up a user's cap, or not (test_caps.py).

@@ -12,6 +12,7 @@ from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
+    Handover,
     PartitionCuts,
     Release,
     Reply,
@@ -51,8 +52,7 @@ class Observer:
         self.world = world
         self.schedule = schedule
         self.stream = schedule.name
-        settings = [schedule] if schedule.changed is None else [schedule, schedule.changed]
-        self.strategies = {one.strategy.hash: one.strategy for one in settings}
+        self.strategies = {schedule.strategy.hash: schedule.strategy}
         self.history = History()
         self.watch = Watch()
         self.draws: list[Draw] = []
@@ -64,6 +64,7 @@ class Observer:
         self.removed = 0  # epochs, by retention
         self.late_us = 0  # for how long an epoch stayed after its time
         self._witnessed_seq = 0
+        self.first_us: int | None = None  # where it begins as the segment after another one
 
     async def after(self, port: str, method: str, args: tuple[Any, ...], reply: Any) -> None:
         """Check one effect."""
@@ -85,11 +86,6 @@ class Observer:
             raise Broken(f"epoch {record.epoch - 1} was ended early, but the store was never set back")
         self.world.trace(f"epoch {record.epoch} opens at bin {record.first_bin}, row {record.first_seq}")
         self.history.epochs.append(record)
-        arrival = self.strategies[record.strategy_hash].declared.arrival
-        if self.history.arrival is None:
-            self.history.arrival = arrival
-        if self._rules().arrival(record.first_bin) != arrival:
-            raise Broken(f"epoch {record.epoch} opens with other settings than were announced")
         if all(epoch != record.epoch for epoch, _, _ in self.watch.nodes):
             # If nobody has seen anything of an epoch, a restored store may open the epoch again with new
             # noise.
@@ -108,16 +104,8 @@ class Observer:
         if not (self.noise_was_lost or self.restored):
             raise Broken(f"epoch {args[1]} was ended, but its noise was never lost")
 
-    async def _after_announce(self, args: tuple[Any, ...], reply: Reply) -> None:
-        _, _, seen, change = args
-        if seen is not None and seen.bin > self.history.epochs[-1].first_bin:
-            self.history.changes.remove(seen)
-        if change is not None:
-            self.history.changes.append(change)
-        self.world.trace(f"announced: {change}")
-
     async def _after_start_partition(self, args: tuple[Any, ...], reply: Reply) -> None:
-        self._meet(args[2], args[3], (await self._state()).partitions[args[2]].base_bin)
+        self._meet(args[2], args[3], (await self._state()).partitions[args[2]].base_bin, *args[4:])
 
     async def _after_take_cuts(self, args: tuple[Any, ...], reply: Reply) -> None:
         _, _, partition, expected_last_cut_bin, cuts, *_ = args
@@ -352,11 +340,10 @@ class Observer:
         schedule = self.schedule
         # Before the first epoch nothing counts, so its windows do not matter.
         first = self.history.epochs[0].first_bin if self.history.epochs else 0
-        arrival = self.history.arrival or schedule.strategy.declared.arrival
         return Rules(
             bin_us=self.schedule.bin_us,
-            max_ahead_bins=arrival.max_ahead_bins,
-            late=arrival.late,
+            max_ahead_bins=schedule.max_ahead_bins,
+            late=schedule.late,
             keys=schedule.keys,
             buckets=schedule.buckets,
             max_events=schedule.max_events,
@@ -364,17 +351,19 @@ class Observer:
             max_per_key=schedule.max_per_key,
             window_end=(schedule.period_bins or first + schedule.horizon) - 1,
             window_bins=schedule.period_bins or schedule.horizon,
-            grace_us=arrival.grace_us,
+            grace_us=schedule.grace_us,
             where=schedule.where,
             sums=AMOUNTS if schedule.sums else None,
             sides=SIDES if schedule.sides else (),
-            changes=tuple(self.history.changes),
+            begins_bin=None if self.first_us is None else self.first_us // schedule.bin_us,
         )
 
-    def _meet(self, partition: str, start: int, base_bin: int) -> None:
+    def _meet(self, partition: str, start: int, base_bin: int, takes_over: Handover | None = None) -> None:
         epoch = self.history.epochs[-1]
         floor = epoch.first_bin if epoch.counts_from_bin is None else epoch.counts_from_bin
-        self.history.partitions[partition] = PartitionHistory(start, start, base_bin, floors=[(0, floor)])
+        self.history.partitions[partition] = PartitionHistory(
+            start, start, base_bin, floors=[(0, floor)], takes_over=takes_over
+        )
 
     async def _state(self) -> StreamState:
         state = await self.world.store.load(self.stream)

@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import cast
 
 import numpy as np
 
-from stream_app.core.arrival import Arrival, ArrivalChange, LatePolicy
 from stream_app.core.counting.bounding import user_ids
 from stream_app.core.counting.cells import Amounts
-from stream_app.core.records import Cut
+from stream_app.core.records import Cut, Handover
 from tests.simulator.conditions import EVERYTHING, matches
 from tests.simulator.log import Entry, Kind, Log
 
@@ -29,7 +27,8 @@ class PartitionHistory:
 
     Args: start, the first position that the stream reads; base_bin, the last bin that was over when the
         partition began; cuts, every cut ever taken; position, the next position to apply; floors, (from
-        position, bin): from this position on, records before this bin are refused.
+        position, bin): from this position on, records before this bin are refused; takes_over, which records
+        of the segment before count here.
     """
 
     start: int
@@ -37,6 +36,7 @@ class PartitionHistory:
     base_bin: int
     cuts: list[Cut] = field(default_factory=list)
     floors: list[tuple[int, int]] = field(default_factory=list)
+    takes_over: Handover | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +57,15 @@ class Rules:
     where: str = EVERYTHING
     sums: Amounts | None = None
     sides: tuple[str, ...] = ()  # the values of a second key field; all others are one more key
-    changes: tuple[ArrivalChange, ...] = ()  # of what arrival decides, in order
-
-    def arrival(self, bin: int) -> Arrival:
-        """Return what arrival decides while a bin is open."""
-        found = Arrival(self.grace_us, self.max_ahead_bins, cast("LatePolicy", self.late))
-        return next((one.after for one in reversed(self.changes) if one.bin <= bin), found)
+    begins_bin: int | None = None  # where a segment begins; None: it is the first one
 
     def closes_us(self, bin: int) -> int:
-        """Return when a bin closes: after its own grace, and not before an earlier one."""
-        if not self.changes:
-            return (bin + 1) * self.bin_us + self.grace_us
-        return max((one + 1) * self.bin_us + self.arrival(one).grace_us for one in range(bin - 10, bin + 1))
+        """Return when a bin closes."""
+        return (bin + 1) * self.bin_us + self.grace_us
 
     def newest(self, open_bin: int) -> int:
         """Return the last bin in which a record may be dated when this bin is next to close."""
-        if not self.changes:
-            return open_bin + self.max_ahead_bins
-        return max(each + self.arrival(each).max_ahead_bins for each in range(open_bin - 10, open_bin + 1))
+        return open_bin + self.max_ahead_bins
 
     @property
     def is_capped(self) -> bool:
@@ -224,6 +215,10 @@ def _window(bin: int, rules: Rules) -> int:
 
 def bin_of_record(own: int, position: int, history: PartitionHistory, rules: Rules) -> int | None:
     """Return the bin of one record, or None for a refused record."""
+    came_late = is_taken_over(own, position, history, rules)
+    if came_late:
+        assert rules.begins_bin is not None
+        own = rules.begins_bin
     if own < floor_at(position, history):
         return None
     if own > rules.newest(_latest_open_bin(position, history)):
@@ -231,9 +226,17 @@ def bin_of_record(own: int, position: int, history: PartitionHistory, rules: Rul
     earliest_open = (
         max([history.base_bin, *(cut.bin for cut in history.cuts if cut.position <= position)]) + 1
     )
-    if own < earliest_open and rules.arrival(earliest_open).late != "next_bin":
+    if (came_late or own < earliest_open) and rules.late != "next_bin":
         return None
     return max(own, earliest_open)
+
+
+def is_taken_over(own: int, position: int, history: PartitionHistory, rules: Rules) -> bool:
+    """Return whether a record was late for the last bin of the segment before this one."""
+    taken, begins_bin = history.takes_over, rules.begins_bin
+    if taken is None or begins_bin is None:
+        return False
+    return taken.since_bin <= own < begins_bin and position >= taken.position
 
 
 def floor_at(position: int, history: PartitionHistory) -> int:

@@ -21,8 +21,8 @@ from dphist.toeplitz import plan_toeplitz
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.windows.design import WindowDesign
-from stream_app.core.arrival import Arrival, LatePolicy
 from stream_app.core.budget import Total
+from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.cells import Amounts, Buckets, KeyField, KeyList
 from stream_app.core.declaration import Counted, Declaration
@@ -125,9 +125,6 @@ class Schedule:
     exact_cuts: bool = False
     actions: tuple[Action, ...] = ()
     allowed: Total | None = None  # what all epochs over the log may cost together
-    changed_epsilon: Fraction | None = None  # the stream's other epsilon
-    changed_branching: tuple[int, ...] = ()  # the branching of the tree at the other epsilon
-    changed_arrival: Arrival | None = None  # what arrival decides in the stream's other settings
     keep_us: int | None = None  # how long the store keeps the releases of an epoch after its end
     sibling: Schedule | None = None  # one more stream over the same log; its plan and its grace count
 
@@ -135,17 +132,6 @@ class Schedule:
     def streams(self) -> tuple[Schedule, ...]:
         """Return the streams over the log: the schedule's own stream, and its siblings if there are any."""
         return (self,) if self.sibling is None else (self, *self.sibling.streams)
-
-    @property
-    def changed(self) -> Schedule | None:
-        """Return the schedule with the stream's other settings; None if they never change."""
-        if (arrival := self.changed_arrival) is not None:
-            plain = replace(self, changed_arrival=None, grace_us=arrival.grace_us, late=arrival.late)
-            return replace(plain, max_ahead_bins=arrival.max_ahead_bins)
-        if self.changed_epsilon is None:
-            return None
-        epsilon, branching = self.changed_epsilon, self.changed_branching
-        return replace(self, changed_epsilon=None, epsilon=epsilon, branching=branching)
 
     @property
     def log_plan(self) -> LogPlan:

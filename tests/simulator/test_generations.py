@@ -12,11 +12,13 @@ from tests.simulator.edge_mutants import (
     CountedInBoth,
     EndedUnseen,
     EndNotStored,
+    LateCountedTwice,
+    LateLost,
     NotFollowed,
     OpenedByBoth,
     WitnessNotAsked,
 )
-from tests.simulator.generations import EdgeWorld, StartedByGenerations, drawn
+from tests.simulator.generations import SETTINGS, EdgeWorld, StartedByGenerations, drawn
 from tests.simulator.schedule import BIN_US, Action, Deed, Schedule, seeds
 from tests.simulator.world import run_world
 
@@ -32,6 +34,12 @@ def run(seed: int, pipeline: StartedByGenerations | None = None, trace: Any = No
 @pytest.mark.parametrize("seed", seeds(quick=10, all=120))
 def test_every_rule_holds_while_generations_begin(seed: int) -> None:
     run(seed)
+
+
+@pytest.mark.parametrize("seed", seeds(quick=10, all=120))
+def test_every_rule_holds_while_epsilon_tree_grace_or_late_policy_change(seed: int) -> None:
+    before, after, _ = drawn(seed, SETTINGS)
+    run_world(EdgeWorld(before, after, StartedByGenerations()))
 
 
 def test_a_slow_start_begins_again_where_another_worker_has_begun_a_generation() -> None:
@@ -63,6 +71,8 @@ SET_BACK = ((0.5, Deed.BACKUP), (1.0, Deed.CONFIGURE), (11.0, Deed.RESTORE))
         (EndNotStored, [calm(0, (1.0, Deed.CONFIGURE))], "has no stored end"),
         (OpenedByBoth, [drawn(seed)[:2] for seed in (3, 19, 21)], "opens a second time"),
         (CountedInBoth, [drawn(seed)[:2] for seed in (3, 5, 9, 13)], "counts"),
+        (LateLost, [drawn(seed, SETTINGS)[:2] for seed in (12, 57)], "does not count the events at"),
+        (LateCountedTwice, [drawn(seed, SETTINGS)[:2] for seed in range(8)], "released by|counts"),
         (EndedUnseen, [drawn(seed)[:2] for seed in (24, 39, 33)], "stuck"),
         (NotFollowed, [drawn(seed)[:2] for seed in (3, 80, 84)], "stuck"),
         (WitnessNotAsked, [calm(seed, *SET_BACK) for seed in (5, 7, 9)], "released by"),

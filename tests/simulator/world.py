@@ -152,12 +152,7 @@ class World:
             self.lives[number] = life
             await asyncio.wait([life.task])
             failure = None if life.task.cancelled() else life.task.exception()
-            if isinstance(failure, OperatorError) and "of another strategy under this name" in str(failure):
-                # The store is lost, and only the other settings lead to those of the witness's rows.
-                assert self.schedule.changed is not None
-                is_changed = self.configured[number] is not self.schedule
-                self.configured[number] = self.schedule if is_changed else self.schedule.changed
-            elif self._refuses_lost_noise(failure):
+            if self._refuses_lost_noise(failure):
                 self._hand_over()  # like a consumer group does when a worker ends
             elif self.schedule.allowed is not None and ends_for_its_total(failure):
                 self.trace(f"{life.name}: {failure}")
@@ -258,13 +253,8 @@ class World:
             self.weather.cut_off()
 
     async def _configure(self, number: int) -> None:
-        """Give one worker of a stream that has begun its other settings. It reads them at its next start."""
-        assert self.schedule.changed is not None
-        if await self.store.load(self.schedule.name) is None:
-            return
-        is_changed = self.configured[number] is not self.schedule
-        self.configured[number] = self.schedule if is_changed else self.schedule.changed
-        self._strike(self.lives[number], self.rng.choice([Deed.KILL, Deed.STOP]))
+        """Give one worker the stream's other settings, where a schedule has them."""
+        raise NotImplementedError
 
     def _hand_over(self) -> None:
         """Give every worker every partition. So an old owner still acts after a hand-over."""
@@ -295,8 +285,7 @@ class World:
 
     async def _would_forget(self, backup: MemoryStore) -> bool:
         """Return whether only a ledger would know a stream, so that its workers would refuse to run."""
-        knows = self.schedule.ledger_outside or self.schedule.changed is not None
-        return knows and any(
+        return self.schedule.ledger_outside and any(
             [
                 await backup.load(name) is None and await self.witness.head(name) is None
                 for name in self.observers

@@ -12,7 +12,7 @@ from dphist.privacy import Exact, exact
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.shape import TreeShape
 from stream_app.config import StreamSettings
-from stream_app.core.arrival import LatePolicy
+from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.cells import Amounts, Buckets, KeyList
 from stream_app.core.counting.where import Condition

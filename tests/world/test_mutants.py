@@ -103,8 +103,8 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "late records are dropped and lettered the other way round": (
         BinRules,
         "late_is",
-        lambda rules, policy, earliest: np.full(
-            earliest.shape, rules.late == {"drop": "dead_letter", "dead_letter": "drop"}.get(policy, policy)
+        lambda rules, policy: (
+            rules.late == {"drop": "dead_letter", "dead_letter": "drop"}.get(policy, policy)
         ),
         feature("dropped-if-late"),
     ),

@@ -30,7 +30,7 @@ from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
 from stream_app.core.promise import delta_in_words, in_words
-from stream_app.core.records import ENDED
+from stream_app.core.segments.endings import ENDED
 from stream_app.core.segments.names import address_of, base_of
 
 
@@ -78,7 +78,6 @@ def detail(
         successor_of=beside[0],
         successor=beside[1],
         successor_changes=view.labels.next_changes or None,
-        announced=_announced(view),
         halted=view.labels.halted or None,
         epsilon_so_far=so_far(view)[0],
         delta_so_far=so_far(view)[1],
@@ -112,14 +111,6 @@ def _history(view: StreamView) -> list[schemas.HistoryPart]:
         )
         for name, one in zip(names_of((*view.before, view.own)), view.before, strict=False)
     ]
-
-
-def _announced(view: StreamView) -> schemas.AnnouncedChange | None:
-    """Return the change of settings that no visible epoch has begun with yet; None: there is none."""
-    change, epochs = view.labels.coming, view.own.epochs
-    if change is None or not epochs or change.bin <= epochs[-1].record.first_bin:
-        return None
-    return schemas.AnnouncedChange(start=edge(view.own, change.bin), changes=change.in_words)
 
 
 def _edges(view: StreamView, names_keys: bool = True) -> Iterable[Annotation]:

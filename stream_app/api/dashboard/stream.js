@@ -236,7 +236,6 @@ function showSuccession() {
   else if (detail.successor_of) words.push("Events before it began are counted by ", link(detail.successor_of), ". ");
   if (detail.successor) words.push("Events from ", on(detail.ends), " on are counted by ", link(detail.successor), `. ${detail.successor_changes ?? ""}`);
   else if (detail.ends && detail.next_release) words.push("This stream ends at ", on(detail.ends), ".");
-  if (detail.announced) words.push(" From ", on(detail.announced.start), ` on: ${detail.announced.changes}.`);
   at("succession").hidden = !words.length;
   if (at("succession").textContent === words.map((word) => word.textContent ?? word).join("")) return; // a link may have the focus
   at("succession").replaceChildren(...words);

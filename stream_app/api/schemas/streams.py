@@ -176,13 +176,6 @@ class HistoryPart(BaseModel):
     )
 
 
-class AnnouncedChange(BaseModel):
-    """A change of settings under the stream's name, before it holds."""
-
-    start: str = Field(description="start of the first bin with the new settings, RFC 3339")
-    changes: str = Field(description="what changes there, in words")
-
-
 class StreamDetail(StreamSummary):
     """A stream with its tree and epochs; with /nodes, this suffices to compute every answer."""
 
@@ -200,11 +193,6 @@ class StreamDetail(StreamSummary):
     )
     successor: str | None = Field(
         default=None, exclude_if=absent, description="the stream that begins where this one ends, likewise"
-    )
-    announced: AnnouncedChange | None = Field(
-        default=None,
-        exclude_if=absent,
-        description="a change of grace, of late policy or of how early events may be that is to come",
     )
     halted: bool | None = Field(
         default=None,

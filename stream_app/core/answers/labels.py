@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.boards import Annotation
 from stream_app.core.budget import Total
 from stream_app.core.segments.names import base_of
@@ -22,7 +21,7 @@ class Labels:
         epochs may cost together, None for no limit; annotations, of its charts; until_us, where it ends,
         None if the configuration names no end; changes, a sentence on what differs from the generation
         before, empty for the first one; next_changes, the changes of the next one, empty until it is
-        announced; coming, an announced change of what arrival decides; halted, whether a fault has stopped
+        announced; halted, whether a fault has stopped
         it.
     """
 
@@ -33,7 +32,6 @@ class Labels:
     until_us: int | None = None
     changes: str = ""
     next_changes: str = ""
-    coming: ArrivalChange | None = None
     halted: bool = False
 
     def source(self, name: str) -> str:

@@ -14,7 +14,7 @@ from stream_app.core.answers.parts import edge_us, keys_in_words, same_columns, 
 from stream_app.core.answers.query import StreamView
 from stream_app.core.declaration import Declaration
 from stream_app.core.promise import delta_in_words, in_words
-from stream_app.core.records import ENDED
+from stream_app.core.segments.endings import ENDED
 from stream_app.core.segments.names import address_of
 from stream_app.core.strategy import Strategy
 

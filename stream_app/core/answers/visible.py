@@ -13,7 +13,6 @@ from dataclasses import replace
 from operator import is_
 
 from stream_app.core.answers.answered import Missing
-from stream_app.core.arrival import ArrivalChange
 from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
 from stream_app.core.releases.tiles import TileGeometry, TileSlice
 from stream_app.core.segments.strategies import by_hash, read_strategies, strategy_of, with_strategy
@@ -42,7 +41,6 @@ def public_state(
     visible_seq: int,
     history: History | None = None,
     trimmed: Trimmed | None = None,
-    announced: ArrivalChange | None = None,
     halted: bool = False,
 ) -> PublicState:
     """Return what readers may know of a stream. Args: text, as stored; epochs, all of them.
@@ -57,7 +55,7 @@ def public_state(
         for epoch in shown:
             seen = with_strategy(seen, text_of[epoch.strategy_hash])
     *earlier, current = seen
-    return PublicState(current, shown, visible_seq, history, tuple(earlier), trimmed, announced, halted)
+    return PublicState(current, shown, visible_seq, history, tuple(earlier), trimmed, halted)
 
 
 def visible_epochs(epochs: Sequence[EpochRecord], visible_seq: int) -> tuple[EpochRecord, ...]:

@@ -13,17 +13,19 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
 from math import gcd
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.arrival import ArrivalChange, LatePolicy
 from stream_app.core.incoming import Reason
 from stream_app.core.records import PartitionState
 
 LARGEST_APPLY_CELLS = 5_000  # a longer script would delay all other streams of the store
+
+LatePolicy = Literal["next_bin", "drop", "dead_letter"]
 
 _1970 = date(1970, 1, 1)
 _LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
@@ -141,7 +143,7 @@ class BinRules:
         may lie beyond the bin that was next to close when the record arrived; late, what happens to a record
         that lies beyond the cut of its own bin; until_bin, the first bin after the stream's last one, None:
         it has no end; begins_bin, where a successor begins: earlier records belong to the stream before it;
-        change, of max_ahead_bins and late, which then hold for the bins before it.
+        hands_over, whether the next segment counts what is late at the end.
     """
 
     first_bin: int
@@ -149,18 +151,15 @@ class BinRules:
     late: LatePolicy
     until_bin: int | None = None
     begins_bin: int | None = None
-    change: ArrivalChange | None = None
+    hands_over: bool = False
 
     def newest_bins(self, open_bins: Int64Array) -> Int64Array:
         """Return the last bin in which a record may be dated, by the next bin to close when it arrived."""
-        return open_bins + self.max_ahead_bins if self.change is None else self.change.newest_bins(open_bins)
+        return open_bins + self.max_ahead_bins
 
-    def late_is(self, policy: LatePolicy, earliest: Int64Array) -> NDArray[np.bool_]:
-        """Return where this policy holds for late records. Args: earliest, the first bin open to each."""
-        change = self.change
-        if change is None:
-            return np.full(earliest.shape, self.late == policy)
-        return np.where(earliest < change.bin, change.before.late == policy, change.after.late == policy)
+    def late_is(self, policy: LatePolicy) -> bool:
+        """Return whether this policy holds for late records."""
+        return self.late == policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,20 +201,24 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
     # The latest bin that may have been the next to close when the record arrived: the open bin of its cut.
     # If the record is beyond all cuts, bin last_cut_bin + 1 may have closed and the bin after it be next.
     open_bins = np.array([*(cut.open_bin for cut in state.cuts), state.last_cut_bin + 2], dtype=np.int64)
+    foreign = np.zeros(own.shape, np.bool_)  # records that another stream counts: not counted, not refused
+    came_late = foreign  # for the segment before, so they count here
+    if rules.begins_bin is not None:
+        came_late = _taken_over(own, positions, state, rules.begins_bin)
+        foreign = (own < rules.begins_bin) & ~came_late
+        own = np.where(came_late, rules.begins_bin, own)
     too_far = own > rules.newest_bins(open_bins)[passed]
 
     before = own < rules.first_bin
     undecided = passed == len(cut_positions)
     ahead = ~before & too_far & undecided
     future = ~before & too_far & ~undecided
-    late = ~before & ~too_far & (own < earliest) & ~rules.late_is("next_bin", earliest)
+    late = ~before & ~too_far & (came_late | (own < earliest)) & (not rules.late_is("next_bin"))
     bins = np.maximum(own, earliest)
-    foreign = np.zeros_like(before)  # records that another stream counts: neither counted nor refused
     if rules.until_bin is not None:
-        foreign |= own >= rules.until_bin
-        late |= ~before & ~too_far & (bins >= rules.until_bin)  # no bin is left in which they could count
-    if rules.begins_bin is not None:
-        foreign |= own < rules.begins_bin
+        no_bin_left = ~before & ~too_far & (bins >= rules.until_bin)
+        foreign = foreign | (own >= rules.until_bin) | (no_bin_left & rules.hands_over)
+        late |= no_bin_left
     refused = {Reason.BEFORE_FIRST_BIN: before, Reason.FUTURE: future, Reason.LATE: late}
     assigned = Assignment(
         bins=bins,
@@ -224,6 +227,16 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
         refused={reason: mask for reason, mask in refused.items() if mask.any()},
     )
     return only(assigned, ~foreign) if foreign.any() else assigned
+
+
+def _taken_over(
+    own: Int64Array, positions: Int64Array, state: PartitionState, begins_bin: int
+) -> NDArray[np.bool_]:
+    """Return which records were late for the last bin of the segment before, which did not count them."""
+    taken = state.takes_over
+    if taken is None:
+        return np.zeros(own.shape, np.bool_)
+    return (own < begins_bin) & (own >= taken.since_bin) & (positions >= taken.position)
 
 
 def refusing(assignment: Assignment, masks: Mapping[Reason, NDArray[np.bool_]]) -> Assignment:

@@ -16,8 +16,7 @@ MOST_DUE_BINS = 10_000
 class Closing:
     """The closing instants of a stream's bins.
 
-    Args: grace_us, how long after its end a bin closes; changes_bin, next_grace_us, the first bin with
-        another grace, and that grace; None: it never changes. No bin closes before an earlier one.
+    Args: grace_us, how long after its end a bin closes.
     Raises: ValueError for a negative grace.
 
     >>> closing = Closing(Binning(bin_us=60), grace_us=5)
@@ -25,35 +24,22 @@ class Closing:
     (65, -1, 0)
     >>> closing.due(after_bin=0, now_us=190)
     [(1, 125), (2, 185)]
-    >>> shorter = Closing(Binning(bin_us=60), grace_us=100, changes_bin=2, next_grace_us=5)
-    >>> shorter.due(after_bin=0, now_us=300)
-    [(1, 220), (2, 220), (3, 245)]
     """
 
     binning: Binning
     grace_us: int
-    changes_bin: int | None = None
-    next_grace_us: int = 0
 
     def __post_init__(self) -> None:
-        if (least_us := min(self.grace_us, self.next_grace_us)) < 0:
-            raise ValueError(f"grace: {least_us} us is negative; a bin cannot close before its end")
+        if self.grace_us < 0:
+            raise ValueError(f"grace: {self.grace_us} us is negative; a bin cannot close before its end")
 
     def instant_us(self, bin: int) -> int:
         """Return the instant at which a bin closes."""
-        if self.changes_bin is None or bin < self.changes_bin:
-            return self.binning.end_us(bin) + self.grace_us
-        return max(self.binning.end_us(bin) + self.next_grace_us, self.instant_us(self.changes_bin - 1))
+        return self.binning.end_us(bin) + self.grace_us
 
     def last_due_bin(self, now_us: int) -> int:
         """Return the last bin whose closing instant has passed."""
-        due = self._last_due_bin(now_us, self.grace_us)
-        if self.changes_bin is None or due < self.changes_bin - 1:
-            return due
-        return max(self.changes_bin - 1, self._last_due_bin(now_us, self.next_grace_us))
-
-    def _last_due_bin(self, now_us: int, grace_us: int) -> int:
-        return int(self.binning.bin_of(np.array([now_us - grace_us]))[0]) - 1
+        return int(self.binning.bin_of(np.array([now_us - self.grace_us]))[0]) - 1
 
     def due(self, after_bin: int, now_us: int) -> list[tuple[int, int]]:
         """Return (bin, closing instant) of the first ``MOST_DUE_BINS`` due bins after ``after_bin``."""

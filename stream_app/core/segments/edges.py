@@ -27,6 +27,9 @@ def ends_ahead(running: Strategy, state: StreamState | None, now_us: int) -> Ite
     end = begun + (declared.epoch_bins(begun, None, horizon) if state is None else state.epoch.bins)
     near = declared.time.binning.bin_of([now_us + _LATEST_US, now_us + _MOST_US]) + 1
     soonest, farthest = near.tolist()
+    if state is not None and state.stopped:  # its total allows no epoch: any bin that is ahead will do
+        yield from ((bin, bin) for bin in range(soonest, soonest + _MOST_EPOCHS))
+        return
     if end < soonest:
         begun = end + (soonest - end - 1) // horizon * horizon
         end = begun + horizon

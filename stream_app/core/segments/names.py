@@ -46,15 +46,6 @@ def key_of(name: str, key: str) -> str:
     return f"streams.{base_of(name)}.{key}"
 
 
-def topic_of(topic: str, number: int) -> str:
-    """Return the output topic of a generation. Args: topic, the configured one.
-
-    >>> topic_of("counts", 3), topic_of("counts", 1)
-    ('counts.3', 'counts')
-    """
-    return topic if number == 1 else f"{topic}.{number}"
-
-
 def address_of(name: str) -> str:
     """Return the name by which readers ask for one generation; the configured name means the newest one.
 

@@ -19,7 +19,7 @@ begins next, and where: no adapter and no record takes part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -29,9 +29,9 @@ from stream_app.core.instants import format_instant
 from stream_app.core.measurements import end_of
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.segments.edges import common_edge, ends_ahead, never_meet
+from stream_app.core.segments.facts import needs_segment
 from stream_app.core.segments.history import read_strategy
 from stream_app.core.segments.names import base_of, generation, number_of
-from stream_app.core.segments.strategies import needs_segment
 from stream_app.core.strategy import Strategy
 
 LEAD_US = 300_000_000  # before a segment begins, its beginning is stored; it cannot be taken back then
@@ -182,12 +182,11 @@ def segments_of(
     known: Sequence[KnownSegment],
     entries: Sequence[LedgerEntry],
     now_us: int,
-    planned: Callable[[Declaration], Strategy],
 ) -> Segments:
     """Return the segments of a configured stream: the table above.
 
     Args: configured, under the stream's own name; known, oldest first, at least one; entries, of the source's
-        ledgers, about this stream, those that continue it, and the one before it; planned, the planner.
+        ledgers, about this stream, those that continue it, and the one before it.
     """
     if configured.declared.source.replay is not None:
         return Segments((configured,))
@@ -208,7 +207,7 @@ def segments_of(
     wanted = _with_first(as_configured.declared, then.declared)
     continued = any(_continues(entry, newest.name) for entry in entries)
     is_over = configured.until_us is not None or newest.has_stopped or continued
-    if is_over or not needs_segment(then, planned(wanted)):
+    if is_over or not needs_segment(then.declared, wanted):
         return segments
     before = Segment(newest.name, then.declared)
     name = generation(configured.name, number_of(newest.name) + 1)

@@ -75,9 +75,7 @@ def all_checks(settings: Settings) -> Iterator[Check]:
         from stream_app.shell.checks.kafka import kafka_findings  # its packages may not be installed
 
         async def clusters() -> list[Finding]:
-            found = compared[0] if compared else Compared([], [])
-            outputs = settings.outputs if found.outputs is None else found.outputs
-            return await kafka_findings(replace(settings, outputs=outputs), found.counted)
+            return await kafka_findings(settings, compared[0].counted if compared else {})
 
         yield Check("kafka", Reach.CLUSTER, clusters, ends=False)
 

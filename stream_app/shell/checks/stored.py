@@ -13,12 +13,11 @@ from msgspec import structs
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import over, refusals
-from stream_app.config.settings import OutputSettings
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.segments.names import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock
-from stream_app.loops.configured import changes_in_words, running_strategy
+from stream_app.loops.configured import running_strategy
 from stream_app.loops.segment_plan import SegmentPlan
 from stream_app.ports import OutsideLedger
 from stream_app.ports.errors import StreamError, about
@@ -51,7 +50,6 @@ class Compared(NamedTuple):
         refused: streams that a start would refuse, or whose change it would leave out, and why.
         users: whether this machine has the keys of each stream's users.
         stopped: streams that a fault stops. Another start tries them again.
-        outputs: the output topics of all generations that run or begin next; None: the store was not asked.
         counted: the positions up to which each stream over a topic has counted. SECRET.
     """
 
@@ -60,7 +58,6 @@ class Compared(NamedTuple):
     refused: Sequence[Finding] = ()
     users: Sequence[Finding] = ()
     stopped: Sequence[Finding] = ()
-    outputs: tuple[OutputSettings, ...] | None = None
     counted: Mapping[str, Mapping[str, int]] = {}
 
     def findings(self) -> list[Finding]:
@@ -142,8 +139,7 @@ async def _compared(settings: Settings, url: str, refused: Refused) -> Compared:
                     said = f"{stream.name}: a fault has stopped it, and a worker's log says which"
                     shown = "readers see that from the next whole minute on"
                     stopped.append(Finding("streams", "fail", f"{said}; {shown}"))
-                wanted = _as_a_start_plans(stream, settings, state)
-                changes += changes_in_words(running_strategy(state, wanted), wanted, state, now_us)
+                running_strategy(state, _as_a_start_plans(stream, settings, state))
                 if not state.has_ended:
                     counted[stream.name] = {name: one.position for name, one in state.partitions.items()}
         users = await users_findings(plan.now, store, noise_keys(settings))
@@ -156,8 +152,7 @@ async def _compared(settings: Settings, url: str, refused: Refused) -> Compared:
     unasked = [f"{name}: {said}" for name in topics]
     if outside is not None and not isinstance(outside, LedgerFile):
         unasked.append("what only the ledger outside the store knows was not checked; a start does")
-    outputs = plan.checked.outputs
-    return Compared(changes, unasked, refused.findings(), users, stopped, outputs, counted)
+    return Compared(changes, unasked, refused.findings(), users, stopped, counted)
 
 
 async def _allowed(

@@ -3,8 +3,7 @@
 -- KEYS: state, positions, starts, base_bins, cut_calls, operator_counts, open_bins, untallied, open_windows, then for each
 --       partition: its cuts, its records set aside, the places of some of them, places of refused records; then for each
 --       target in which some of them count: its hash, and the users of its window (the same hash without users)
--- ARGV: strategy hash, how many places of a user may count (0: all), the announced change that the caller knows (may be
---       empty), the number of partitions, then for each partition: its name, its expected last cut bin, digest of its part of
+-- ARGV: strategy hash, how many places of a user may count (0: all), the number of partitions, then for each partition: its name, its expected last cut bin, digest of its part of
 --       the call, packed {bins, positions, overdue}, open bin of the first cut, how far ahead of it a record may be dated,
 --       how many records the caller saw set aside, packed names of the records that are not dated further ahead; then the
 --       names of the targets: a bin, or a shard of users
@@ -16,15 +15,12 @@
 #include user_keys
 local state, positions, starts, base_bins, cut_calls = unpack(KEYS, 1, 5)
 local operator_counts, open_bins, untallied, open_windows = unpack(KEYS, 6, 9)
-local strategy_hash, most_places, change, partitions = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-local GIVEN_KEYS, KEYS_OF_ONE, GIVEN_ARGUMENTS, ARGUMENTS_OF_ONE, MOST_PLACES = 9, 4, 4, 8, 1000
+local strategy_hash, most_places, partitions = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local GIVEN_KEYS, KEYS_OF_ONE, GIVEN_ARGUMENTS, ARGUMENTS_OF_ONE, MOST_PLACES = 9, 4, 3, 8, 1000
 
-local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'change', 'user_keys')
+local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'user_keys', 'until_bin', 'hands_over')
 if not held[1] then return string.rep('conflict ', partitions) end
 if held[1] ~= strategy_hash then return string.rep('strategy ', partitions) end
--- The change says when bins close, and which records set aside count. A cut is also what a caller must know to count by
--- the settings after it, so only cuts need this check.
-if (held[3] or '') ~= change then return string.rep('strategy ', partitions) end
 
 local targets = {}
 local target_keys, target_names = GIVEN_KEYS + KEYS_OF_ONE * partitions, GIVEN_ARGUMENTS + ARGUMENTS_OF_ONE * partitions
@@ -71,7 +67,7 @@ local function decided(one)
     local bin, window, target, field, mark = parsed(name, one.ahead_mark)
     local number = numbers[name]
     if window and not mark_of_window[window] then
-      mark_of_window[window] = user_key_of(targets[target][2], window, held[4]) or one.ahead_mark
+      mark_of_window[window] = user_key_of(targets[target][2], window, held[3]) or one.ahead_mark
     end
     if tonumber(bin) <= tonumber(held[2]) then
       before = before + number
@@ -156,6 +152,10 @@ local function taken(one)
     redis.call('HSET', starts, partition, '0')
   end
   for i, bin in ipairs(one.bins) do
+    -- Beyond the last bin's cut the next segment counts what is dated here.
+    if held[5] and bin >= tonumber(held[4]) - 1 then
+      redis.call('HSETNX', state, 'over:' .. partition, string.format('%.0f', one.positions[i]))
+    end
     if one.positions[i] <= position then
       base_bin = string.format('%.0f', bin)
     else

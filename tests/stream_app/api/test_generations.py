@@ -21,7 +21,7 @@ from stream_app.api.admission.access import AccessRules
 from stream_app.client import Client
 from stream_app.core.boards import Board, Line, Panel
 from stream_app.core.instants import format_instant
-from stream_app.core.records import ENDED
+from stream_app.core.segments.endings import ENDED
 from stream_app.ports.access import ApiKey, digest_of
 from stream_app.shell.commands import main
 from tests.patience import PATIENCE_S, eventually

@@ -16,7 +16,7 @@ from stream_app.api.admission.access import AccessRules
 from stream_app.core.answers.labels import AllLabels
 from stream_app.core.boards import Board, Line, Panel, Show
 from stream_app.core.instants import format_instant
-from stream_app.core.records import ENDED
+from stream_app.core.segments.endings import ENDED
 from stream_app.ports.access import ApiKey, digest_of
 from tests.patience import eventually
 from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, opened

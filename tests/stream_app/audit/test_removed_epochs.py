@@ -12,8 +12,8 @@ import pytest
 from stream_app.audit.stored import Stored, _chain_faults, _unrecorded
 from stream_app.core.strategy import Strategy
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
-from tests.stream_app.loops.test_changes import AFTER, BEFORE
 from tests.stream_app.loops.test_lost_store import release_until
+from tests.stream_app.older_forms import AFTER, BEFORE, change_in_place
 from tests.stream_app.one_source import OneSource
 
 
@@ -40,6 +40,7 @@ def test_settings_of_removed_epochs_are_no_fault(tmp_path: Path, monkeypatch: py
 
     async def run(one: OneSource) -> None:
         await release_until(one, FIRST_BIN + 4)
+        await change_in_place(one)
         await release_until(one, FIRST_BIN + 16, strategy=AFTER)
         assert await one.store.trim(STREAM, (FIRST_BIN + 12) * BIN_US) == 2
         found = await stored(one)
@@ -51,7 +52,7 @@ def test_settings_of_removed_epochs_are_no_fault(tmp_path: Path, monkeypatch: py
             "epoch 0 is in the ledger with epsilon 1," in why
             for why in _unrecorded(replace(found, ledger=other))
         )
-        unknown = replace(found, witness=found.witness[:6])
+        unknown = replace(found, witness=found.witness[:4])
         assert "row 1 is of another strategy" in list(_chain_faults(unknown))
 
     with closing(OneSource(tmp_path, BEFORE)) as one:

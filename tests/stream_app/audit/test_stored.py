@@ -159,7 +159,7 @@ def test_a_change_that_a_start_makes_is_no_fault(stored: Stored) -> None:
     changed = replace(other_configuration(stored), may_follow=frozenset({"privacy.epsilon"}))
     assert faults(changed) == []
     assert [check.found for check in check_stored(changed)][-1] == (
-        'with a later epoch: privacy.epsilon was "1" and is "2"'
+        'with the next segment: privacy.epsilon was "1" and is "2"'
     )
 
 

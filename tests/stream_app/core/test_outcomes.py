@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.arrival import LatePolicy
-from stream_app.core.counting.bins import BinRules, assign, only, refusing
+from stream_app.core.counting.bins import BinRules, LatePolicy, assign, only, refusing
 from stream_app.core.counting.outcomes import LATE_CLASSES, LATE_WITHIN_S, outcomes
 from stream_app.core.incoming import Reason, Refusal
 from stream_app.core.records import Cut, PartitionState

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stream_app.core.alerts.rules import Rule, parse_condition
-from stream_app.core.records import ENDED
+from stream_app.core.segments.endings import ENDED
 from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore

@@ -69,8 +69,8 @@ class Counted:
         placed = list[tuple[int, str, str]]()
         for quarter, arriving in visits.items():
             for time, user, country in arriving:
-                own, bin = int(time), max(int(time), quarter // 4)
-                if own in self.bins and bin in self.bins and (not self.keys or country in self.keys):
+                bin = max(int(time), quarter // 4)  # what is late at the edge counts in the next segment
+                if bin in self.bins and (not self.keys or country in self.keys):
                     placed.append((bin, user, country if self.keys else ""))
         counts, used = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
         for bin, user, key in sorted(placed):

@@ -133,8 +133,9 @@ class Worker:
                 await self.ingest.step()
             for closer in self.closers:
                 await closer.close_due()
-        for closer in self.closers:
-            await closer.publisher.publish()
+            for closer in self.closers:  # a segment begins to read once readers see the last row before it
+                await closer.publisher.publish()
+            await self.ingest.step()
 
 
 def drawn(seed: int, last: int = 116) -> dict[int, list[float]]:
@@ -149,7 +150,7 @@ def drawn(seed: int, last: int = 116) -> dict[int, list[float]]:
 
 
 def recounted(events: dict[int, list[float]], edges: list[int], bins: Sequence[float]) -> list[Counter[int]]:
-    """Return what each generation must have counted, by bin.
+    """Return what each generation must have counted, by bin: late events count in the first open bin.
 
     Args: edges, where the generations after the first begin; bins, of each in a bin of ten seconds.
     """
@@ -158,15 +159,16 @@ def recounted(events: dict[int, list[float]], edges: list[int], bins: Sequence[f
     for quarter, times in events.items():
         at = quarter / 4 + 0.125
         for time in times:
-            number = next(number for number, end in enumerate(ends) if time < end)
-            if (bin := max(int(bins[number] * time), int(bins[number] * at))) < bins[number] * ends[number]:
-                found[number][bin] += 1
+            number = next(number for number, end in enumerate(ends) if max(time, at) < end)
+            found[number][int(bins[number] * max(time, at))] += 1
     return found
 
 
 CHANGES: list[dict[str, Any]] = [
     {"bin_us": BIN_US // 2, "epoch_bins": 12},
     {"epoch_bins": 4},
+    {"epsilon": NO_NOISE / 2},
+    {"max_ahead_bins": 3},
 ]
 CUT_SHORT: dict[str, Any] = {"bin_us": 4 * BIN_US, "epoch_bins": 2}  # no such bin begins at the epoch's end
 
@@ -339,8 +341,9 @@ def test_a_worker_of_the_configuration_before_counts_to_the_end_and_opens_nothin
         # Started late on its own machine, a worker goes on at the stored end. All events are there.
         there.rename(here)
         await (await Worker.start(one, changed)).run(one, {}, 119)
-        times = [time for times in drawn(7).values() for time in times]
-        assert Counter(await one.released(SECOND)) == Counter(int(time) for time in times if time >= EDGE)
+        times = [(time, quarter / 4) for quarter, times in drawn(7).items() for time in times]
+        counted = (max(int(time), EDGE) for time, at in times if max(time, at) >= EDGE)  # late ones, too
+        assert Counter(await one.released(SECOND)) == Counter(counted)
 
     asyncio.run(run())
 
@@ -436,7 +439,7 @@ def test_a_generation_that_begins_before_the_end_is_stored_is_caught(
         asyncio.run(dies_everywhere(one, after_effect=True))
 
 
-async def done(*_arguments: Any) -> Reply:
+async def done(*_arguments: Any, **_named: Any) -> Reply:
     """Store nothing, and say that it is done."""
     return Reply.DONE
 

@@ -26,7 +26,7 @@ from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import Span
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.ledger import lost_measurement
-from stream_app.core.records import Ending
+from stream_app.core.segments.endings import Ending
 from stream_app.core.segments.visible_costs import KnownEpochs
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from dphist.tree.design import Release
-from stream_app.core.arrival import LatePolicy
+from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.counting.where import Not, OneOf
 from stream_app.core.kinds.tables import Span
 from stream_app.receiving.known_keys import KnownKeys, digest

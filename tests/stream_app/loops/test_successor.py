@@ -19,7 +19,7 @@ from msgspec import structs
 from stream_app.core.answers.succession import continued
 from stream_app.core.kinds.tables import Span
 from stream_app.core.ledger import statement
-from stream_app.core.records import ENDED
+from stream_app.core.segments.endings import ENDED
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import Closer
 from stream_app.ports import OperatorError

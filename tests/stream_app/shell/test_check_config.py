@@ -131,7 +131,7 @@ def test_a_stream_that_was_changed_since_it_began_is_refused_or_goes_on_changed(
         status, said = checked(text.replace("epsilon: 1", "epsilon: 2"))
         assert status == 0, said
         [told] = [line for line in said.splitlines() if line.startswith("clicks: from ")]
-        assert told.endswith(" on, with its next epoch: privacy.epsilon 2 instead of 1")
+        assert " on, as generation 2: privacy.epsilon 2 instead of 1; a start stores this now" in told
         status, said = checked(moved)
         assert (
             status,

@@ -17,9 +17,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from stream_app import kafka_cluster
 from stream_app.core.records import WitnessRow
 from stream_app.core.releases.row_values import LARGEST_BYTES
-from stream_app.kafka_cluster import Cluster, records_of, topic_facts, topic_names
+from stream_app.kafka_cluster import Cluster, records_of, topic_facts
 from stream_app.ports import OperatorError
-from stream_app.sinks.witness_topic import WitnessTopic, first_in_topic
+from stream_app.sinks.own_records import Record
+from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.stored_format import GENERATIONS, NEWEST
 from tests.brokers import Topic
 from tests.patience import PATIENCE_S
@@ -265,25 +266,27 @@ async def test_records_of_others_and_tombstones_are_read_past(bootstrap_servers:
         assert await witness.head("a") == (2, row(2).row)
         assert await witness.rows("a", 0) == [row(1), row(2)]
         await witness.append("a", [row(3)])
-    assert await first_in_topic(Cluster(topic.servers), topic.name, "a") == (row(1), b"")
+        assert await witness.first("a") == (row(1), b"")
+        assert await witness.newest(["a", "b", "c"]) == {"a": 1, "b": 1}
 
 
 async def test_the_first_row_of_a_generation_keeps_the_settings(bootstrap_servers: str) -> None:
     """Rows of a stream with several generations need a build that knows them, those of the first one, too."""
     topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
     cluster, notes = Cluster(topic.servers), {"a": b"{}", "a@2": b'{"a": 1, "a@2": 2}'}
-    assert topic.name in await topic_names(cluster)
-    assert await first_in_topic(cluster, topic.name, "a@2") is None
-    assert await first_in_topic(cluster, f"{topic.name}-of-nobody", "a") is None
     async with opened(topic, "a", "b") as before:
         await before.append("a", [row(1)])
         await before.append("b", [row(1)])
-    async with opened(topic, "a", "a@2", notes=notes) as witness:
+        assert await before.first("a@2") is None
+        assert await before.newest(["a", "b", "c"]) == {"a": 1, "b": 1}
+    async with opened(topic, "a", "a@2") as witness:
+        witness.keep_notes(notes)
         await witness.append("a", [row(2)])
         await witness.append("a@2", [row(1), row(2)])
         await witness.append("a@2", [row(3)])
-    assert await first_in_topic(cluster, topic.name, "a") == (row(1), b"")
-    assert await first_in_topic(cluster, topic.name, "a@2") == (row(1), notes["a@2"])
+        assert await witness.first("a") == (row(1), b"")
+        assert await witness.first("a@2") == (row(1), notes["a@2"])
+        assert await witness.newest(["a", "b"]) == {"a": 2, "b": 1}
     records = await records_of(cluster, TopicPartition(topic.name, 0))
     marked, format = [("generations", notes["a@2"])], ("format", b"%d" % GENERATIONS)
     headers = [list(record.headers) for record in records if record.value]
@@ -306,6 +309,30 @@ async def test_the_head_is_found_far_from_the_end(bootstrap_servers: str) -> Non
     async with opened(topic) as witness:
         assert await witness.head("a") == row(1)[:2]
         assert await witness.head("b") == row(1499)[:2]
+
+
+async def test_no_row_of_a_segment_is_looked_for_before_the_segment_before(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic of a year is not read for the head of a segment that has released nothing."""
+    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+    async with opened(topic, "a", "a@2", "a@10") as witness:
+        await witness.append("a", [row(seq) for seq in range(1, 3000)])
+        read = list[int]()
+
+        async def counted(cluster: Cluster, place: TopicPartition, start: int, end: int) -> list[Record]:
+            read.append(end - start)
+            return list(await records_of(cluster, place, start, end))
+
+        monkeypatch.setattr("stream_app.sinks.witness_topic.records_of", counted)
+        assert await witness.head("a@2") is None
+        assert sum(read) < 600
+        await witness.append("a@2", [row(1)])
+        await witness.append("a@10", [row(1)])
+        assert await witness.newest(["a"]) == {"a": 10}
+    async with opened(topic) as witness:
+        assert await witness.head("a@2") == row(1)[:2]
+        assert await witness.head("a") == row(2999)[:2]
 
 
 @pytest.mark.parametrize(

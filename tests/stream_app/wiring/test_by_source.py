@@ -13,7 +13,8 @@ from stream_app.loops.segment_plan import SegmentPlan
 from stream_app.monitoring.metrics import Metrics
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
-from stream_app.wiring.counted_logs import Adapters, label_of, measuring
+from stream_app.wiring.counted_log import Adapters, label_of
+from stream_app.wiring.counted_logs import measuring
 from stream_app.wiring.starting import CheckedStart
 
 SOURCES = {

@@ -7,10 +7,11 @@ import json
 import logging
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -21,12 +22,12 @@ from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.closing import Closing
 from stream_app.core.instants import format_instant
 from stream_app.loops.clocks import LiveClock, own_clock_us
+from stream_app.loops.segment_plan import SegmentPlan
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import OperatorError
 from stream_app.shell.checks.stored import Compared, check_stored
-from stream_app.wiring.storage import refused_topics
+from stream_app.wiring.counted_log import CountedLog
 from stream_app.wiring.workers import run_worker
-from tests.brokers import Topic
 from tests.patience import eventually_async
 
 CONFIG = """
@@ -39,10 +40,7 @@ streams:
     time: {{field: at, format: s, bin: {bin}, grace: 0s, epoch: {epoch}, first: "{first}"}}
     privacy: {{epsilon: 1}}
 """
-OUTPUTS = """
-kafka: {bootstrap_servers: "localhost:9092"}
-outputs: [{stream: clicks, topic: counts}]
-"""
+KEYS = "    keys: {field: plan, list: [free, paid]}\n"  # a field that nothing else reads
 
 
 class Service:
@@ -64,9 +62,9 @@ class Service:
         return list(self.directory.glob("state/witness/*.json"))
 
     @asynccontextmanager
-    async def runs(self, bin: str, name: str) -> AsyncIterator[list[None]]:
+    async def runs(self, bin: str, name: str, more: str = "") -> AsyncIterator[list[None]]:
         """Run a worker until it has released two rows of a generation; yield its starts, one entry each."""
-        file, starts, before = self.write(bin), list[None](), self.rows(name)
+        file, starts, before = self.write(bin, more), list[None](), self.rows(name)
         running = asyncio.create_task(run_worker(load(file, {}), lambda: starts.append(None)))
 
         async def has_released() -> bool:
@@ -78,16 +76,16 @@ class Service:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    def write(self, bin: str) -> Path:
-        """Write the configuration."""
+    def write(self, bin: str, more: str = "") -> Path:
+        """Write the configuration. Args: more, lines of the stream."""
         file = self.directory / "app.yaml"
-        file.write_text(self._text(bin))
+        file.write_text(self._text(bin) + more)
         return file
 
     async def compared(self, bin: str) -> Compared:
-        """Return what ``doctor`` finds in the store for a configuration whose releases go to a topic."""
+        """Return what ``doctor`` finds in the store for a configuration."""
         file = self.directory / "other.yaml"
-        file.write_text(self._text(bin) + OUTPUTS)
+        file.write_text(self._text(bin))
         return await check_stored(load(file, {}))
 
     def _text(self, bin: str) -> str:
@@ -105,30 +103,100 @@ class Service:
         return re.findall(rf"^{name}.*", text, re.MULTILINE)
 
 
+@pytest.fixture
+def begin(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what makes a running worker begin the next segment now; no start begins it."""
+    monkeypatch.setattr("stream_app.core.segments.plan.LEAD_US", 0)
+    asked = asyncio.Event()
+
+    async def until_next(*_asked: Any) -> None:
+        await asked.wait()
+        asked.clear()
+
+    monkeypatch.setattr(SegmentPlan, "until_next", until_next)
+
+    def begin() -> None:
+        monkeypatch.setattr("stream_app.core.segments.plan.LEAD_US", 7_200_000_000)
+        asked.set()
+
+    return begin
+
+
 @pytest.mark.redis
-def test_a_worker_starts_its_loops_again_when_a_generation_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("decodes_all", [True, False])
+def test_a_segment_joins_the_running_loops(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    begin: Callable[[], None],
+    decodes_all: bool,
 ) -> None:
-    """The old settings can be put back for six seconds at least; then the worker needs no restart."""
-    monkeypatch.setattr("stream_app.core.segments.plan.LEAD_US", 6_000_000)
+    """Only a log that is decoded without a new field is opened anew, as where another worker began it."""
     caplog.set_level(logging.WARNING)
+    answers = [] if decodes_all else [False]
+    can_read = CountedLog.can_read
+    monkeypatch.setattr(
+        *(CountedLog, "can_read"), lambda *asked: answers.pop() if answers else can_read(*asked)
+    )
 
     async def run() -> None:
         service = Service(tmp_path, "16s")
         async with service.runs("1s", "clicks"):
             pass
-        async with service.runs("2s", "clicks%402") as starts:
-            found = await service.compared("2s")
-            # ``doctor`` looks at the next generation's topic, too.
-            assert found.outputs is not None
-            assert [output.topic for output in found.outputs] == ["counts", "counts.2"]
-        said = caplog.text
-        assert "on, as generation 2: time.bin 2s instead of 1s" in said
-        # On a slow machine a start may come after its instant: it stores the change at once, or takes the
-        # end of the next epoch.
-        assert len(starts) > 1 or "a start stores this now" in said.partition("generation 2")[2][:200]
+        async with service.runs("2s", "clicks", KEYS) as starts:
+            begin()
+
+            async def has_begun() -> bool:
+                return service.rows("clicks%402") > 1
+
+            await eventually_async(has_begun, "the segment has released")
+            assert len(starts) == (1 if decodes_all else 2)
+        assert "on, as generation 2: keys" in caplog.text
 
     asyncio.run(run())
+
+
+@pytest.mark.redis
+def test_a_segment_that_cannot_join_stops_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    begin: Callable[[], None],
+) -> None:
+    monkeypatch.setattr("stream_app.wiring.joining.REFUSED_S", 0.1)
+
+    async def run() -> None:
+        service = Service(tmp_path, "1h")
+        async with service.runs("1s", "clicks"):
+            pass
+        async with service.runs("2s", "clicks") as starts:
+            with monkeypatch.context() as patch:
+                patch.setattr("stream_app.wiring.starting.check_streams", _refuse)
+                begin()
+
+                async def is_refused() -> bool:
+                    return "a segment cannot begin, so the settings so far hold: no room" in caplog.text
+
+                await eventually_async(is_refused, "the segment is refused")
+                assert not service.notes()
+                before = service.rows("clicks")
+
+                async def goes_on() -> bool:
+                    return service.rows("clicks") > before + 1
+
+                await eventually_async(goes_on, "the old settings hold")
+
+            async def is_stored() -> bool:
+                return bool(service.notes())
+
+            await eventually_async(is_stored, "it is stored as soon as it may be")
+            assert len(starts) == 1
+
+    asyncio.run(run())
+
+
+async def _refuse(*_asked: Any) -> None:
+    raise OperatorError("no room")
 
 
 @pytest.mark.redis
@@ -174,7 +242,7 @@ def test_what_is_stored_is_said_until_it_begins(
         async with service.runs("2s", "clicks"):
             [change] = (await service.compared("2s")).changes
         said = r"clicks: from \S+ on, as generation 2; this is stored, and it cannot be taken back"
-        assert re.fullmatch(said + "; it writes to topic counts.2", change)
+        assert re.fullmatch(said, change)
         assert re.search(said, caplog.text)
 
     asyncio.run(run())
@@ -237,23 +305,5 @@ def test_no_metric_says_that_a_stream_is_late_that_has_left_the_loops(
         async with service.runs("1s", "clicks"):
             [series] = await service.series("stream_app_closing_overdue_seconds")
             assert 'stream="clicks"' in series
-
-    asyncio.run(run())
-
-
-@pytest.mark.kafka
-def test_a_topic_that_a_generation_cannot_use_is_found_before_anything_is_stored(
-    tmp_path: Path, bootstrap_servers: str
-) -> None:
-    async def run() -> None:
-        topic = await Topic.create(bootstrap_servers, cleanup_policy="delete")
-        file = Service(tmp_path, "2m").write("1s")
-        outputs = OUTPUTS.replace("localhost:9092", bootstrap_servers)
-        for name, refused in ((topic.name, ["clicks"]), (f"{topic.name}.2", [])):
-            other = tmp_path / "outputs.yaml"
-            other.write_text(file.read_text() + outputs.replace("topic: counts", f"topic: {name}"))
-            found = await refused_topics(load(other, {}), ["clicks"])
-            assert list(found) == refused
-            assert all("set it to compact" in why for why in found.values())
 
     asyncio.run(run())

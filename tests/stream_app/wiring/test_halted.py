@@ -24,7 +24,7 @@ from stream_app.shell.checks.stored import check_stored
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 from stream_app.state.reader import RedisReader
-from stream_app.wiring import counted_logs
+from stream_app.wiring import counted_log
 from stream_app.wiring.workers import run_worker
 from tests.patience import eventually_async
 
@@ -232,8 +232,8 @@ def in_world(folder: Path, work: Callable[[Worker], Awaitable[None]]) -> None:
 def test_a_fault_of_a_log_stops_its_streams_only_and_they_go_on_once_it_is_corrected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(counted_logs, "RETRY_S", 0.5)
-    monkeypatch.setattr(counted_logs, "LONGEST_RETRY_S", 0.5)
+    monkeypatch.setattr(counted_log, "RETRY_S", 0.5)
+    monkeypatch.setattr(counted_log, "LONGEST_RETRY_S", 0.5)
     caplog.set_level(logging.WARNING)
 
     async def work(worker: Worker) -> None:
@@ -294,7 +294,7 @@ def test_a_stream_that_cannot_start_keeps_no_other_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each stream but one is refused at the second start, for its own reason."""
-    monkeypatch.setattr(counted_logs, "RETRY_S", 0.5)
+    monkeypatch.setattr(counted_log, "RETRY_S", 0.5)
     caplog.set_level(logging.WARNING)
 
     async def work(worker: Worker) -> None:
@@ -365,7 +365,7 @@ def test_a_damaged_witness_stops_its_stream_only(
 
     Streams over the same source would stop, too: tests/stream_app/wiring/test_starting.py.
     """
-    monkeypatch.setattr(counted_logs, "RETRY_S", 0.5)
+    monkeypatch.setattr(counted_log, "RETRY_S", 0.5)
     caplog.set_level(logging.WARNING)
 
     async def work(worker: Worker) -> None:

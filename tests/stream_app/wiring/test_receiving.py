@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stream_app.config import StreamSettings, load
-from stream_app.config.plans import planned
-from stream_app.core.arrival import ArrivalChange
-from stream_app.core.records import GENESIS, EpochRecord, Reply, StreamState
 from stream_app.receiving import spool_writer
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
@@ -92,26 +88,6 @@ def test_events_are_kept_until_all_streams_have_released_their_bins(
     assert streams[0].declared.time.max_ahead_bins == 2
     assert delete(streams, later_us, 1000, 9) == list(range(7, 30))
     assert delete(streams, later_us, 1000, 1000) == []
-
-
-@pytest.mark.parametrize(("begins", "oldest"), [(30, 3), (3, 7)])
-def test_events_are_kept_while_a_larger_max_ahead_may_need_them(
-    streams: tuple[StreamSettings, ...], begins: int, oldest: int
-) -> None:
-    """A smaller ``time.max_ahead`` was announced: until it alone decides, the larger one holds."""
-    strategy = planned(streams[0])
-    after = strategy.declared.arrival
-    before = replace(after, max_ahead_bins=after.max_ahead_bins + 4)
-    change = ArrivalChange(begins, before, after)
-
-    async def load(stream: str) -> StreamState | None:
-        store = MemoryStore()
-        record = EpochRecord(0, 10, 24, 1, strategy.hash)
-        await store.open_epoch(stream, strategy.to_json(), record, GENESIS)
-        assert await store.announce(stream, 0, None, change) is Reply.DONE
-        return await store.load(stream)
-
-    assert delete(streams, 100 * DAY_US, 9, 9, load=load)[:1] == [oldest]
 
 
 def test_a_spool_without_events_has_nothing_to_delete(tmp_path: Path) -> None:
