@@ -52,6 +52,11 @@ class AskedKeys:
         """The names in one text, as answers show them."""
         return f"{'all but ' if self.without else ''}{', '.join(self.names)}"
 
+    @property
+    def is_pattern(self) -> bool:
+        """Whether all names are patterns, which may match other keys in another list."""
+        return all(ANY in name for name in self.names)
+
     def places(self, keys: KeyList) -> KeyPlaces:
         """Return the places in the list.
 

@@ -7,14 +7,17 @@ go on only if the columns agree (docs/decisions/0047-successors.md).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 
-from dphist.arrays import Int64Array
+from dphist.arrays import FloatArray, Int64Array
+from dphist.laws.law import WeightedNoise
 from dphist.product.columns import ColumnSum, KeyPlaces, column_sum
+from dphist.tree.estimate import Estimate
 from stream_app.core.answers.answered import QueryError, places_of
-from stream_app.core.answers.asked_keys import AskedKeys
+from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.answers.steps import JoinedBinning
 from stream_app.core.answers.visible_epochs import VisibleEpochs
 from stream_app.core.counting.bins import Binning
@@ -174,19 +177,32 @@ def showing(
     now: Strategy,
     columns: ColumnSum,
     places: KeyPlaces | None,
+    asked: AskedKeys | None = None,
 ) -> Iterator[EpochView]:
     """Yield epochs with a sum of columns as their count; none that did not find the keys that it is of.
 
-    Args: texts, of all strategies of the stream; now, with the keys of the last epoch; places, as of
-        ``StreamView.showing``.
+    A pattern means the keys of each epoch that match it.
+    Args: texts, of all strategies of the stream; now, with the keys of the last epoch; places and asked, as
+        of ``StreamView.showing``.
     """
     for epoch in epochs:
         then = strategy_of(texts, epoch.record)
         if then.stored is now.stored is None or then.axes.keys == now.axes.keys:
             if (axes := epoch.over_axes) is not None:
                 yield axes.showing(columns)
+        elif asked is not None and asked.is_pattern:
+            yield from _matching(epoch, then, asked)
         elif places is not None:
             yield from Part(then, [epoch], None).showing(now, places)
+
+
+def _matching(epoch: EpochView, then: Strategy, asked: AskedKeys) -> Iterator[EpochView]:
+    """Yield an epoch with the sum of its keys that are asked for as its count; nothing if it has none."""
+    axes, keys, over = then.kind.axes, then.axes.keys, epoch.over_axes
+    if axes is None or keys is None or over is None:
+        return
+    with suppress(KeyNameError):
+        yield over.showing(column_sum(axes, asked.places(keys)))
 
 
 def with_one_list(
@@ -218,3 +234,10 @@ def bins_in(epochs: Sequence[EpochView], starts: Int64Array, stops: Int64Array) 
         first, last = epoch.span
         counts += np.clip(stops, first, last) - np.clip(starts, first, last)
     return counts
+
+
+def added(value: float | FloatArray, parts: Sequence[Estimate], cells: int = 1) -> Estimate:
+    """Return a sum of independent estimates over some cells. Args: value, the sum; cells, their number."""
+    law = WeightedNoise.joined((part.law for part in parts), cells)
+    rounding = cells * sum(part.rounding for part in parts)
+    return Estimate(value, cells * sum(part.variance for part in parts), law, rounding)

@@ -14,7 +14,6 @@ from itertools import chain
 import numpy as np
 
 from dphist.arrays import BoolArray, FloatArray, Int64Array
-from dphist.laws.law import WeightedNoise
 from dphist.product.columns import ColumnSum, KeyPlaces, column_sum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
@@ -26,6 +25,7 @@ from stream_app.core.answers.edges import bin_at_edge
 from stream_app.core.answers.labels import UNLABELLED
 from stream_app.core.answers.parts import (
     Part,
+    added,
     bins_in,
     columns_of,
     joined_bins,
@@ -57,7 +57,7 @@ class StreamView(VisibleEpochs):
         self._running: dict[tuple[SeriesKind, SeriesView], FloatArray] = {}
         self._covers: dict[str, EpochCovers | None] = {}  # by the hash of the strategy
         self._consistent: dict[Method, Int64Array] = {}
-        self._showing: dict[ColumnSum, StreamView] = {}
+        self._showing: dict[tuple[ColumnSum, AskedKeys | None], StreamView] = {}
         self.before: tuple[StreamView, ...] = ()  # the streams whose history goes on here, oldest first
         self._alone: StreamView | None = None  # without them; None: this view
         self._others: tuple[Part, ...] = ()  # streams before with another list of keys, oldest first
@@ -138,25 +138,32 @@ class StreamView(VisibleEpochs):
             return self
         axes = self.strategy.kind.axes
         assert axes is not None  # otherwise no key has a place
-        return self.showing(column_sum(axes, place), counts=True, place=place)
+        asked = key if isinstance(key, AskedKeys) else None
+        return self.showing(column_sum(axes, place), counts=True, place=place, asked=asked)
 
-    def showing(self, columns: ColumnSum, counts: bool = False, place: KeyPlaces | None = None) -> StreamView:
+    def showing(
+        self,
+        columns: ColumnSum,
+        counts: bool = False,
+        place: KeyPlaces | None = None,
+        asked: AskedKeys | None = None,
+    ) -> StreamView:
         """Return this view with a weighted sum of columns as its count, for example one key's; cached.
 
         Args: columns, the same object again for the same sum; counts, whether it counts events, so that true
-            values are whole numbers; place, of the keys whose count it is, for epochs of other lists of keys.
+            values are whole numbers; place and asked, of its keys, for epochs of other lists of keys.
         """
-        own = self._showing.get(columns)
+        own = self._showing.get((columns, asked))
         if own is None:
             own = copy(self)
-            own.epochs = list(showing(self.epochs, self._texts, self.strategy, columns, place))
+            own.epochs = list(showing(self.epochs, self._texts, self.strategy, columns, place, asked))
             if self._others and place is not None:
                 own.epochs += chain(*(part.showing(self.strategy, place) for part in self._others))
                 own.epochs.sort(key=lambda epoch: epoch.record.first_bin)
             own._running, own._consistent, own._counts = {}, {}, counts
             if len(self._showing) >= KEPT_SUMS:
                 self._showing.clear()
-            self._showing[columns] = own
+            self._showing[columns, asked] = own
         own.statement = self.statement
         return own
 
@@ -197,7 +204,7 @@ class StreamView(VisibleEpochs):
         """
         parts = [axes.of_keys(part) for axes, part in with_one_list(self, self.parts(span))]
         return whole_estimate(
-            parts[0] if len(parts) == 1 else _added(sum(part.value for part in parts), parts)
+            parts[0] if len(parts) == 1 else added(sum(part.value for part in parts), parts)
         )
 
     # -- time ---------------------------------------------------------------------------------------
@@ -358,7 +365,7 @@ class StreamView(VisibleEpochs):
         if width == 1 and len(parts) == 1 and isinstance(parts[0].value, float):
             found = parts[0]
         else:
-            found = _added(float(sum(np.sum(part.value) for part in parts)), parts, width)
+            found = added(float(sum(np.sum(part.value) for part in parts)), parts, width)
         return whole_estimate(found) if self._counts else found
 
     def _running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
@@ -390,10 +397,3 @@ class StreamView(VisibleEpochs):
             self._consistent[method] = consistent_running(self.kind_of, self.epochs, values, method)
         running = self._consistent[method]
         return np.asarray(running[self._measured_before(stops)] - running[self._measured_before(starts)])
-
-
-def _added(value: float | FloatArray, parts: Sequence[Estimate], cells: int = 1) -> Estimate:
-    """Return a sum of independent estimates over some cells. Args: value, the sum; cells, their number."""
-    law = WeightedNoise.joined((part.law for part in parts), cells)
-    rounding = cells * sum(part.rounding for part in parts)
-    return Estimate(value, cells * sum(part.variance for part in parts), law, rounding)

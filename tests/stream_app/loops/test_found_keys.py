@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.kinds.tables import Span
 from stream_app.core.records import Release, Reply, TileKey
 from stream_app.core.releases.restored import restored
@@ -175,6 +176,11 @@ async def test_a_found_key_is_listed_for_the_stated_number_of_epochs(tmp_path: P
     assert [one.of_key("/a").count(one.span).value for one in shown[:3]] == [2, 2, 3]
     assert shown[3].of_key("/b").count(Span(start, start + 18)).value == 2
     assert shown[2].epochs[1].record.found[0].bin == start + 1  # a listed key says when it was found
+    pages = shown[2].of_key(AskedKeys(("/*",)))  # of each epoch, its keys that match
+    assert [pages.count(Span(start + first, start + last)).value for first, last in ((0, 6), (0, 11))] == [
+        2,
+        5,
+    ]
     rows = await replayed.rows()
     assert [row["seq"] for row in rows if "listed" in row] == [7, 13]
 
