@@ -837,6 +837,34 @@ function levelsWithin(levels, low, high) {
   return [Math.min(low, ...near), Math.max(high, ...near)];
 }
 
+// Draw the inner intervals of a band below it, so that the band is darker where the true number more likely lies.
+function drawInner(u, { lines, start, end }, stepped, breaks) {
+  const [x, y] = ["x", "y"].map((axis) => (at) => u.valToPos(at, axis, true));
+  const { left, top, width, height } = u.bbox;
+  onPaper(u, (paper) => {
+    paper.beginPath();
+    paper.rect(left, top, width, height);
+    paper.clip();
+    for (const line of lines) {
+      for (const half of line.inner ?? []) {
+        const known = (i) => line.value[i] !== null && line.value[i] !== undefined;
+        paper.beginPath();
+        line.value.forEach((value, i) => {
+          const next = stepped ? i : i + 1;
+          if (!known(i) || !known(next) || (!stepped && breaks.has(i))) return;
+          const [from, to] = stepped ? [start[i], end[i]] : [end[i], end[next]];
+          paper.moveTo(x(from), y(value + half[i]));
+          paper.lineTo(x(to), y(line.value[next] + half[next]));
+          paper.lineTo(x(to), y(line.value[next] - half[next]));
+          paper.lineTo(x(from), y(value - half[i]));
+        });
+        paper.fillStyle = bandOf(line);
+        paper.fill();
+      }
+    }
+  });
+}
+
 // Draw points that no line reaches, because nobody measured the times beside them: a dot, and its interval as a bar.
 function drawAlone(u, lines, places) {
   const at = (value) => u.valToPos(value, "y", true);
@@ -987,7 +1015,7 @@ function text(paper, words, x, y, ink, font, align = "left") {
   paper.strokeText(words, x, y);
   paper.fillText(words, x, y);
 }
-return { inkOf, bandOf, levelsWithin, drawAlone, drawZero, drawLevels, drawMarks, marksUnder, drawAnnotations, annotationsUnder, roomForNames, drawNames };
+return { inkOf, bandOf, levelsWithin, drawInner, drawAlone, drawZero, drawLevels, drawMarks, marksUnder, drawAnnotations, annotationsUnder, roomForNames, drawNames };
 })();
 
 const $stream_app_api_dashboard_charts = (() => {
@@ -996,14 +1024,14 @@ const $stream_app_api_dashboard_charts = (() => {
 //
 // A chart draws a picture: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` has the position of each
 // point on the horizontal axis. If each point counts a span of that axis, ``start`` has the starts of the spans.
-// A line is {name, value, lower, upper}. A line with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a
+// A line is {name, value, lower, upper, inner}; ``inner`` has half widths of intervals inside of the band. A line with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a
 // muted colour, and one with ``ink`` the colour of this variable.
 // ``numbers`` writes the lines' values, and ``counted`` names them; without them the options of the chart do.
 // With ``afloat`` the vertical axis need not begin at 0.
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 const { colour } = $stream_app_api_dashboard_frame;
-const { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, roomForNames } = $stream_app_api_dashboard_chart_marks;
+const { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawInner, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, roomForNames } = $stream_app_api_dashboard_chart_marks;
 const { breaksAfter, pointsAlone } = $stream_app_api_dashboard_gaps;
 const { amount, around, COUNTS } = $stream_app_api_dashboard_words;
 
@@ -1160,6 +1188,7 @@ class BandChart {
       ],
       bands: lines.map((line, i) => ({ series: [3 * i + 3, 3 * i + 2], fill: bandOf(line) })),
       hooks: {
+        drawClear: [(u) => drawInner(u, this.picture, stepped, new Set(this.breaks))],
         setCursor: [(u) => this.#read(this.#under(u, u.cursor.idx))],
         setSelect: [(u) => this.#zoom(u)],
         draw: [(u) => {
@@ -1578,8 +1607,8 @@ function pictureOf(answer, page, name = "") {
 }
 
 // Return the columns of an answer without the points that the measure leaves out.
-function shown({ value, lower, upper }, { enough }) {
-  if (!enough) return { value, lower, upper };
+function shown({ value, lower, upper, inner }, { enough }) {
+  if (!enough) return { value, lower, upper, inner };
   const kept = value.map((one, i) => enough({ value: one, interval: [lower[i], upper[i]] }));
   return Object.fromEntries(Object.entries({ value, lower, upper }).map(([name, column]) => [name, column.map((one, i) => (kept[i] ? one : null))]));
 }
@@ -1702,12 +1731,13 @@ class Bins extends Panel {
     this.bars.value = units ? page.bars : "";
     const slices = units ?? page.groups(Math.min(roomFor(this.body.clientWidth), page.measure.most ?? Infinity));
     const asked = { kind: "bin", ...slices };
+    const alone = !page.compare; // two bands in one chart have no inner parts
     const calendar = slices.days ? page.times.days : page.bins; // of both, weeks are whole numbers
     const possible = !units && calendar.week !== null && hasWeekBefore(calendar, slices.start, page);
     this.compare.disabled = !possible;
     this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
     const [answer, earlier] = await Promise.all([
-      page.points(asked),
+      page.points({ ...asked, inner: alone }),
       possible && page.compare ? this.#earlier(page, asked, calendar) : null,
     ]);
     return { ...answer, unit: units && page.bars, earlier, note: [units ? "" : this.#leftOut(answer, page), answer.note].filter(Boolean).join(" ") };
@@ -2257,11 +2287,11 @@ class StreamPage {
     return get(`${streamPath(this.stream)}/${path}`, { key: this.keys, ...query });
   }
 
-  // Request points of what the charts show. Args: the query of /series, without the view.
-  async points(query) {
+  // Request points of what the charts show. Args: the query of /series, without the view; inner, of a mean left out.
+  async points({ inner, ...query }) {
     const { measure, view } = this;
-    if (measure.name === "count") return this.ask(measure.series, { ...query, view });
-    const answer = await this.ask(measure.series, query);
+    if (measure.name === "count") return this.ask(measure.series, { ...query, view, inner });
+    const answer = await this.ask(measure.series, measure.name === "sum" ? { ...query, inner } : query);
     return { ...answer, note: `${answer.meaning} ${answer.note}` };
   }
 
@@ -2443,7 +2473,7 @@ class Running extends Panel {
 
   async ask(page) {
     const points = Math.round(Math.min(Math.max(this.body.clientWidth / 2, 240), 600));
-    return page.points({ kind: "running", ...page.range(), points: Math.min(points, page.measure.most ?? points) });
+    return page.points({ kind: "running", inner: true, ...page.range(), points: Math.min(points, page.measure.most ?? points) });
   }
 
   show(answer, page) {
@@ -2452,9 +2482,9 @@ class Running extends Panel {
     // A rule's running count begins with this stream, and the chart with the first one that it continues.
     picture.levels = page.detail.history ? [] : page.levels(({ measure }) => measure === "count");
     this.band.show(picture, page.binSeconds, page.domain());
-    const { value, lower, upper } = picture.lines[0];
+    const { value, lower, upper, inner } = picture.lines[0];
     const from = (column) => column.map((end, i) => (end === null ? null : end - value[i]));
-    const around = { name: "", half: true, value: value.map((one) => (one === null ? null : 0)), lower: from(lower), upper: from(upper) };
+    const around = { name: "", half: true, value: value.map((one) => (one === null ? null : 0)), lower: from(lower), upper: from(upper), inner };
     const strip = { ...picture, numbers: undefined, counted: undefined, nodes: null, levels: [], marks: [], lines: [around] };
     this.strip.show(strip, page.binSeconds, page.domain());
   }

@@ -23,6 +23,7 @@ from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import SeriesKind, Span
 from stream_app.core.meaning import Meaning, meaning_of, range_in_words
 
+INNER = (0.8, 0.5)  # the confidences of the inner parts of a drawn band
 OWN_POINT = "Each interval is for one point. Of many 95 % intervals, about 1 in 20 misses the true number."
 
 
@@ -180,7 +181,7 @@ def points_answered(
     view: StreamView, query: schemas.SeriesQuery, found: SeriesPoints, left_out: Sequence[str]
 ) -> dict[str, Any]:
     """Return the fields of a series' answer. Args: left_out, of ``ends_left_out``."""
-    halves = half_widths(found.laws, query.confidence)[0] + found.roundings
+    halves = _half(found, query.confidence)
     return {
         **released(view) | about_keys(view, query),
         **query.model_dump(include={"kind", "view", "step", "window", "confidence"}),
@@ -190,11 +191,17 @@ def points_answered(
         "stderr": found.laws.deviations().tolist(),
         "lower": (found.values - halves).tolist(),
         "upper": (found.values + halves).tolist(),
+        "inner": [_half(found, level).tolist() for level in INNER] if query.inner else None,
         "nodes": found.laws.draws().astype(int).tolist(),
         "points_available": found.available,
         "downsampled": len(found.spans) + found.unmeasured < found.available,
         "note": _note(found, left_out),
     }
+
+
+def _half(found: SeriesPoints, confidence: float) -> FloatArray:
+    """Return half the width of each point's interval."""
+    return half_widths(found.laws, confidence)[0] + found.roundings
 
 
 def _note(found: SeriesPoints, left_out: Sequence[str]) -> str:

@@ -20,6 +20,34 @@ export function levelsWithin(levels, low, high) {
   return [Math.min(low, ...near), Math.max(high, ...near)];
 }
 
+// Draw the inner intervals of a band below it, so that the band is darker where the true number more likely lies.
+export function drawInner(u, { lines, start, end }, stepped, breaks) {
+  const [x, y] = ["x", "y"].map((axis) => (at) => u.valToPos(at, axis, true));
+  const { left, top, width, height } = u.bbox;
+  onPaper(u, (paper) => {
+    paper.beginPath();
+    paper.rect(left, top, width, height);
+    paper.clip();
+    for (const line of lines) {
+      for (const half of line.inner ?? []) {
+        const known = (i) => line.value[i] !== null && line.value[i] !== undefined;
+        paper.beginPath();
+        line.value.forEach((value, i) => {
+          const next = stepped ? i : i + 1;
+          if (!known(i) || !known(next) || (!stepped && breaks.has(i))) return;
+          const [from, to] = stepped ? [start[i], end[i]] : [end[i], end[next]];
+          paper.moveTo(x(from), y(value + half[i]));
+          paper.lineTo(x(to), y(line.value[next] + half[next]));
+          paper.lineTo(x(to), y(line.value[next] - half[next]));
+          paper.lineTo(x(from), y(value - half[i]));
+        });
+        paper.fillStyle = bandOf(line);
+        paper.fill();
+      }
+    }
+  });
+}
+
 // Draw points that no line reaches, because nobody measured the times beside them: a dot, and its interval as a bar.
 export function drawAlone(u, lines, places) {
   const at = (value) => u.valToPos(value, "y", true);

@@ -3,14 +3,14 @@
 //
 // A chart draws a picture: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` has the position of each
 // point on the horizontal axis. If each point counts a span of that axis, ``start`` has the starts of the spans.
-// A line is {name, value, lower, upper}. A line with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a
+// A line is {name, value, lower, upper, inner}; ``inner`` has half widths of intervals inside of the band. A line with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a
 // muted colour, and one with ``ink`` the colour of this variable.
 // ``numbers`` writes the lines' values, and ``counted`` names them; without them the options of the chart do.
 // With ``afloat`` the vertical axis need not begin at 0.
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 import { colour } from "./frame.js";
-import { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, roomForNames } from "./chart_marks.js";
+import { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawInner, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, roomForNames } from "./chart_marks.js";
 import { breaksAfter, pointsAlone } from "./gaps.js";
 import { amount, around, COUNTS } from "./words.js";
 
@@ -167,6 +167,7 @@ export class BandChart {
       ],
       bands: lines.map((line, i) => ({ series: [3 * i + 3, 3 * i + 2], fill: bandOf(line) })),
       hooks: {
+        drawClear: [(u) => drawInner(u, this.picture, stepped, new Set(this.breaks))],
         setCursor: [(u) => this.#read(this.#under(u, u.cursor.idx))],
         setSelect: [(u) => this.#zoom(u)],
         draw: [(u) => {

@@ -187,8 +187,8 @@ export function pictureOf(answer, page, name = "") {
 }
 
 // Return the columns of an answer without the points that the measure leaves out.
-function shown({ value, lower, upper }, { enough }) {
-  if (!enough) return { value, lower, upper };
+function shown({ value, lower, upper, inner }, { enough }) {
+  if (!enough) return { value, lower, upper, inner };
   const kept = value.map((one, i) => enough({ value: one, interval: [lower[i], upper[i]] }));
   return Object.fromEntries(Object.entries({ value, lower, upper }).map(([name, column]) => [name, column.map((one, i) => (kept[i] ? one : null))]));
 }

@@ -235,11 +235,11 @@ export class StreamPage {
     return get(`${streamPath(this.stream)}/${path}`, { key: this.keys, ...query });
   }
 
-  // Request points of what the charts show. Args: the query of /series, without the view.
-  async points(query) {
+  // Request points of what the charts show. Args: the query of /series, without the view; inner, of a mean left out.
+  async points({ inner, ...query }) {
     const { measure, view } = this;
-    if (measure.name === "count") return this.ask(measure.series, { ...query, view });
-    const answer = await this.ask(measure.series, query);
+    if (measure.name === "count") return this.ask(measure.series, { ...query, view, inner });
+    const answer = await this.ask(measure.series, measure.name === "sum" ? { ...query, inner } : query);
     return { ...answer, note: `${answer.meaning} ${answer.note}` };
   }
 

@@ -194,6 +194,7 @@ class SeriesQuery(PointsQuery, CalendarQuery):
         le=MAX_POINTS,
         description="largest number of points; downsampling keeps extremes",
     )
+    inner: bool = Field(default=False, description="also half widths of the 80 and 50 % intervals, in JSON")
 
 
 class MeanSeriesQuery(PointsQuery, CalendarQuery):

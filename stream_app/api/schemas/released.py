@@ -110,6 +110,9 @@ class OfPoints(AboutKeys):
     days: int | None = Field(default=None, description="calendar days of each point; null: step bins each")
     months: int | None = Field(default=None, exclude_if=absent, description="calendar months of each point")
     timezone: str | None = Field(default=None, description="time zone of these days or months")
+    inner: list[list[float]] | None = Field(
+        default=None, exclude_if=absent, description="half widths of the 80 and of the 50 % intervals"
+    )
     points_available: int
     downsampled: bool
     note: str = Field(description="what was omitted, if anything, and what the intervals do not promise")

@@ -309,6 +309,15 @@ async def test_long_series_are_downsampled_and_say_so(api: Api) -> None:
 
 
 @with_api(COUNTS)
+async def test_inner_intervals_of_a_series_are_those_of_their_confidence(api: Api) -> None:
+    inner = (await api.json("series", kind="bin", inner=True))["inner"]
+    for half, confidence in zip(inner, (0.8, 0.5), strict=True):
+        narrower = await api.json("series", kind="bin", confidence=confidence)
+        assert "inner" not in narrower
+        assert [v + h for v, h in zip(narrower["value"], half, strict=True)] == narrower["upper"]
+
+
+@with_api(COUNTS)
 async def test_metrics_equal_released_values(api: Api) -> None:
     response = await api.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")

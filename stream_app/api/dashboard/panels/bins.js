@@ -28,12 +28,13 @@ export class Bins extends Panel {
     this.bars.value = units ? page.bars : "";
     const slices = units ?? page.groups(Math.min(roomFor(this.body.clientWidth), page.measure.most ?? Infinity));
     const asked = { kind: "bin", ...slices };
+    const alone = !page.compare; // two bands in one chart have no inner parts
     const calendar = slices.days ? page.times.days : page.bins; // of both, weeks are whole numbers
     const possible = !units && calendar.week !== null && hasWeekBefore(calendar, slices.start, page);
     this.compare.disabled = !possible;
     this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
     const [answer, earlier] = await Promise.all([
-      page.points(asked),
+      page.points({ ...asked, inner: alone }),
       possible && page.compare ? this.#earlier(page, asked, calendar) : null,
     ]);
     return { ...answer, unit: units && page.bars, earlier, note: [units ? "" : this.#leftOut(answer, page), answer.note].filter(Boolean).join(" ") };

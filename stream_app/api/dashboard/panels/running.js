@@ -20,7 +20,7 @@ export class Running extends Panel {
 
   async ask(page) {
     const points = Math.round(Math.min(Math.max(this.body.clientWidth / 2, 240), 600));
-    return page.points({ kind: "running", ...page.range(), points: Math.min(points, page.measure.most ?? points) });
+    return page.points({ kind: "running", inner: true, ...page.range(), points: Math.min(points, page.measure.most ?? points) });
   }
 
   show(answer, page) {
@@ -29,9 +29,9 @@ export class Running extends Panel {
     // A rule's running count begins with this stream, and the chart with the first one that it continues.
     picture.levels = page.detail.history ? [] : page.levels(({ measure }) => measure === "count");
     this.band.show(picture, page.binSeconds, page.domain());
-    const { value, lower, upper } = picture.lines[0];
+    const { value, lower, upper, inner } = picture.lines[0];
     const from = (column) => column.map((end, i) => (end === null ? null : end - value[i]));
-    const around = { name: "", half: true, value: value.map((one) => (one === null ? null : 0)), lower: from(lower), upper: from(upper) };
+    const around = { name: "", half: true, value: value.map((one) => (one === null ? null : 0)), lower: from(lower), upper: from(upper), inner };
     const strip = { ...picture, numbers: undefined, counted: undefined, nodes: null, levels: [], marks: [], lines: [around] };
     this.strip.show(strip, page.binSeconds, page.domain());
   }
