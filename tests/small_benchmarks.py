@@ -32,6 +32,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "arguments": ["--quick"],
     },
     "attacks": {"arguments": ["0.4"]},
+    "batch_names": {"USERS": 100_000, "KEYS": 10_000},
     "cdf": {"RUNS": 2, "EPSILONS": [1.0], "BINS": 32},
     "clients": {"RECORDS": 2_000, "ROUNDS": 1},
     "consistency": {"RUNS": {"720": 2}},
