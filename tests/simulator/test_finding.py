@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
 from tests.simulator import finding_mutants as mutants
 from tests.simulator.faults import Fault
 from tests.simulator.finding import finding
+from tests.simulator.log import PAGES, Entry, Kind
 from tests.simulator.mutants import HalfNoise, ReleaseTwice
 from tests.simulator.pipeline import Pipeline
-from tests.simulator.schedule import BIN_US, Action, Deed, Schedule, draw_schedule, seeds
+from tests.simulator.schedule import BIN_US, START_US, Action, Deed, Schedule, draw_schedule, seeds
 from tests.simulator.test_mutants import slow_releases
-from tests.simulator.world import run_schedule
+from tests.simulator.world import World, run_schedule, run_world
 
 SCHEDULES = int(os.environ.get("SCHEDULES", "40"))
 SEEDS = range(60)
@@ -58,6 +61,33 @@ def overtaken(schedule: Schedule) -> Schedule:
 @pytest.mark.parametrize("seed", seeds(quick=2, all=20))
 def test_workers_that_all_close_bins_find_the_same_keys(seed: int) -> None:
     run_schedule(seed, pipeline=mutants.EverybodyCloses(), schedule=overtaken(draw_schedule(seed)))
+
+
+@pytest.mark.parametrize("seed", seeds(quick=4, all=20))
+def test_a_hostile_record_with_a_new_key_changes_nothing_else(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two logs differ by the only record of a page; workers die at the same instants."""
+    monkeypatch.setattr("tests.simulator.finding.EPSILON", Fraction(8))
+    monkeypatch.setattr("tests.simulator.finding.DELTA", Fraction(1, 10**6))  # one record names no page
+    deaths = tuple(Action(place * BIN_US + BIN_US // 2, Deed.KILL) for place in (2, 5))
+    schedule = replace(finding(draw_schedule(seed)).without_trouble(), actions=deaths)
+    log, rng = World(schedule).log, random.Random(seed)
+    others = {
+        name: tuple(one for one in entries if one.page != PAGES[-1])
+        for name, entries in log.partitions.items()
+    }
+    log = replace(log, partitions=others)
+    marks = range(START_US + rng.randrange(4) * BIN_US + BIN_US // 3, START_US + 99 * BIN_US)
+    arrival_us = next(mark for mark in marks if Entry(Kind.EVENT, mark).page == PAGES[-1])
+    seen = []
+    for one in (log, log.with_more("0", Entry(Kind.EVENT, arrival_us, arrival_us))):
+        world = World(schedule, log=one)
+        run_world(world)
+        found = [epoch.found for epoch in world.observer.history.epochs]
+        seen.append((world.observer.watch.seen_at_us, found))
+    assert seen[0] == seen[1]
+    assert any(seen[0][1])
 
 
 CAUGHT = [
