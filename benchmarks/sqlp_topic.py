@@ -21,7 +21,7 @@ import numpy as np
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.machine import commit, cpu_s, machine, memory_mb
+from benchmarks.machine import commit, machine
 from benchmarks.running import running
 from benchmarks.sqlp import KEYS, MOST, USERS, Records, drawn_records
 from deploy.kafka import broker
@@ -50,8 +50,8 @@ streams:
 
 def sent(servers: str, records: Records, first_s: int) -> None:
     """Send each contribution within its second, as fast as the clock allows."""
-    made = AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(TOPIC, 4, 1)])
-    made[TOPIC].result(60)
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(TOPIC, 4, 1)])[TOPIC].result(60)
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "compression.type": "lz4"})
     for place in range(records.instants):
         time.sleep(max(0.0, first_s + place + 0.1 - time.time()))
@@ -78,7 +78,8 @@ def released_after(port: int, last_s: float) -> dict[str, object]:
     while time.monotonic() < deadline:
         time.sleep(1.0)
         try:
-            told = answered(port, f"/v1/streams/{STREAM}/keys", step=EPOCH_S, limit=10_000)
+            bins = answered(port, f"/v1/streams/{STREAM}")["seq"]
+            told = answered(port, f"/v1/streams/{STREAM}/keys", step=bins, limit=10_000)
         except httpx.HTTPError:
             continue  # not yet up, or nothing is released yet
         over = told["over"]
@@ -101,11 +102,10 @@ def main() -> None:
             where = {"port": port, "servers": cluster.bootstrap_servers, "stream": STREAM, "topic": TOPIC}
             text = CONFIGURATION.format(epoch=EPOCH_S, first=first, most=MOST, **where)
             (folder / "app.yaml").write_text(text)
-            with running(folder, "run") as service:
+            with running(folder, "run"):
                 sent(cluster.bootstrap_servers, records, first_s)
                 told = released_after(port, first_s + SECONDS + 3)
                 late_s = time.time() - first_s - SECONDS
-                costs = {"processor_seconds_of_run": cpu_s(service.pid), "mb_of_run": memory_mb(service.pid)}
         finally:
             cluster.stop()
     rows = told["keys"]
@@ -123,7 +123,6 @@ def main() -> None:
         "l_2": float(np.sqrt((error**2).sum())),
         "captured_mass": float(records.true[released != 0].sum() / records.true.sum()),
         "seconds_after_the_last_event": late_s,
-        **costs,
         "load": os.getloadavg()[0],
         "commit": commit(),
         "machine": machine(),

@@ -65,6 +65,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "scale": {"arguments": ["--seconds", "1", "--first", "1", "--output", "FOLDER/scale.json"]},
     "soak": {"arguments": ["--folder", "FOLDER", "--seconds", "25"]},
     "sqlp": {"USERS": 200_000, "KEYS": 20_000, "arguments": ["--seeds", "1"]},
+    "sqlp_topic": {"SHARE": 0.0005, "SECONDS": 5, "EPOCH_S": 120},
     "store": {"CELLS": 50, "BINS": 8, "ROUNDS": 2},
     "strategies": {"BITS": [4]},
     "sums": {},
