@@ -36,6 +36,11 @@ class Discover(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     epochs: int = EPOCHS
     room: int = ROOM
 
+    def __post_init__(self) -> None:
+        """Set a default to the default object: the text omits a field only if it holds that object."""
+        if self.room == ROOM:
+            msgspec.structs.force_setattr(self, "room", ROOM)
+
     def rule(self, decisions: int) -> DiscoveryRule:
         """Return the rule of an epoch. Args: decisions, one for each bin."""
         return _rule(self, decisions)

@@ -37,6 +37,14 @@ def test_block_of_the_page_is_planned_and_says_what_a_key_needs() -> None:
     assert "by at most a factor e^1, and adds at most" in first
 
 
+def test_a_default_that_is_written_out_changes_nothing() -> None:
+    plain = block("docs/how-to/discover.md: streams:").text
+    written = plain.replace("delta: 1e-9", "delta: 1e-9, room: 1000000, epochs: 4, users: {minimum: 1}")
+    assert written != plain
+    [one], [other] = (load_text(text, Path("app.yaml"), {}).streams for text in (plain, written))
+    assert planned(one).hash == planned(other).hash
+
+
 @pytest.mark.parametrize(("epsilon", "users"), [("3", 11), ("1", 31), ("0.5", 60)])
 def test_page_says_how_many_users_a_key_needs(epsilon: str, users: int) -> None:
     rule = Discover(Fraction(epsilon), Fraction(1, 10**9)).rule(A_YEAR)
