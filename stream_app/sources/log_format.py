@@ -31,7 +31,8 @@ _READ = {
     "http_host": "host",
     "server_name": "host",
 }
-_MINUTE = re.compile(rb"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d: [+-]\d{4}")
+_DAY = re.compile(rb"\d\d/[A-Z][a-z]{2}/\d{4}: [+-]\d{4}")
+_CLOCK = re.compile(rb"(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)")
 TIMES = ("time_local", "time_iso8601", "msec")
 _COMMON = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent'
 _OF_COMBINED = ' "$http_referer" "$http_user_agent"'
@@ -93,29 +94,36 @@ def _values(name: str, end: str) -> str:
     return f"[^{re.escape(end)}]*" if end else ".*"
 
 
-_SECONDS = {b"%02d" % second: min(second, 59) for second in range(61)}  # a 60th is read as the one before it
-
-
 def local_times_us(texts: Sequence[bytes]) -> tuple[Int64Array, Bools]:
     """Return times such as ``10/Oct/2000:13:55:36 -0700`` in microseconds since 1970, and which are valid.
 
     >>> local_times_us([b"10/Oct/2000:13:55:36 -0700", b"1/Oct/2000"])[0].tolist()
     [971211336000000, 0]
     """
-    parts = [(_minute_s(text[:18] + text[20:]), _SECONDS.get(text[18:20])) for text in texts]
-    good = np.fromiter((None not in part for part in parts), np.bool_, len(parts))
-    at_s = np.fromiter(((minute or 0) + (second or 0) for minute, second in parts), np.int64, len(parts))
-    return np.where(good, at_s * 1_000_000, 0), good
+    parts = [(_day_s(text[:12] + text[20:]), _clock_s(text[12:20])) for text in texts]
+    good = np.array([None not in part for part in parts], np.bool_)
+    at_s = [0 if day is None or clock is None else day + clock for day, clock in parts]
+    return np.array(at_s, np.int64) * 1_000_000, good
 
 
-@lru_cache(1 << 14)
-def _minute_s(text: bytes) -> int | None:
-    """Return when a minute such as ``10/Oct/2000:13:55: -0700`` begins, in seconds since 1970, or None."""
-    if _MINUTE.fullmatch(text) is None:
+@lru_cache(1 << 12)
+def _day_s(text: bytes) -> int | None:
+    """Return when a day such as ``10/Oct/2000: -0700`` begins, in seconds since 1970, or None."""
+    if _DAY.fullmatch(text) is None:
         return None
     try:
-        found = datetime.strptime(text.decode(), "%d/%b/%Y:%H:%M: %z")
+        found = datetime.strptime(text.decode(), "%d/%b/%Y: %z")
     except ValueError:  # the 31st of February
         return None
     # Every time has whole bins around it in every zone.
     return int(found.timestamp()) if 1 < found.year < 9999 else None
+
+
+@lru_cache(1 << 17)
+def _clock_s(text: bytes) -> int | None:
+    """Return the second of the day of a time such as ``13:55:36``, or None."""
+    if _CLOCK.fullmatch(text) is None:
+        return None
+    hour, minute, second = map(int, text.split(b":"))
+    # A 60th second is read as the one before it, as in all other times.
+    return hour * 3_600 + minute * 60 + min(second, 59)
