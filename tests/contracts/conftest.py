@@ -47,11 +47,6 @@ def servers() -> Iterator[Servers]:
         yield Servers(stack)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["memory", *SERVERS])
 async def stores(request: pytest.FixtureRequest, servers: Servers) -> AsyncIterator[Stores]:
     stream = f"stream-{uuid4().hex}"

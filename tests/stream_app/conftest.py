@@ -17,9 +17,3 @@ def quick_commands(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no width of a terminal reach the commands: whoever runs the tests may have exported one."""
     monkeypatch.delenv("COLUMNS", raising=False)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Run asynchronous tests as the service runs."""
-    return "asyncio"
