@@ -106,7 +106,7 @@ def _is_short(item: pytest.Item) -> bool:
 
 @given(strategies.none())
 def _first_example(_none: None) -> None:
-    """Let Hypothesis make its random generator."""
+    """Let Hypothesis make its random generator; old versions warn if only a frozen object holds it."""
 
 
 def _import_share(config: pytest.Config) -> None:
@@ -133,12 +133,12 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     Collecting makes a million objects and frees few. To look among them for garbage costs a tenth of the
     time. By default Python looks again after every 700 new objects.
     """
+    _first_example()  # it searches for garbage, which is quick before there are a million objects
     gc.disable()
     _import_share(session.config)
     try:
         return (yield)
     finally:
-        _first_example()  # old versions warn of a generator that only a frozen object holds
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 20)

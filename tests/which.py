@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import tomllib
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -129,8 +130,14 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out single functions."""
-    functions = [one for one in _left_out()[1] if "::" in one.tests]
-    out = [item for item in items if any(one.holds(item.nodeid) for one in functions)]
+    functions = defaultdict(list)
+    for one in _left_out()[1]:
+        functions[one.file].append(one)
+    out = [
+        item
+        for item in items
+        if any(one.holds(item.nodeid) for one in functions.get(item.nodeid.partition("::")[0], ()))
+    ]
     if out:
         config.hook.pytest_deselected(items=out)
         ids = {item.nodeid for item in out}
