@@ -44,7 +44,8 @@ class History:
     released: dict[int, int] = field(default_factory=dict)  # seq to bin
     epochs: list[EpochRecord] = field(default_factory=list)
     noisy: dict[int, Int64Array] = field(default_factory=dict)  # of approximate epochs: C x + z
-    shown: dict[int, set[str]] = field(default_factory=dict)  # found keys, when a bin's users were chosen
+    # Of a bin: the found keys when its users were chosen, and how often hidden keys had been halved.
+    shown: dict[int, tuple[frozenset[str], int]] = field(default_factory=dict)
 
     def see_sealed(self, first_bin: int, counts: np.ndarray) -> None:
         """Keep the exact counts of sealed bins. If they are read again, they must be the same."""

@@ -29,6 +29,7 @@ from stream_app.core.counting.bringing import BROUGHT
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.counting.unlisted import Discover
 from stream_app.core.declaration import Declaration
+from stream_app.core.found_keys import stays
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Span, node_table
 from stream_app.core.records import Apply, EpochRecord, Release
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 2)  # of names: a key is named by two or three users, or by chance
 TOTAL_SHARE = Fraction(1, 5)
+ROOMS = (10**6, 10)  # events of hidden keys; with little room some keys are dropped
 
 ByPage = Counter[str]
 
@@ -67,7 +69,7 @@ def finding(schedule: Schedule, per_user: int = 0) -> Schedule:
 
 def finding_strategy(schedule: Schedule, declared: Declaration) -> Strategy:
     """Return the strategy of a stream that finds pages."""
-    discover = Discover(EPSILON, DELTA, schedule.finding)
+    discover = Discover(EPSILON, DELTA, schedule.finding, room=ROOMS[schedule.seed % len(ROOMS)])
     keys = KeyList("page", (), True, False, discover=discover)
     axis = KeyAxis(0, 1 - TOTAL_SHARE, TOTAL_SHARE, rest=True)
     product = ProductDesign(schedule.design, axis, ValueAxis(1, TreeShape((1,)), (Fraction(1),)))
@@ -110,16 +112,18 @@ class FindingObserver(Observer):
             found: dict[bool, ByPage] = {False: ByPage(), True: ByPage()}
             for cell, number in counts.items():
                 of_key = cell % BROUGHT - 1
-                found[cell >= BROUGHT][name_of[numbers[of_key].hash] if of_key >= 0 else ""] += number
+                page = name_of[numbers[of_key].hash] if of_key >= 0 else ""
+                found[cell >= BROUGHT][recount.with_cell(page, bin)] += number
             wanted = {False: recount.counts(bin), True: recount.brought(bin) if self._by_users else ByPage()}
             if {kind: +number for kind, number in found.items()} != wanted:
                 raise Broken(f"bin {bin} counts {found}; the log and its cuts give {wanted}")
 
     async def _after_tally(self, args: tuple[Any, ...], reply: Any) -> None:
         """Note which keys were public when a bin's users were chosen."""
-        shown = {name for one in self._running().found for name in one.names}
+        epoch = self._running()
+        shown = frozenset(name for one in epoch.found for name in one.names)
         for bin in range(self.history.epochs[0].first_bin, args[3] + 1):
-            self.history.shown.setdefault(bin, shown)
+            self.history.shown.setdefault(bin, (shown, epoch.thinned))
 
     async def _after_release(self, args: tuple[Any, ...], reply: Any) -> None:
         """Check the names of a release beside its values, and note them."""
@@ -286,12 +290,19 @@ class Recount:
         return hashlib.sha1(ids.tobytes() + place.to_bytes(4)).digest(), own
 
     def counts(self, bin: int) -> ByPage:
-        """Return the counted records of a bin by page."""
+        """Return the counted records of a bin by page; an empty one is every page that has no cell."""
         found = ByPage()
         for (at, _, page), number in self._records.items():
             if at == bin:
-                found[page] += number
+                found[self.with_cell(page, self._last_bin)] += number
         return found
+
+    def with_cell(self, page: str, bin: int) -> str:
+        """Return a page; empty if it was dropped before a bin, because there was no room for hidden keys."""
+        found = [one for one in self._observer._running().found if one.bin < bin]
+        is_shown = any(page in one.names for one in found)
+        thinned = max((one.thinned for one in found), default=0)
+        return page if page and (is_shown or stays(self.sealed[page].hash, thinned)) else ""
 
     def sums(self, pages: Sequence[str]) -> Mapping[tuple[int, int], Int64Array]:
         """Return the sums of all complete nodes of the epoch. Args: pages; an empty one is the total."""
@@ -310,11 +321,13 @@ class Recount:
             return ByPage({page: number for page, number in counts.items() if page})
         slots, found = dict[str | None, set[str]](), ByPage()
         for at in range(self.window - self._rules.window_bins + 1, bin + 1):
-            found, shown = ByPage(), self._observer.history.shown.get(at, set())
+            found = ByPage()
+            shown, thinned = self._observer.history.shown.get(at, (frozenset[str](), 0))
+            stay = {page for page, name in self.sealed.items() if stays(name.hash, thinned)}
             for user in {user for when, user, _ in self._records if when == at}:
                 own = slots.setdefault(user, set())
                 visited = [page for when, who, page in self._records if (when, who) == (at, user) and page]
-                new = sorted(set(visited) - shown - own, key=lambda page: self._rank(user, page))
+                new = sorted((set(visited) & stay) - shown - own, key=lambda page: self._rank(user, page))
                 chosen = new[: self._rule.per_user - len(own)]
                 own.update(chosen)
                 found.update(chosen)
@@ -326,7 +339,7 @@ class Recount:
         for at in range(self._epoch.first_bin, bin + 1):
             users.update(self.brought(at))
         noise, position = DerivedNoise(seed, self._rule.step), bin - self._epoch.first_bin
-        pages = sorted(users.keys() - self.shown(bin))
+        pages = sorted(page for page in users.keys() - self.shown(bin) if self.with_cell(page, bin))
         hashes = [self.sealed[page].hash for page in pages]
         r, z = noise.geometric(b"bar", hashes), noise.geometric(b"bin %d" % position, hashes)
         bars = zip(pages, r.tolist(), z.tolist(), strict=True)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections import Counter, defaultdict
-from contextlib import suppress
 from copy import deepcopy
-from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +20,7 @@ from stream_app.core.releases.restored import restored
 from stream_app.core.releases.tiles import TileGeometry, join_slices
 from stream_app.core.strategy import Strategy
 from tests.models.memory import MemoryStore
-from tests.simulator.memory_sinks import MemoryKeys, MemoryWitness
+from tests.simulator.memory_sinks import MemoryKeys
 from tests.stream_app.found_keys import (
     DISCOVER,
     FOUND,
@@ -237,21 +234,6 @@ async def test_keys_that_do_not_stay_leave_the_store(tmp_path: Path) -> None:
     assert kept[23] < 1_300
 
 
-async def test_other_and_shown_keys_are_the_total_at_every_instant(tmp_path: Path) -> None:
-    visits = drawn_visits(5)
-    write_visits(tmp_path, visits)
-    replayed, truth = await replay(tmp_path), Recount.of_events(visits)
-    for seq in range(1, 25):
-        view = await view_at(replayed.reader, seq)
-        keys, span = view.declared.keys, view.span
-        assert keys is not None
-        assert list(keys.labels) == [one.name for one in truth.named(bins=seq)]
-        shown = {key: view.of_key(key).count(span).value for key in keys.labels}
-        assert shown == {key: sum(truth.counts[bin][key] for bin in range(seq)) for key in keys.labels}
-        total, other = view.count(span).value, view.of_key("other").count(span).value
-        assert total == other + sum(shown.values()) == sum(truth.counts[bin].total() for bin in range(seq))
-
-
 async def test_a_witness_puts_found_keys_back_with_their_past(tmp_path: Path) -> None:
     write_visits(tmp_path, drawn_visits(8, 200))
     replayed = await replay(tmp_path, time={"epoch": "12h"})
@@ -276,67 +258,3 @@ async def test_a_witness_puts_found_keys_back_with_their_past(tmp_path: Path) ->
             )
             kept = await replayed.reader.tile_rows(FOUND, *asked, width)
             assert np.array_equal(join_slices(asked[-1], width, pieces), kept)
-
-
-class Crash(Exception):
-    """The worker dies."""
-
-
-class Crashing:
-    """A store whose worker dies at one call, before or after the call takes effect."""
-
-    def __init__(self, store: MemoryStore, at: int, after: bool) -> None:
-        self._store, self._left, self._after = store, at, after
-
-    def __getattr__(self, name: str) -> Any:
-        inner = getattr(self._store, name)
-        if not inspect.iscoroutinefunction(inner):
-            return inner
-
-        async def call(*arguments: Any, **named: Any) -> Any:
-            self._left -= 1
-            if self._left == 0 and not self._after:
-                raise Crash(name)
-            reply = await inner(*arguments, **named)
-            if self._left == 0:
-                raise Crash(name)
-            return reply
-
-        return call
-
-
-@pytest.mark.parametrize(("unit", "flood"), [("event", 0), ("user", 0), ("user", 1_500)])
-async def test_no_crash_changes_a_decision(tmp_path: Path, unit: str, flood: int) -> None:
-    """With the noise of one seed, workers that die at any call name the same keys in the same bins.
-
-    With a flood there is no room for all hidden keys.
-    """
-    visits = [*drawn_visits(6, 150, most=1), *((n % 24 + 0.5, f"u{n}", f"/p{n % 6}") for n in range(600))]
-    visits += [(3.2, f"f{n}", f"/flood-{n}") for n in range(flood)]
-    write_visits(tmp_path, visits)
-    own = {"unit": {"user": "user", "max_events": 50}} if unit == "user" else {}
-    given: dict[str, Any] = {"privacy": own}
-    given["keys"] = {"discover": {"epsilon": 1, "delta": 1e-9, "room": 1_000}}
-    for at in count(10):
-        given["vault"], opened = MemoryKeys(), MemoryStore()
-        with pytest.raises(Crash):
-            await replay(tmp_path, cast("Any", Crashing(opened, at, after=True)), opened.reader(), **given)
-        if await opened.load(FOUND) is not None:
-            break
-    found, drawn = set[tuple[Any, ...]](), given["vault"]
-    for step in range(0, 200, 23):
-        store, witness = opened.copy(), MemoryWitness()
-        given["vault"] = deepcopy(drawn)  # a replay that ends destroys the key of its epoch
-        for at, after in ((step, True), (step + 7, False), (step + 30, True), (-1, False)):
-            crashing = cast("Any", Crashing(store, at, after))
-            with suppress(Crash):
-                await replay(tmp_path, crashing, store.reader(), witness=witness, **given)
-        state = await store.reader().public_state(FOUND)
-        assert state is not None
-        assert state.visible_seq == 24
-        found.add(state.epochs[0].found)
-    assert len(found) == 1
-    [names] = found
-    assert [one.bin % 24 for one in names if one.thinned] == ([3] if flood else [])
-    pages = {f"/p{n}" for n in range(6)}
-    assert flood or pages <= {name for one in names for name in one.names}
