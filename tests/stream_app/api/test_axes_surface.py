@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,47 +34,38 @@ from tests.stream_app.api.client import asking
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.loops.test_windows import run as run_windows
 from tests.stream_app.loops.test_windows import window_strategy
-from tests.stream_app.product_stream import (
-    BUCKETS,
-    CARRIERS,
-    ProductSource,
-    product_strategy,
-    recount,
-    some_events,
-    view_of,
-)
 from tests.world import World
+from tests.world.counted import counted as counted_visits
+from tests.world.counted import table_of
+from tests.world.features import BUCKETS, FEATURES, Feature
+from tests.world.recounts import counting
+from tests.world.surfaces import view_of
 
 pytestmark = pytest.mark.slow
 
 BINS = 8
-LABELS = [*CARRIERS, "other"]
+_SETTINGS = FEATURES["keys-and-values"].settings
+VISITS = Feature({**_SETTINGS, "keys": {**_SETTINGS["keys"], "total": True}})
+LABELS = [*VISITS.keys]
 Table = NDArray[np.int64]
-Counted = tuple[ProductSource, Table]
+Counted = tuple[World, Table]
 
 
 @pytest.fixture(scope="module")
-def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
-    """Return a stream without noise, and its exact counts, shape (bins, keys, buckets)."""
-    one = ProductSource(tmp_path_factory.mktemp("surface"), product_strategy(total=True))
-    events = [(FIRST_BIN + bin, carrier, delay) for bin, carrier, delay in some_events(3, BINS)]
-    one.append_events(events)
-    one.run_until(FIRST_BIN + BINS)
-    one.close()
-    table = np.zeros((BINS, len(LABELS), BUCKETS), np.int64)
-    for (bin, cell), count in recount(events).items():
-        table[bin - FIRST_BIN, cell // BUCKETS, cell % BUCKETS] += count
-    return one, table
+def counted() -> Iterator[Counted]:
+    """Yield a stream without noise, and its exact counts, shape (bins, keys, buckets)."""
+    with counted_visits(VISITS, "causal", BINS) as (world, recount):
+        yield world, table_of(recount, VISITS, BINS)
 
 
 @asynccontextmanager
-async def asked(one: ProductSource | World) -> AsyncIterator[httpx.AsyncClient]:
+async def asked(one: World) -> AsyncIterator[httpx.AsyncClient]:
     rules = AccessRules(scrapes=Scrapes(keys_of=frozenset({STREAM})))
     async with asking(one.store, rules) as (_, client):
         yield client
 
 
-def answer(one: ProductSource | World, path: str, **parameters: Any) -> Any:
+def answer(one: World, path: str, **parameters: Any) -> Any:
     async def run() -> httpx.Response:
         async with asked(one) as client:
             return await client.get(path, params=parameters)
@@ -91,7 +82,7 @@ def seconds(bin: int) -> float:
 
 def test_keys_read_together_equal_keys_read_one_by_one(counted: Counted) -> None:
     one, table = counted
-    total = asyncio.run(view_of(one.store)).cells()
+    total = one.view().cells()
     found = key_counts(total)
     assert np.allclose(found.value, table.sum(axis=(0, 2)), atol=0.01)
     for place in range(len(LABELS)):
@@ -113,12 +104,12 @@ def test_metrics_have_every_key_and_the_total(counted: Counted) -> None:
         assert samples["private_counts_key_running", key] == pytest.approx(truth, abs=0.01)
         lower, upper = (samples[f"private_counts_key_running_{end}", key] for end in ("lower", "upper"))
         assert lower <= samples["private_counts_key_running", key] <= upper
-    assert ("private_counts_running", "UA") not in samples
+    assert ("private_counts_running", "FR") not in samples
 
 
 def test_keys_have_metrics_only_if_asked_for_and_a_scrape_ends_at_its_limit(counted: Counted) -> None:
     one, _ = counted
-    view = asyncio.run(view_of(one.store))
+    view = one.view()
 
     def series(with_keys: bool, most: int) -> tuple[Counter[str], float]:
         """Return the number of series of each key ("" for the stream), and how many are left out."""
@@ -150,9 +141,9 @@ def test_prometheus_charts_every_key(counted: Counted) -> None:
             truth = table[:, place].sum(axis=1)
             assert np.allclose(found[key], truth.cumsum() if axis else truth, atol=0.01)
     some = answer(
-        one, "/api/v1/query", query='private_counts_key_bin_stderr{key=~"UA|AA"}', time=seconds(BINS)
+        one, "/api/v1/query", query='private_counts_key_bin_stderr{key=~"FR|DE"}', time=seconds(BINS)
     )
-    assert [found["metric"]["key"] for found in some["data"]["result"]] == ["UA", "AA"]
+    assert [found["metric"]["key"] for found in some["data"]["result"]] == ["FR", "DE"]
     assert answer(one, "/api/v1/label/key/values")["data"] == sorted(LABELS)
 
 
@@ -162,7 +153,7 @@ def test_every_query_of_the_grafana_dashboards_is_answered(counted: Counted) -> 
     assert boards
     for board in boards:
         found = json.loads(board.read_text())
-        named = {"stream": STREAM, "generation": ".*", "key": "(UA|AA)"}
+        named = {"stream": STREAM, "generation": ".*", "key": "(FR|DE)"}
 
         def filled(text: str, named: dict[str, str] = named) -> str:
             for name, value in named.items():
@@ -200,23 +191,23 @@ async def test_both_clients_and_the_terminal_give_distributions(counted: Counted
                 if await client.streams():
                     break
                 await asyncio.sleep(0.01)
-            cdf = await client.cdf(STREAM, seconds(1), seconds(5), key="AA")
-            cdfs = await client.cdfs(STREAM, seconds(1), seconds(5), step=2, key="AA")
-            found = await client.quantile(STREAM, [0.5, 0.9], seconds(1), seconds(5), key="AA")
-            single = await client.quantile(STREAM, 0.9, seconds(1), seconds(5), key="AA")
-            count = await client.count(STREAM, key="AA")
+            cdf = await client.cdf(STREAM, seconds(1), seconds(5), key="DE")
+            cdfs = await client.cdfs(STREAM, seconds(1), seconds(5), step=2, key="DE")
+            found = await client.quantile(STREAM, [0.5, 0.9], seconds(1), seconds(5), key="DE")
+            single = await client.quantile(STREAM, 0.9, seconds(1), seconds(5), key="DE")
+            count = await client.count(STREAM, key="DE")
             with pytest.raises(ClientError, match="not on the public list"):
                 await client.cdf(STREAM, key="LH")
         truth = table[1:5, 1].sum(axis=0).cumsum()
         assert cdf.consistent.tolist() == truth.tolist()
         assert (cdf.lower <= truth + 0.01).all()
         assert (cdf.upper >= truth - 0.01).all()
-        assert (cdf.key, cdf.private, len(cdf)) == ("AA", False, BUCKETS)
+        assert (cdf.key, cdf.private, len(cdf)) == ("DE", False, BUCKETS)
         assert cdfs.value.tolist() == [table[1:3, 1].sum(axis=0).cumsum().tolist(), truth.tolist()]
         assert (cdfs.end.astype(float) / 1e6).tolist() == [seconds(3), seconds(5)]
         assert cdfs.columns()["end"].tolist() == [end for end in cdfs.end.tolist() for _ in cdf.upto]
         assert (cdfs.stderr[-1] == cdf.stderr).all()
-        assert (cdfs.key, cdfs.private, len(cdfs)) == ("AA", False, 2)
+        assert (cdfs.key, cdfs.private, len(cdfs)) == ("DE", False, 2)
         assert count.value == pytest.approx(table[:, 1].sum(), abs=0.01)
         assert found.level.tolist() == [0.5, 0.9]
         assert (found.value[1:] == single.value).all()
@@ -228,21 +219,21 @@ async def test_both_clients_and_the_terminal_give_distributions(counted: Counted
 
 def blocking(url: str, cdf: dict[str, Any], quantiles: dict[str, Any], cdfs: dict[str, Any]) -> None:
     with Client(url) as client:
-        grown = client.cdfs(STREAM, seconds(1), seconds(5), step=2, key="AA")
+        grown = client.cdfs(STREAM, seconds(1), seconds(5), step=2, key="DE")
         assert all((column == cdfs[name]).all() for name, column in grown.columns().items())
         assert grown.to_pandas()["upto"].tolist() == grown.to_polars()["upto"].to_list()
         for found, columns in (
-            (client.cdf(STREAM, seconds(1), seconds(5), key="AA"), cdf),
-            (client.quantile(STREAM, [0.5, 0.9], seconds(1), seconds(5), key="AA"), quantiles),
+            (client.cdf(STREAM, seconds(1), seconds(5), key="DE"), cdf),
+            (client.quantile(STREAM, [0.5, 0.9], seconds(1), seconds(5), key="DE"), quantiles),
         ):
             assert all((column == columns[name]).all() for name, column in found.columns().items())
             assert {"lower", "upper"} < set(found.to_pandas().columns) == set(found.to_polars().columns)
             assert found.to_pandas()["value"].tolist() == found.to_polars()["value"].to_list()
-        series = client.series(STREAM, kind="bin", key="AA")
+        series = client.series(STREAM, kind="bin", key="DE")
         assert series.to_pandas()["value"].sum() == pytest.approx(
-            client.count(STREAM, key="AA").value, abs=0.05
+            client.count(STREAM, key="DE").value, abs=0.05
         )
-    span = ["--start", f"{seconds(1):.6f}", "--end", f"{seconds(5):.6f}", "--key", "AA"]
+    span = ["--start", f"{seconds(1):.6f}", "--end", f"{seconds(5):.6f}", "--key", "DE"]
     asked = ["query", STREAM, "--url", url, *span]
     said = CliRunner().invoke(main, [*asked, "--cdf", "--format", "csv"])
     rows = list(csv.DictReader(io.StringIO(said.output)))
@@ -262,7 +253,7 @@ def test_keys_in_windows_have_no_series_and_no_rules(tmp_path: Path) -> None:
     assert f'private_counts_running{{private="false",stream="{STREAM}"}} 9.0' in text
     assert "private_counts_key_running{" not in text
     assert answer(one, "/api/v1/label/key/values")["data"] == []
-    view = asyncio.run(view_of(one.store))
+    view = asyncio.run(view_of(one.store, STREAM))
     bins = f"{BIN_US // 1_000_000}s"
     conditions = (f"sum({STREAM}['UA'], {bins})", f"quantile({STREAM}, 0.5, {bins})", f"count({STREAM})")
     texts = [f"{one} > 5" for one in conditions]
@@ -270,10 +261,9 @@ def test_keys_in_windows_have_no_series_and_no_rules(tmp_path: Path) -> None:
     assert [reading is None for reading in found] == [True, True, False]
 
 
-def test_quantile_of_no_events_is_null(tmp_path: Path) -> None:
-    one = ProductSource(tmp_path, product_strategy())
-    one.append_events([(FIRST_BIN, "UA", 5)])
-    one.run_until(FIRST_BIN + 2)
-    one.close()
-    [found] = answer(one, f"/v1/streams/{STREAM}/quantile", q="0.5", key="AA")["quantiles"]
-    assert found["value"] is None
+def test_quantile_of_no_events_is_null() -> None:
+    with counting({STREAM: VISITS}, "causal") as one:
+        one.arrive(FIRST_BIN, country="FR", flight={"delay": 5})
+        one.run_until(FIRST_BIN + 2)
+        [found] = answer(one, f"/v1/streams/{STREAM}/quantile", q="0.5", key="DE")["quantiles"]
+        assert found["value"] is None
