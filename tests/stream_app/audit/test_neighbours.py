@@ -227,10 +227,10 @@ def test_cap_that_is_not_kept_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     tally = RedisStore.tally
 
     async def twice_as_many(
-        self: RedisStore, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int
+        self: RedisStore, stream: str, strategy_hash: str, bounds: Bounds, *others: Any
     ) -> Reply:
         twice = replace(bounds.caps, max_events=2 * bounds.caps.l1)
-        return await tally(self, stream, strategy_hash, replace(bounds, caps=twice), up_to_bin)
+        return await tally(self, stream, strategy_hash, replace(bounds, caps=twice), *others)
 
     monkeypatch.setattr(RedisStore, "tally", twice_as_many)
     assert first_pair(grey_box(", unit: {user: u, max_events: 2}")).loss > 1
