@@ -240,3 +240,27 @@ def test_table_of_errors_equals_the_predictions():
             cell = " / ".join(rounded(error, 1 if error < 1_000 else 0) for error in errors)
             cells.append(f"**{cell}**" if title.startswith("**") else cell)
         assert f"| {title} | {' | '.join(cells)} |" in text
+
+
+def test_table_of_the_streaming_benchmark_equals_the_results():
+    text = (REPOSITORY / "docs" / "explanation" / "comparison.md").read_text()
+    for row in results("sqlp").values():
+        names = ("keys", "l_inf", "l_2", "processor_seconds")
+        keys, largest, l_2, seconds = (f"{row[name]['mean']:,.0f}" for name in names)
+        millions = f"{row['l_1']['mean'] / 1e6:.2f} M"
+        seeds = len(row["runs"])
+        who = f"mean of {seeds} seeds" if seeds > 1 else "one seed"
+        cells = [f"**{cell}**" for cell in (keys, largest, millions, l_2, f"{seconds} s")]
+        assert f"| **ours**, {who} | {' | '.join(cells)} |" in text
+
+
+def test_table_of_names_found_live_equals_the_results():
+    text = (REPOSITORY / "docs" / "explanation" / "comparison.md").read_text()
+    rows, epsilons = results("batch_names"), ("1/2", "3/2")
+    batch = [rows[f"batch, epsilon {epsilon}"]["mass"] for epsilon in epsilons]
+    assert f"| batch, once | {batch[0]:.1%} | {batch[1]:.1%} |".replace("%", " %") in text
+    for decisions in (1, 24):
+        live = [rows[f"{decisions} decisions, epsilon {epsilon}"]["mass"] for epsilon in epsilons]
+        cells = [f"{one:.1%} ({one / of:.1%} of it)" for one, of in zip(live, batch, strict=True)]
+        plural = "s" if decisions > 1 else ""
+        assert f"| live, {decisions} decision{plural} | {' | '.join(cells)} |".replace("%", " %") in text
