@@ -50,6 +50,8 @@ STREAMS = {
     "clicks": "privacy: {epsilon: 1}",
     "keys": f"keys: {{field: country, list: [FR, DE], other: true}}\n    privacy: {AGAIN}",
     "levels": f"tree: {{release: causal, epochs: 4}}\n    privacy: {AGAIN}",
+    "found": "keys: {field: country, discover: {epsilon: 6, delta: 0.001}}\n    tree: {release: causal}\n"
+    "    privacy: {epsilon: 12, accept: measured again}",
     "people": "privacy: {epsilon: 1, unit: {user: name, max_events: 3}, accept: measured again}",
 }
 
@@ -214,7 +216,8 @@ def test_the_ledger_comes_along_and_counts(counted: Path, empty: Path, servers: 
     kept_elsewhere = "ledger: {file: ../elsewhere/ledger.ndjson}"
     empty.write_text(text(there.worker_url, {"new": spent}, kept_elsewhere))
     cost = int(before["source_epsilon"]) + 1
-    with pytest.raises(OperatorError, match=rf"total: with its .* the source costs epsilon {cost},"):
+    costs = rf"the source costs \(epsilon {cost}, delta 0\.001\),"
+    with pytest.raises(OperatorError, match=f"total: with its .* {costs}"):
         asyncio.run(run_worker(load(empty)))
     assert not admin(there).keys("dp:{new}:*")
 
@@ -340,7 +343,8 @@ def test_a_newer_file_and_other_values_are_refused(counted: Path, empty: Path, s
         lines[0]["private_counts_export"] = 3
 
     def swapped(lines: list[dict[str, Any]]) -> None:
-        valued = [line for line in lines if "values" in line]
+        rows = [line for line in lines if "row" in line]
+        valued = [line for line in rows if json.loads(line["row"])["stream"] == "keys"]
         valued[0]["values"], valued[1]["values"] = valued[1]["values"], valued[0]["values"]
 
     def left_out(lines: list[dict[str, Any]]) -> None:
