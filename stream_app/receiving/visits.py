@@ -32,7 +32,8 @@ class Sites:
     """The sites whose pages send events.
 
     Args: spools, of each site, by its domain (Plausible) or the website's id (Umami); key_of_day, of
-        visitors' names; proxy_header, by which proxies at ``proxies`` give the visitor's address; now_us.
+        visitors' names; proxy_header, by which proxies at ``proxies`` give the visitor's address; now_us;
+        with_browser, whether the extra ``web`` is installed, which knows families of browsers.
     """
 
     spools: Mapping[str, str]
@@ -40,6 +41,11 @@ class Sites:
     proxy_header: str | None = None
     proxies: tuple[str, ...] = ()
     now_us: Callable[[], int] = lambda: time.time_ns() // 1_000
+    with_browser: bool = find_spec("ua_parser") is not None
+
+    def __post_init__(self) -> None:
+        """Load the patterns of browsers, which takes a second, before senders wait."""
+        agent_of("", with_browser=self.with_browser)
 
     def event_of(self, path: str, body: bytes, headers: Headers, address: str) -> tuple[str, bytes]:
         """Return the spool of an event, and the event as a line; no line for what is not stored.
@@ -56,7 +62,7 @@ class Sites:
         if site is None:
             raise UnknownSiteError(f"no site is named {sent.site[:80]!r}; add it to ingest.sites")
         who, agent = self._address(headers, address), headers.get("user-agent", "")
-        known = agent_of(agent, with_browser=find_spec("ua_parser") is not None)
+        known = agent_of(agent, with_browser=self.with_browser)
         if known.bot or not sent.name:
             return self.spools[site], b""
         now_us = self.now_us()

@@ -56,6 +56,8 @@ class WebLogDecoder(Decoder):
         self._read = _by_json(form) if form.kind in _PATHS else _by_pattern(form)
         self._others = others
         self._derived = {name: _Remembered(_DERIVED[name][1]) for name in others if name in _DERIVED}
+        if "browser" in others:
+            visits.agent_of("")  # loads a second's worth of patterns, before anything waits for a decoder
         self._key_of_day = form.key_of_day
         self._visitors: dict[int, _Visitors] = {}
 
