@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import benchmarks
 from benchmarks.figures import FIGURES, MOST_COMMITS, PAGES, stamped, stamps
 from stream_app.config import load
 from stream_app.config.plans import planned
 from stream_app.shell.planning.answers import count_of_span, half_width
+from tests.small_benchmarks import SHARED, SMALL
 
 REPOSITORY = Path(__file__).parents[1]
 HORIZONS = (1_024, 65_536, 1_048_576)
@@ -181,6 +184,11 @@ def test_figures_in_sentences_equal_the_results(page, figures):
 def test_each_figure_says_when_it_was_measured_and_whether_its_code_is_older(page: str) -> None:
     text = (REPOSITORY / page).read_text()
     assert stamped(page, text) == text, "run python -m benchmarks.figures --stamp, or measure anew"
+
+
+def test_every_benchmark_has_a_small_form() -> None:
+    modules = {one.name for one in pkgutil.iter_modules(benchmarks.__path__) if one.name != "__main__"}
+    assert modules - SHARED == set(SMALL)
 
 
 def test_each_figure_has_its_code_and_its_results() -> None:
