@@ -165,14 +165,6 @@ class EpochRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredNoise:
-    """Noise drawn for an epoch, stored in ``pages`` encrypted pages; ``nonce`` identifies the drawing."""
-
-    nonce: str
-    pages: int
-
-
-@dataclass(frozen=True, slots=True)
 class StreamState:
     """SECRET: the small state of a stream, read in one step."""
 

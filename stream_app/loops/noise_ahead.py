@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from dphist.noise import NoiseSource
 from dphist.tree.anticipating_step import BinsNoise
-from stream_app.core.kinds.pages import PageGeometry, part_of_page, read_page
-from stream_app.core.records import StoredNoise, StreamState
+from stream_app.core.kinds.pages import PageGeometry, StoredNoise, part_of_page, read_page
+from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.ports import NoiseKeys, Store
 from stream_app.vault.cipher import decrypt_page, encrypt_page, later_chain_key

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from stream_app.core.incoming import RecordBatch, Refusal
+from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import (
     Apply,
     Cut,
@@ -22,7 +23,6 @@ from stream_app.core.records import (
     PartitionCuts,
     Release,
     Reply,
-    StoredNoise,
     StreamState,
     WitnessRow,
 )

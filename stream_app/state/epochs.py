@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stream_app.core.answers.visible import invisible_slices
-from stream_app.core.records import EpochRecord, Reply, StoredNoise
+from stream_app.core.kinds.pages import StoredNoise
+from stream_app.core.records import EpochRecord, Reply
 from stream_app.core.releases.tiles import TileSlice
 from stream_app.core.segments.strategies import read_strategies
 from stream_app.state import codec

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import msgspec
 
+from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
     Apply,
@@ -20,7 +21,6 @@ from stream_app.core.records import (
     PartitionCuts,
     Release,
     Reply,
-    StoredNoise,
     StreamState,
     WitnessRow,
 )

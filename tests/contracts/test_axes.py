@@ -11,9 +11,9 @@ import pytest
 from dphist import SeededNoise, plan_product
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.kind import values_hash
-from stream_app.core.kinds.pages import part_of_page, read_page
+from stream_app.core.kinds.pages import StoredNoise, part_of_page, read_page
 from stream_app.core.kinds.tables import PUBLISHED
-from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply, StoredNoise
+from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply
 from stream_app.core.releases.release import make_release
 from stream_app.core.releases.row_values import unpacked
 from stream_app.core.strategy import Strategy

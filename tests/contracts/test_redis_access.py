@@ -17,8 +17,9 @@ from redis.retry import Retry
 from dphist.caps import Caps
 from stream_app.core.counting.bounding import UserShard
 from stream_app.core.counting.choosing import Bounds
+from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.kinds.tables import PUBLISHED
-from stream_app.core.records import GENESIS, Cut, StoredNoise, TileKey
+from stream_app.core.records import GENESIS, Cut, TileKey
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.connection import batch, connect, execute
 from stream_app.state.keys import (

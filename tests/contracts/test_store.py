@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from stream_app.core.answers.answered import Missing
+from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.kinds.tables import PUBLISHED, node_table
-from stream_app.core.records import GENESIS, Apply, Cut, PartitionState, Reply, StoredNoise, StreamState
+from stream_app.core.records import GENESIS, Apply, Cut, PartitionState, Reply, StreamState
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
     BINS,

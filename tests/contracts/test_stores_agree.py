@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 
 from dphist.caps import Caps
 from stream_app.core.counting.choosing import Bounds
+from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import (
     GENESIS,
     Cut,
@@ -30,7 +31,6 @@ from stream_app.core.records import (
     LedgerEntry,
     PartitionCuts,
     Release,
-    StoredNoise,
     StreamState,
 )
 from stream_app.ports.reader import PublicReader

@@ -19,6 +19,7 @@ from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.counting.bringing import Slots
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.found_keys import SealedKey
+from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import (
     Apply,
     Cut,
@@ -29,7 +30,6 @@ from stream_app.core.records import (
     PartitionState,
     Release,
     Reply,
-    StoredNoise,
     StreamState,
     WitnessRow,
 )

@@ -22,6 +22,14 @@ _VALUE, _NARROW = np.dtype("<i8"), np.dtype("<i4")
 
 
 @dataclass(frozen=True, slots=True)
+class StoredNoise:
+    """Noise drawn for an epoch, stored in ``pages`` encrypted pages; ``nonce`` identifies the drawing."""
+
+    nonce: str
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
 class PageGeometry:
     """How the bins of an epoch are divided into pages.
 
