@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,11 +92,6 @@ class ProductSource(OneSource):
 
         asyncio.run(inside())
 
-    def open_cells(self) -> dict[tuple[int, int], int]:
-        """Return the exact counts of bins that are not released yet."""
-        kept = self.store.streams[STREAM].cells
-        return {(bin, cell): n for bin, cells in kept.items() for cell, n in cells.items() if n}
-
 
 async def view_of(store: MemoryStore, stream: str = STREAM) -> StreamView:
     """Read everything that is visible."""
@@ -133,10 +127,3 @@ def some_events(seed: int, bins: int, per_bin: int = 30) -> list[Event]:
         ]
         events.append((float(place), carriers[int(generator.integers(0, len(carriers)))], delay))
     return events
-
-
-def path_of(directory: Path, name: str) -> Path:
-    """Make a directory of this name; return it."""
-    made = directory / name
-    made.mkdir()
-    return made
