@@ -109,7 +109,7 @@ def test_chosen_measure_is_in_the_address_and_in_the_saved_file(
 ) -> None:
     with opened(browser, site + "sales?range=24+hours") as page:
         page.get_by_role("radio", name="Mean amount").check()
-        expect(page.get_by_test_id("value")).to_have_text(of_answer(asked(page, "mean")))
+        expect(page.get_by_test_id("value")).to_have_text(of_answer(asked(page, f"mean?{DAY}")))
         in_address(page, "show=mean")
         panel(page, "bins")
         with page.expect_download() as saved:
