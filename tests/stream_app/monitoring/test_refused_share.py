@@ -52,7 +52,7 @@ def test_most_records_refused_is_said_with_reason_and_remedy(seen: Seen, reason:
 def test_records_from_before_the_stream_or_a_restore_do_not_alarm(seen: Seen) -> None:
     """A stream reads a log from its beginning, and again from the place that a copy of the store knew."""
     said = seen.said(change(before_first_bin=LEAST_REFUSED))
-    assert "first bin; nothing is wrong if the log is older than the stream, or if they were released" in said
+    assert "after a loss or restore of the store nothing is wrong: they have counted before" in said
     assert "if the events are newer, correct time.field" in said
 
 
