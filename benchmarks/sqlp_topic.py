@@ -74,19 +74,21 @@ def answered(port: int, path: str, **parameters: object) -> dict[str, object]:
 
 def released_after(port: int, last_s: float) -> dict[str, object]:
     """Return the counts of all found keys once the bin that holds an instant is visible."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline, last = time.monotonic() + PATIENCE_S, "no answer"
     while time.monotonic() < deadline:
         time.sleep(1.0)
         try:
             bins = answered(port, f"/v1/streams/{STREAM}")["seq"]
             told = answered(port, f"/v1/streams/{STREAM}/keys", step=bins, limit=10_000)
-        except httpx.HTTPError:
-            continue  # not yet up, or nothing is released yet
+        except httpx.HTTPError as refused:
+            last = repr(refused)  # not yet up, or nothing is released yet
+            continue
         over = told["over"]
         assert isinstance(over, dict)
+        last = f"released until {over['end']}"
         if calendar.timegm(time.strptime(str(over["end"])[:19], "%Y-%m-%dT%H:%M:%S")) > last_s:
             return told
-    raise TimeoutError(f"the last events were not visible within {PATIENCE_S:.0f} s")
+    raise TimeoutError(f"the last events were not visible within {PATIENCE_S:.0f} s: {last}")
 
 
 def main() -> None:
