@@ -47,8 +47,10 @@ AFTER = BEFORE | {
     "bins": {"bin": "500ms"},
     "new": {"bin": "500ms", "grace": "2s", "file": "old", "more": "successor_of: old"},
 }
-NEW_ARRIVAL = r"arrival: from (\S+) on, with a new epoch: late dead_letter instead of next_bin, time.grace 2s"
-NEW_BINS = r"bins: from (\S+) on, as generation 2.*time.bin 500ms instead of 1s"
+CHANGED = r"{}: from (\S+) on, as generation 2: .*{} instead of"  # what the service says of a next segment
+NEW_BUDGET = CHANGED.format("budget", "privacy.epsilon 2")
+NEW_ARRIVAL = CHANGED.format("arrival", "late dead_letter")
+NEW_BINS = CHANGED.format("bins", "time.bin 500ms")
 
 
 class Writer(threading.Thread):
@@ -143,26 +145,27 @@ def again(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Again]:
         for stream, end_us in (*ends.items(), ("old", again.edge_s * 10**6)):
             until(lambda of=(stream, end_us): again.is_released(*of), f"{stream} goes on")
         until(lambda: len(again.rows("bins@2")) > 6, "the next generation has released")
-        until(lambda: again.told("budget")["epsilon"] == "2", "the changed epoch is visible")
+        until(lambda: again.told("budget")["epsilon"] == "2", "the next segment is visible")
         again.writer.ends.set()
         again.writer.join()
         yield again
 
 
-def test_another_epsilon_is_that_of_the_next_epoch(again: Again) -> None:
-    again.service.until("budget: its settings change with epoch")
-    privacy, rows = again.told("budget/privacy"), again.rows("budget")
+def test_another_epsilon_is_that_of_the_next_segment(again: Again) -> None:
+    edge_us, privacy = again.edge_of(NEW_BUDGET), again.told("budget/privacy")
     assert privacy["source_epsilon"] == "2"
     assert {entry["epsilon"] for entry in privacy["ledger"]} == {"1", "2"}
-    assert len({row["strategy"] for row in rows}) == 2
-    assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
+    old, new = again.rows("budget"), again.rows("budget@2")
+    assert (old[-1]["bin"] + 1) * 10**6 == new[0]["bin"] * 10**6 == edge_us
+    assert [len({row["strategy"] for row in rows}) for rows in (old, new, old + new)] == [1, 1, 2]
 
 
 def test_other_arrival_begins_at_an_epoch_s_end_that_is_announced(again: Again) -> None:
     switch_us, first_us = again.edge_of(NEW_ARRIVAL), again.first_s * 10**6
     assert (switch_us - first_us) % 6_000_000 == 0
     until = again.told("arrival")["released_until"]
-    assert again.told("arrival/count", end=until)["value"] == again.counts(first_us, until)
+    found = again.told("arrival/count", start=format_instant(first_us), end=until)
+    assert found["value"] == again.counts(first_us, until)
 
 
 def test_a_successor_begins_where_its_predecessor_ends(again: Again) -> None:
@@ -183,7 +186,7 @@ def test_other_bins_are_the_next_generation_and_all_of_it_comes_back(again: Agai
     edge_us = again.edge_of(NEW_BINS)
     assert (edge_us // 1_000_000 - again.first_s) % 4 == 0
     assert again.service.interrupt() == 0
-    segments = {*AFTER, "bins@2"}
+    segments = {*AFTER, "budget@2", "arrival@2", "bins@2"}
     assert {line.split(":")[0] for line in again.command("rebuild").splitlines()} == segments
     rmtree(again.folder / "redis")
     lines = again.command("rebuild").splitlines()
