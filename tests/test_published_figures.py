@@ -267,7 +267,7 @@ def test_table_of_names_found_live_equals_the_results():
     rows, epsilons = results("batch_names"), ("1/2", "3/2")
     batch = [rows[f"batch, epsilon {epsilon}"]["mass"] for epsilon in epsilons]
     assert f"| batch, once | {batch[0]:.1%} | {batch[1]:.1%} |".replace("%", " %") in text
-    for decisions in (1, 24):
+    for decisions in (1, 24, 720):
         live = [rows[f"{decisions} decisions, epsilon {epsilon}"]["mass"] for epsilon in epsilons]
         cells = [f"{one:.1%} ({one / of:.1%} of it)" for one, of in zip(live, batch, strict=True)]
         plural = "s" if decisions > 1 else ""
