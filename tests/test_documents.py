@@ -31,6 +31,12 @@ FILE = re.compile(r"[\w./{},-]+(/|\.(py|md|ya?ml|lua|toml|json|conf|properties|s
 MADE = {"state/", "dead_letters/", "deploy/secrets/"}
 # Pages of the documentation site that are made from the code.
 BUILT = {REPOSITORY / "docs" / page for page in reference.PAGES}
+TESTS = {
+    test
+    for file in FILES
+    if re.search(r"/test_\w+\.py$", file)
+    for test in re.findall(r"^ *(?:async )?def (test_\w+)", (REPOSITORY / file[1:]).read_text("utf-8"), re.M)
+}
 
 
 def text_of(document: str) -> str:
@@ -125,6 +131,12 @@ def missing_symbols(text: str) -> list[str]:
     return wrong + [module for module in modules if importlib.util.find_spec(module) is None]
 
 
+def missing_tests(text: str) -> list[str]:
+    """Return the names of tests that no file defines. Names of test files are checked as files."""
+    named = re.findall(r"(?<![\w/])test_\w+(?![\w.*]|\.\w)", "\n".join(spans(text)))
+    return [name for name in named if name not in TESTS]
+
+
 def anchors(text: str) -> set[str]:
     """Return the anchors of a page's headings."""
     headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
@@ -152,13 +164,15 @@ def test_files_commands_symbols_and_links_of_a_document_exist(document: str) -> 
     assert missing_targets(text) == []
     assert unknown_commands(text) == []
     assert missing_symbols(text) == []
+    assert missing_tests(text) == []
     assert broken_links(document) == []
 
 
 def test_missing_files_commands_and_symbols_are_found() -> None:
     text = (
         "`core/nowhere.py`, `stream_app/{core,nowhere}/`, `make nothing`, `stream-app count`, "
-        "`stream-app run --nothing`, `dphist.TreeShape`, `dphist.Nothing`, `python -m nowhere`\n"
+        "`stream-app run --nothing`, `dphist.TreeShape`, `dphist.Nothing`, `python -m nowhere`, "
+        "`tests/test_documents.py`, `test_listed_addresses_are_answered`, `test_that_nobody_wrote`\n"
         "```python\nfrom dphist import SystemNoise, Nothing\n```\n"
         "```console\n$ stream-app watch clicks --nowhere 3   # --more\n```\n"
     )
@@ -170,6 +184,7 @@ def test_missing_files_commands_and_symbols_are_found() -> None:
         "stream-app watch --nowhere",
     ]
     assert missing_symbols(text) == ["dphist.Nothing", "dphist.Nothing", "nowhere"]
+    assert missing_tests(text) == ["test_that_nobody_wrote"]
 
 
 @pytest.mark.parametrize(

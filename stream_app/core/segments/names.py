@@ -1,7 +1,7 @@
 """Names of a stream's generations: ``clicks``, then ``clicks@2``, ``clicks@3``.
 
-A stream whose configuration changes in a way that its epochs cannot hold goes on as its next generation,
-which is a stream in the store. A name in the configuration has no ``@``.
+Each change of a running stream's settings begins its next generation (segment), which is a stream in the
+store. A name in the configuration has no ``@``.
 """
 
 from __future__ import annotations

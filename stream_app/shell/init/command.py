@@ -126,7 +126,7 @@ def init(
         raise OperatorError("--events: FILE names the events already; leave one of them out")
     given["events"] = given["events"] or file
     questions = Questions(given)
-    questions.say("Questions in five steps; Enter takes what is in brackets. Ctrl-C leaves nothing behind.")
+    questions.say("Enter takes what is in brackets. Ctrl-C leaves nothing behind.")
     try:
         events, sample = _asked_events(questions)
         if isinstance(events, Path) and sample is not None and sample.is_of_web_server:
