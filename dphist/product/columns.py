@@ -213,7 +213,7 @@ def key_counts(total: RangeSum) -> Estimate:
 
 
 def of_every_key(one: ColumnSum, total: RangeSum) -> Estimate:
-    """Return for every key what a weighted sum of buckets is for one: values (keys,), one law for all keys.
+    """Return the weighted sum of buckets of every key: values (keys,); all keys have one law.
 
     Args: one, the sum of any single key; total, the released columns over a range.
     """

@@ -1,7 +1,7 @@
-"""When readers see what a worker has announced: an instant that the worker chose is rounded up.
+"""When readers see what a worker has announced: from the next whole minute on.
 
-A worker opens a generation and marks a stream as halted when it has come so
-far. That follows how busy the worker was, so nobody sees it exactly.
+A worker opens a generation, or marks a stream as halted, at an instant that depends on how busy it is.
+Readers see it at the next whole minute, so nobody sees the instant exactly.
 """
 
 from __future__ import annotations

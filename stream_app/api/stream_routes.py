@@ -1,4 +1,4 @@
-"""The questions about one stream that a function of its view answers: a row, and so a route, for each."""
+"""One table row for each question about a stream; each row becomes a route."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class StreamRoute(NamedTuple):
     """The route of a question. The docstring of the answer is its text in the documentation.
 
     Args: path, below a stream's; tag, its group in the documentation; make, returns the answer to what is
-        asked from the view; of, the stream alone, or with the streams before it; us, estimates the work.
+        asked from the view; asked and answer, the models of both; of, the stream alone, or with the streams
+        before it; us, estimates the work.
     """
 
     path: str
@@ -59,13 +60,21 @@ ROUTES = (
     StreamRoute("/cdfs", "Values", panels.running_cdfs, of_panels.SlicesQuery, of_panels.CdfsAnswer),
     StreamRoute("/quantile", "Values", values.quantiles, schemas.QuantileQuery, schemas.QuantilesAnswer),
     StreamRoute(
-        *("/quantiles", "Values", panels.quantile_slices),
-        *(of_panels.QuantileSlicesQuery, of_panels.QuantileSlicesAnswer),
+        "/quantiles",
+        "Values",
+        panels.quantile_slices,
+        asked=of_panels.QuantileSlicesQuery,
+        answer=of_panels.QuantileSlicesAnswer,
     ),
     StreamRoute("/heat", "Values", panels.heat, of_panels.HeatQuery, of_panels.HeatAnswer),
     StreamRoute("/nodes", "Streams", counts.nodes, schemas.NodesQuery, schemas.NodesAnswer, Known),
     StreamRoute(
-        *("/keys/list", "Streams", key_lists.key_list, schemas.KeyListQuery, schemas.KeyListAnswer, Known),
+        "/keys/list",
+        "Streams",
+        key_lists.key_list,
+        asked=schemas.KeyListQuery,
+        answer=schemas.KeyListAnswer,
+        of=Known,
         us=lambda _replica, _query: key_lists.LIST_US,
     ),
 )

@@ -227,7 +227,7 @@ def _time_format(section: Section, log: Log, field: str) -> TimeFormat:
 def _privacy(section: Section, count: Counted, log: Log) -> tuple[Privacy, str | None, Total | None]:
     """Return the guarantee, the text that accepts a second measurement, and the total.
 
-    Args: count, what is counted; log, by which the unit is another one if none is written.
+    Args: count, what is counted; log, an access log has another default unit.
     """
     epsilon = section.take("epsilon", values.positive_fraction)
     privacy = Privacy(

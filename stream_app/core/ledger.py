@@ -47,7 +47,7 @@ ACCEPTED = "measured again"
 
 
 def own_unit(declared: Declaration) -> str:
-    """Return the unit of a stream's own promise, as ``costs.unit_of`` its entries."""
+    """Return the unit of a stream's own promise, as ``costs.unit_of`` gives it for the stream's entries."""
     if declared.privacy.per_user is None:
         return "event"
     return "user" if declared.period is None else f"user per {declared.period}"

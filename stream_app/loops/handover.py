@@ -27,7 +27,8 @@ class TakenOver:
     since_bin: int = 0
 
     def of(self, partition: str) -> Handover | None:
-        """Return what the segment takes over in a partition. The one before never counts an unknown one."""
+        """Return what the segment takes over in a partition."""
+        # The segment before never read a new partition, so all late events there count here.
         return None if self.positions is None else Handover(self.positions.get(partition, 0), self.since_bin)
 
     def start(self, partition: str, position: int) -> int:
@@ -60,7 +61,7 @@ async def taken_over(store: Store, clock: Clock, stream: LoadedStream) -> TakenO
 
 
 def _counts_from_us(state: StreamState) -> int:
-    """Return the time before which an ended segment refused events, because no earlier one counts them."""
+    """Return the earliest date of an event that an ended segment, or one before it, could count."""
     declared = Strategy.from_json(last_text(state.strategy)).declared
     rules = declared.rules(state.epoch)
     first_bin = rules.first_bin

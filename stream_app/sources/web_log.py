@@ -107,7 +107,7 @@ def kind_of(lines: Sequence[bytes]) -> WebLogKind | None:
 
 
 class _Remembered(dict[Any, Any]):
-    """Values of a function of one or more texts; "-" is empty, None stays. Values of short texts stay."""
+    """Cached values of a function of texts; "-" is read as empty. Only results for short texts stay."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function

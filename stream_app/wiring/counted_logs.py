@@ -44,7 +44,7 @@ class CountedLogs:
         await until_all_end(*(one.run() for one in self._logs))
 
     async def join(self, start: CheckedStart) -> bool:
-        """Let segments join the running loops; return False if a log must be opened anew for them.
+        """Let segments join the running loops; return False if a log must be reopened for a field of theirs.
 
         Args: start, what a start would run now. Raises: OperatorError; OSError.
         """

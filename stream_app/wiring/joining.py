@@ -27,9 +27,10 @@ async def keep_joining(
     elsewhere: set[str],
     checked: Callable[[CheckedStart], Awaitable[CheckedStart | None]],
 ) -> None:
-    """Let each segment that begins join the running loops; return if a log must be opened anew for it.
+    """Let each segment that begins join the running loops.
 
-    A segment that cannot join stops nothing: the settings so far hold, and it is tried again.
+    Returns when a log must be reopened, because it does not decode a field of the segment. A segment that
+    cannot join stops nothing: the settings so far hold, and the worker tries again.
     Args: elsewhere, gets the streams that another worker has taken to a segment; checked, stores the ends
         that are due and returns what is then to run, as a start does; None: it is to be called again.
     """

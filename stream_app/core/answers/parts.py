@@ -179,7 +179,7 @@ def showing(
     places: KeyPlaces | None,
     asked: AskedKeys | None = None,
 ) -> Iterator[EpochView]:
-    """Yield epochs with a sum of columns as their count; none that did not find the keys that it is of.
+    """Yield epochs with a sum of columns as their count. Leave out epochs that did not find these keys.
 
     A pattern means the keys of each epoch that match it.
     Args: texts, of all strategies of the stream; now, with the keys of the last epoch; places and asked, as

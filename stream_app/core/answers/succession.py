@@ -73,7 +73,7 @@ def _agree(before: Strategy, after: Strategy) -> bool:
 
 
 def _counted(declared: Declaration) -> tuple[object, ...]:
-    """Return what decides, besides cells, which events a count is a number of."""
+    """Return the settings besides cells that decide which events are counted."""
     return declared.source.name, declared.privacy.unit, declared.count, declared.where
 
 

@@ -1,4 +1,4 @@
-"""Bins between two epochs that nobody measured: where they are, and the refusal of a range without others.
+"""Bins between two epochs that nobody measured, and the refusal of a range with no measured bin.
 
 An epoch may end before the next one begins: a store was lost, or a total was spent and then raised. What
 happened in between was never counted. So an answer holds the measured bins of its range, and names the rest.

@@ -96,7 +96,7 @@ def _costs(settings: Settings) -> Iterator[Finding]:
 
 
 def _formats(settings: Settings) -> Iterator[Finding]:
-    """Yield a warning for each address that may expect other messages than it would get."""
+    """Warn of each address whose service seems to expect another message format."""
     for line in format_warnings(settings.alerts):
         key, _, said = line.partition(": ")
         yield Finding(key, "warn", said)
