@@ -24,7 +24,13 @@ ARRIVED = "@timestamp"
 _LONGEST_PATH = 200
 _STEPS = re.compile(r"([^\[\]]*)\[(\d{1,6}|\*)\]\.?")
 _EACH = "*"
+MOST_EVENTS = 10_000  # of a body: each takes 20 microseconds, and nothing else runs meanwhile
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 Step = str | int  # the path of names, "*" for each element, or an index
+
+
+class TooManyEventsError(ValueError):
+    """A body has too many events, or they have too many bytes."""
 
 
 def steps_of(path: str) -> tuple[Step, ...]:
@@ -47,7 +53,7 @@ def steps_of(path: str) -> tuple[Step, ...]:
 class FieldMap:
     """A map of one spool. Args: paths, of each field of an event; all with ``[*]`` list the same elements.
 
-    >>> FieldMap({"at": "batch[*].t", "site": "key"}).events_of(b'{"key": "a", "batch": [{"t": 1}, {}]}', 0)
+    >>> FieldMap({"at": "batch[*].t", "site": "key"}).events_of(b'{"key":"a","batch":[{"t":1},{}]}', 0, 99)
     (b'{"at":1,"site":"a"}\\n{"site":"a"}\\n', 0)
     """
 
@@ -67,17 +73,26 @@ class FieldMap:
         """Whether an event has the time of its arrival, so that a repeated body is not stored alike."""
         return ARRIVED in self.paths.values()
 
-    def events_of(self, body: bytes, arrived_ms: int) -> tuple[bytes, int]:
+    def events_of(self, body: bytes, arrived_ms: int, most_bytes: int) -> tuple[bytes, int]:
         """Return the events of a body as lines, and how many of its lines are no JSON.
 
         A field whose path leads nowhere, or to null, a list or an object, is left out.
-        Raises: ValueError, one line, if nothing of the body is JSON.
+        Args: most_bytes, of all events: a field outside the list of ``[*]`` is in each of them.
+        Raises: ValueError, one line, if nothing of the body is JSON; TooManyEventsError.
         """
         records, others = _records(body)
         if not records:
             raise ValueError(f"no line of it is JSON; {HINT}")
-        events = (event for record in records for event in self._events(record, arrived_ms))
-        return b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events), others
+        lines, left = list[bytes](), most_bytes
+        for event in (event for record in records for event in self._events(record, arrived_ms)):
+            lines.append(_encode(event).encode() + b"\n")
+            left -= len(lines[-1])
+            if left < 0 or len(lines) > MOST_EVENTS:
+                raise TooManyEventsError(
+                    f"ingest.map makes more than {MOST_EVENTS:,} events of it, or {most_bytes:,} bytes "
+                    "(ingest.max_body); send parts"
+                )
+        return b"".join(lines), others
 
     def _events(self, record: Any, arrived_ms: int) -> Iterator[dict[str, Any]]:
         each = next((steps[: steps.index(_EACH)] for steps in self._steps.values() if _EACH in steps), None)

@@ -24,7 +24,7 @@ from stream_app.api.admission.hosts import Hosts
 from stream_app.ports.access import ApiKey, digest_of
 from stream_app.receiving.arriving import ArrivingBytes
 from stream_app.receiving.body import lines_of
-from stream_app.receiving.field_map import FieldMap
+from stream_app.receiving.field_map import FieldMap, TooManyEventsError
 from stream_app.receiving.group_commit import GroupCommit, TooManyKeysError
 from stream_app.receiving.known_keys import Stored, digest, mark
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError
@@ -135,7 +135,8 @@ class Listener:
             try:
                 data, others = self._events_of(name, whole)
             except ValueError as refusal:
-                raise _RefusedError(400, f"the body is not stored: {refusal}") from None
+                status = 413 if isinstance(refusal, TooManyEventsError) else 400
+                raise _RefusedError(status, f"the body is not stored: {refusal}") from None
             answer = await self._store(name, sender, headers.get("idempotency-key"), data)
             return 200, {**answer, "undecodable": others} if others else answer
 
@@ -171,7 +172,7 @@ class Listener:
     def _events_of(self, name: str, body: bytes) -> tuple[bytes, int]:
         """Return the events of a body as lines, and how many lines are none. Raises: ValueError."""
         if (field_map := self._rules.maps.get(name)) is not None:
-            return field_map.events_of(body, time.time_ns() // 1_000_000)
+            return field_map.events_of(body, time.time_ns() // 1_000_000, self._rules.most_body_bytes)
         return lines_of(body)
 
     async def _store(self, name: str, sender: str, key: str | None, data: bytes) -> dict[str, object]:

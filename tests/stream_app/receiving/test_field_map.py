@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from stream_app.receiving.field_map import FieldMap, steps_of
+from stream_app.receiving.field_map import MOST_EVENTS, FieldMap, steps_of
 from tests.stream_app.receiving.running import Running, settings_of
 
 PUSH = {
@@ -44,15 +44,17 @@ BATCH = {"key": "site", "batch": [{"at": 1, "user": {"id": 7}}, {"at": None}, "n
     ],
 )  # fmt: skip
 def test_fields_are_at_their_paths(paths: dict[str, str], body: Any, events: list[dict[str, Any]]) -> None:
-    lines, others = FieldMap(paths).events_of(json.dumps(body).encode(), 5)
+    lines, others = FieldMap(paths).events_of(json.dumps(body).encode(), 5, 1_000)
     assert ([json.loads(line) for line in lines.splitlines()], others) == (events, 0)
 
 
 def test_lines_are_read_one_by_one() -> None:
-    lines, others = FieldMap({"n": "a.n"}).events_of(b'{"a": {"n": 1}}\nno JSON\n\n{"a": {"n": NaN}}\n', 0)
+    lines, others = FieldMap({"n": "a.n"}).events_of(
+        b'{"a": {"n": 1}}\nno JSON\n\n{"a": {"n": NaN}}\n', 0, 99
+    )
     assert (lines, others) == (b'{"n":1}\n{}\n', 1)
     with pytest.raises(ValueError, match="no line of it is JSON"):
-        FieldMap({"n": "n"}).events_of(b"n=1", 0)
+        FieldMap({"n": "n"}).events_of(b"n=1", 0, 99)
 
 
 @pytest.mark.parametrize("path", ["", "a[", "a[-1]", "a[x]", "a[*].b[*]", "a]b", "x" * 201])
@@ -78,3 +80,17 @@ def test_only_named_fields_are_stored_once(tmp_path: Path) -> None:
         [event] = [json.loads(line) for line in running.stored().splitlines()]
         assert event["who"] == "ann"
         assert event.keys() == {"at", "who"}
+
+
+@pytest.mark.parametrize(
+    ("key", "elements", "status"),
+    [("x", MOST_EVENTS, 200), ("x", MOST_EVENTS + 1, 413), ("x" * 10_000, 99, 200), ("x" * 10_000, 100, 413)],
+)
+def test_body_that_becomes_too_many_events_or_too_long_is_refused(
+    tmp_path: Path, key: str, elements: int, status: int
+) -> None:
+    with Running(settings_of(tmp_path, ', map: {clicks: {at: "batch[*].t", site: key}}')) as running:
+        url = f"http://127.0.0.1:{running.port}/v1/ingest/clicks"
+        answer = httpx.post(url, json={"key": key, "batch": [0] * elements})
+        assert (answer.status_code, "(ingest.max_body); send parts" in answer.text) == (status, status == 413)
+        assert running.stored().count(b"\n") == (elements if status == 200 else 0)
