@@ -5,6 +5,7 @@ Who visits becomes a hash here (``core.visits``), before anything is stored; add
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -90,11 +91,28 @@ class Sites:
         """
         if self.proxy_header is None or address not in self.proxies:
             return address
-        said = [one.strip() for one in headers.get(self.proxy_header, "").split(",")]
-        found = next((one for one in reversed(said) if one and one not in self.proxies), None)
-        if found is None:
-            raise ValueError(f"the proxy sent no {self.proxy_header}; let it set this header")
-        return found
+        # A proxy may add a line of its own behind the one that the visitor sent: all lines are one list.
+        said = ",".join(headers.getlist(self.proxy_header)).split(",")
+        for one in filter(None, map(_bare, reversed(said))):
+            try:
+                found = str(ipaddress.ip_address(one))
+            except ValueError:
+                break  # what is before it may be the visitor's own words
+            if found not in self.proxies:
+                return found
+        raise ValueError(f"the proxy sent no address in {self.proxy_header}; let it set this header")
+
+
+def _bare(address: str) -> str:
+    """Return an address without a port, which changes with each connection.
+
+    >>> [_bare(address) for address in (" 192.0.2.1:80", "[2001:db8::1]:80", "2001:db8::1")]
+    ['192.0.2.1', '2001:db8::1', '2001:db8::1']
+    """
+    address = address.strip()
+    if address.startswith("["):
+        return address[1:].partition("]")[0]
+    return address.partition(":")[0] if address.count(":") == 1 else address
 
 
 class _Sent(NamedTuple):

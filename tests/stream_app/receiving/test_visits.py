@@ -14,9 +14,11 @@ from typing import Any
 import httpx
 import pytest
 from playwright.sync_api import Browser
+from starlette.datastructures import Headers
 
 from stream_app.config import ConfigError, load_text
-from stream_app.core.visits import DAY_US
+from stream_app.core.visits import DAY_US, visitor_of
+from stream_app.receiving.visits import Sites
 from stream_app.vault.visitor_keys import VisitorKeys
 from tests.blocks.pages import blocks
 from tests.stream_app.api.browsing import eventually
@@ -156,11 +158,38 @@ def test_proxy_that_names_no_address_is_refused_and_others_name_none(tmp_path: P
         body = json.dumps({"n": "pageview", "u": "/", "d": "shop.example"})
         url = f"http://127.0.0.1:{running.port}/api/event"
         refused = httpx.post(url, content=body, headers={"user-agent": AGENT}, verify=False)
-        assert (refused.status_code, "sent no X-Forwarded-For" in refused.text) == (400, True)
+        assert (refused.status_code, "sent no address in X-Forwarded-For" in refused.text) == (400, True)
     with Running(settings_of(tmp_path, f", {SITES}")) as running:
         for address in ("203.0.113.1", "203.0.113.2"):
             plausible(running, address)
         assert len({event["visitor"] for event in events_of(running)[1:]}) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "address"),
+    [
+        (["203.0.113.5", "198.51.100.7"], "198.51.100.7"),  # the visitor's own line, then the proxy's
+        (["203.0.113.5, 198.51.100.7", "10.0.0.9"], "198.51.100.7"),
+        (["198.51.100.7:4000"], "198.51.100.7"),
+        (["203.0.113.5, [2001:DB8::7]:4001"], "2001:db8::7"),
+        (["198.51.100.7, 10.0.0.9, "], "198.51.100.7"),
+        (["203.0.113.5", "unknown"], None),
+        (["203.0.113.5, unix:"], None),
+        (["10.0.0.9"], None),
+        ([], None),
+    ],
+)
+def test_visitor_cannot_choose_the_address_that_a_proxy_says(lines: list[str], address: str | None) -> None:
+    key = bytes(32)
+    sites = Sites({"shop.example": "clicks"}, lambda _day: key, "X-Forwarded-For", ("127.0.0.1", "10.0.0.9"))
+    body = b'{"n": "pageview", "u": "https://shop.example/", "d": "shop.example"}'
+    sent = [(b"user-agent", AGENT.encode()), *((b"x-forwarded-for", line.encode()) for line in lines)]
+    if address is None:
+        with pytest.raises(ValueError, match="the proxy sent no address in X-Forwarded-For"):
+            sites.event_of("/api/event", body, Headers(raw=sent), "127.0.0.1")
+        return
+    _, event = sites.event_of("/api/event", body, Headers(raw=sent), "127.0.0.1")
+    assert json.loads(event)["visitor"] == visitor_of(key, address, AGENT)
 
 
 def test_key_of_a_day_is_destroyed_after_it(tmp_path: Path) -> None:
