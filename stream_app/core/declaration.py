@@ -223,7 +223,10 @@ class Declaration(
         """What decides which of a user's records count; None if the unit is the event."""
         per_user, cells = self.privacy.per_user, self.cells
         weight = cells.weight if self.amounts else None
-        return None if per_user is None else Bounds(per_user.caps, cells.key_places, weight, cells.places)
+        # The number of a hidden key is its place, and follows from other users' records. So only the tally
+        # may choose among them: it orders keys by their hashes.
+        places = 0 if self.finds_keys else cells.places
+        return None if per_user is None else Bounds(per_user.caps, cells.key_places, weight, places)
 
     @property
     def windows_of(self) -> Axis | None:

@@ -5,22 +5,28 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import replace
+from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from dphist.caps import Caps
+from stream_app.core.counting.bounding import MOST_AMOUNTS, PerUser
 from stream_app.core.counting.bringing import BROUGHT, Slots
+from stream_app.core.counting.cells import KeyList
 from stream_app.core.counting.choosing import Bounds
-from stream_app.core.counting.unlisted import NO_CELL, place_by_hash
+from stream_app.core.counting.unlisted import NO_CELL, Discover, place_by_hash
 from stream_app.core.found_keys import FoundKeys, SealedKey, stays
 from stream_app.core.records import Reply
+from stream_app.state import checks
 from stream_app.state.connection import execute
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import BINS, FIRST_BIN, HASH, NEXT_EPOCH, TEXT, apply, of_users, release_of
 from tests.contracts.test_cap import names_of
 from tests.contracts.test_store import cut_and_seal, loaded, opened
+from tests.stream_app.declared import declared_of
 from tests.stream_app.found_keys import DISCOVER, Recount, check_recount, drawn_visits, replay, write_visits
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +34,7 @@ LAST = FIRST_BIN + BINS - 1  # of the window
 MARK = bytes(16)
 EVERY_EVENT = Caps(10**4)
 IN_TWO_KEYS = Caps(max_keys=2, max_per_key=1)
+DISCOVERING = Discover(Fraction(1, 2), Fraction(1, 10**9))
 LISTED = 3  # cells of listed keys and of all other events
 KEYS = [SealedKey(bytes([place] * 16), b"sealed %d" % place) for place in range(40)]
 
@@ -40,8 +47,9 @@ def slots(per_user: int, shown: tuple[int, ...] = (), seq: int = 0) -> Slots:
     return Slots(per_user, LISTED, shown, 0, seq)
 
 
-async def tallied(stores: Stores, own: Slots, caps: Caps = EVERY_EVENT) -> Reply:
-    asked = stores.stream, HASH, Bounds(caps), FIRST_BIN, own
+async def tallied(stores: Stores, own: Slots, caps: Caps | Bounds = EVERY_EVENT) -> Reply:
+    bounds = caps if isinstance(caps, Bounds) else Bounds(caps)
+    asked = stores.stream, HASH, bounds, FIRST_BIN, own
     while (reply := await stores.store.tally(*asked)) is Reply.DONE:
         pass
     return reply
@@ -135,6 +143,34 @@ async def test_a_user_brings_so_many_keys_whatever_their_numbers(
     if caps is EVERY_EVENT:
         assert sum(brought[0].values()) == sum(min(len(keys), per_user) for keys in keys_of.values())
     assert 0 < sum(brought[0].values()) <= per_user * 9
+
+
+async def test_a_user_counts_in_the_same_keys_however_they_are_numbered_and_merged(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also beside a list so long that records which cannot count are left out when a shard is merged."""
+    listed = KeyList("page", tuple(map(str, range(MOST_AMOUNTS))), True, False, discover=DISCOVERING)
+    declared = declared_of(source="flights", keys=listed, user=PerUser("user", 2))
+    assert declared.bounds is not None
+    first, counted = declared.cells.width, list[dict[int, int]]()
+    for earlier, least_merged in product((0, 1, 7), (1, checks.LEAST_MERGED)):
+        monkeypatch.setattr(checks, "LEAST_MERGED", least_merged)
+        own = replace(stores, stream=f"{stores.stream}-{earlier}-{least_merged}")
+        await opened(own)
+        await named(own, KEYS[20 : 20 + earlier])  # of other users
+        await named(own, KEYS[:9])
+        for position in range(9):
+            record = (FIRST_BIN, first + earlier + position, "eve")
+            change = of_users(position, position + 1, [record])
+            change = replace(change, most_places=declared.bounds.most_places)
+            assert await own.store.apply(own.stream, change) is Reply.DONE
+        await cut_and_seal(own, FIRST_BIN)
+        of_keys = replace(slots(1), first_unlisted=first)
+        assert await tallied(own, of_keys, declared.bounds) is Reply.ALREADY
+        [kept] = await own.store.read_kept(own.stream, [FIRST_BIN], [])
+        counted.append({cell - first - earlier: number for cell, number in kept.items()})
+    assert sum(number for cell, number in counted[0].items() if cell < BROUGHT // 2) == 2
+    assert counted == [counted[0]] * len(counted)
 
 
 @pytest.mark.parametrize("caps", [Caps(1), Caps(2), Caps(3), IN_TWO_KEYS])

@@ -38,7 +38,7 @@ class Bounds:
         caps: of each user and cap window.
         key_places: consecutive places that belong to one key: its buckets, or its amounts.
         weight: of an event of a sum (``bounding.cells_added``); None without a sum.
-        places: of a bin; 0 if there are few.
+        places: of a bin; 0 if there are few, or if their order by number must not matter.
     """
 
     caps: Caps
