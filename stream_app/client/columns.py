@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -59,7 +61,7 @@ class Answered:
         own = {
             name: _read(one.type, answer[name])
             for name, one in known.items()
-            if name not in made and (name in answer or one.default is MISSING is one.default_factory)
+            if name not in made and (name in answer or _is_required(one))
         }
         return cls(**made, **own)
 
@@ -101,10 +103,18 @@ class Framed(Answered):
         return [name for name, column in self.columns().items() if column.dtype.kind == "M"]
 
 
+# How the array of a field is read, by the field's type as it is written.
+ARRAYS: Mapping[str, Callable[[Any], NDArray[Any]]] = {
+    "TimeArray": instants,
+    "FloatArray": partial(np.array, dtype=np.float64),
+    "NDArray[np.int64]": partial(np.array, dtype=np.int64),
+}
+
+
+def _is_required(one: Field[Any]) -> bool:
+    return one.default is MISSING and one.default_factory is MISSING
+
+
 def _read(kind: Any, value: Any) -> Any:
     """Return a value of an answer as a field of this type, which is a text."""
-    if kind == "TimeArray":
-        return instants(value)
-    if kind == "NDArray[np.int64]":
-        return np.array(value, np.int64)
-    return np.array(value, np.float64) if kind == "FloatArray" else value
+    return ARRAYS[kind](value) if kind in ARRAYS else value

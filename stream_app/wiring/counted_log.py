@@ -79,9 +79,9 @@ class Adapters:
     live: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.begin(self.start)
+        self.run_start(self.start)
 
-    def begin(self, start: CheckedStart) -> None:
+    def run_start(self, start: CheckedStart) -> None:
         """Run what a start has checked. The loops that run see its streams and witnesses, too."""
         self.start = start
         self.names |= start.settings.names
@@ -107,9 +107,9 @@ class CountedLog:
         self.named: dict[str, Strategy] = {}  # the strategies that name the log, once it was open
         self._streams, self._adapters, self._halted = list(streams), adapters, halted
         self._measuring = measuring
-        self._left = [stream for stream in streams if stream.name not in halted.lines]
+        self._counted = [stream for stream in streams if stream.name not in halted.lines]
         self._is_file = isinstance(streams[0].source, SourceSettings)
-        self._waits: Sequence[StreamSettings] = ()  # for the cause of the log's fault to be corrected
+        self._waiting: Sequence[StreamSettings] = ()  # until the cause of the log's fault is corrected
         self._resources = AsyncExitStack()
         self._ports: Ports | None = None
         self._source: Source | None = None
@@ -131,29 +131,30 @@ class CountedLog:
     async def run(self) -> None:
         """Count; if a fault of a file stops it, try again now and then. Raises: as ``CountedLogs.run``."""
         while not await self._without_faulty(self._count):
-            if not self._waits:
+            if not self._waiting:
                 return
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(2 * self._pause_s, LONGEST_RETRY_S)
-            self._left = list(self._waits)
-        self._halted.ended([stream.name for stream in self._left])
+            self._counted = list(self._waiting)
+        self._halted.ended([stream.name for stream in self._counted])
 
-    def counts(self, stream: StreamSettings) -> bool:
+    def is_over_this_log(self, stream: StreamSettings) -> bool:
         """Return whether a segment is of a stream over this log that no fault has stopped."""
-        others = (*self._left, *self._waits)
+        others = (*self._counted, *self._waiting)
         return base_of(stream.name) in {base_of(one.name) for one in others}
 
     def can_read(self, streams: Sequence[StreamSettings]) -> bool:
         """Return whether the open log decodes what those of the streams need that are over it."""
-        return self._source is None or self._fields >= {*other_fields([*filter(self.counts, streams)])}
+        own = [*filter(self.is_over_this_log, streams)]
+        return self._source is None or self._fields >= {*other_fields(own)}
 
     async def join(self, streams: Sequence[StreamSettings]) -> None:
         """Count further streams; while a fault has closed the log, they wait with the others."""
         self._streams += streams
         for stream in streams:
-            before = [one.name for one in self._left if base_of(one.name) == base_of(stream.name)]
-            self._left += [stream] if before else []
-            self._waits = self._waits if before else [*self._waits, stream]
+            before = [one.name for one in self._counted if base_of(one.name) == base_of(stream.name)]
+            self._counted += [stream] if before else []
+            self._waiting = self._waiting if before else [*self._waiting, stream]
         await self._join_pipeline()
 
     def end_at(self, ends: Mapping[str, int | None]) -> None:
@@ -165,14 +166,14 @@ class CountedLog:
     async def _join_pipeline(self) -> None:
         """Let each stream join the running loops that is not in them."""
         pipeline = self._pipeline
-        for stream in [one for one in self._left if pipeline and one.name not in pipeline.by_name]:
+        for stream in [one for one in self._counted if pipeline and one.name not in pipeline.by_name]:
             settings, source = self._adapters.start.settings, self._source
             try:
                 if isinstance(stream.source, SourceSettings):
                     await asyncio.to_thread(check_file, stream, settings.state_dir)
                 self._check_user_key(stream)
             except OperatorError as fault:
-                self._left.remove(stream)
+                self._counted.remove(stream)
                 await self._halted.add([stream], fault, START_AGAIN)
                 continue
             if pipeline is None or source is None or pipeline is not self._pipeline:
@@ -193,7 +194,7 @@ class CountedLog:
 
         Raises: OperatorError if no stream of any log is left, or if the fault is the worker's.
         """
-        while self._left:
+        while self._counted:
             try:
                 await step()
             except WorkerError:
@@ -208,14 +209,14 @@ class CountedLog:
         """Stop the streams that a fault is about; those that are left have to be opened again."""
         await self._close()
         name = fault.stream if isinstance(fault, StreamError) else None
-        if name not in [stream.name for stream in self._left]:
+        if name not in [stream.name for stream in self._counted]:
             name = None  # of the log, or of a stopped stream that these streams need: its cost is unknown
-        stopped = [stream for stream in self._left if name in (None, stream.name)]
-        self._left = [stream for stream in self._left if stream not in stopped]
-        self._waits = [stream for stream in self._waits if stream not in stopped]
+        stopped = [stream for stream in self._counted if name in (None, stream.name)]
+        self._counted = [stream for stream in self._counted if stream not in stopped]
+        self._waiting = [stream for stream in self._waiting if stream not in stopped]
         then = START_AGAIN
         if name is None and self._is_file:
-            self._waits, then = stopped, "once the cause is corrected, they go on by themselves"
+            self._waiting, then = stopped, "once the cause is corrected, they go on by themselves"
         await self._halted.add(stopped, fault, then)
 
     async def _close(self) -> None:
@@ -224,13 +225,13 @@ class CountedLog:
 
     async def _open_log(self, others: Sequence[Strategy] = ()) -> None:
         start, settings = self._adapters.start, self._adapters.start.settings
-        streams, metrics = self._left, self._adapters.metrics
+        streams, metrics = self._counted, self._adapters.metrics
         new_store = partial(self._adapters.new_store, self._resources)
         wall = LiveClock(new_store(), settings.redis.largest_clock_skew_us, on_skew=metrics.clock_skew)
         clock = _clock(streams, wall)
         # Join the group only with a right clock: a member that leaves holds up the others.
         await wall.now_us()
-        coming = [one for one in start.plan.checked.streams if self.counts(one)]
+        coming = [one for one in start.plan.checked.streams if self.is_over_this_log(one)]
         self._source = source = await open_source(streams, settings, clock, coming)
         self._fields = frozenset(other_fields([*streams, *coming]))
         self._resources.push_async_callback(close_client, source.close)
@@ -264,20 +265,20 @@ class CountedLog:
         if self._ports is None:  # a fault has closed it
             await self._open_log()
         assert self._ports is not None
-        for stream in self._left:
+        for stream in self._counted:
             self._check_user_key(stream)
         together = self._measuring()
         pipeline = Pipeline.over(
             self._ports,
-            [self._stream(stream, together) for stream in self._left],
-            start=self._left[0].source.start,
+            [self._stream(stream, together) for stream in self._counted],
+            start=self._counted[0].source.start,
         )
         self._resources.push_async_callback(close_client, pipeline.leave)
         await pipeline.agree(opened)
         clock = self._ports.clock
         if isinstance(clock, ReplayClock):
             states = [await closer.reconcile() for closer in pipeline.closers]
-            closings = [self.named[stream.name].declared.time.closing for stream in self._left]
+            closings = [self.named[stream.name].declared.time.closing for stream in self._counted]
             ends = zip(closings, states, strict=True)
             clock.start_at(min(closing.instant_us(state.released_bin) for closing, state in ends))
         self._pipeline = pipeline
@@ -292,9 +293,9 @@ class CountedLog:
                 log.warning("%s; trying again", failure)
                 await self._close()
                 await asyncio.sleep(RETRY_S)
-        settings, store, source = self._adapters.start.settings, self._adapters.store, self._left[0].source
+        settings, store, source = self._adapters.start.settings, self._adapters.store, self._counted[0].source
         skew_us, witnesses = settings.redis.largest_clock_skew_us, self._adapters.witnesses
-        closes = self._adapters.metrics.closes.labels(label_of(self._left, settings)).set
+        closes = self._adapters.metrics.closes.labels(label_of(self._counted, settings)).set
         loops = [self._pipeline.run(closes), self._resume(self._pipeline)]
         if isinstance(source, SourceSettings) and source.keep_us is not None:
             loops.append(delete_counted(self._streams, witnesses, skew_us, store.load))
@@ -308,8 +309,8 @@ class CountedLog:
         """Once the log was read, note that its streams are counted; then wait for ever."""
         await self._was_read.wait()
         marked = [closer.name for closer in pipeline.closers if closer.was_halted]
-        await self._halted.resume(self._left, marked)
-        self._pause_s, self._waits = RETRY_S, ()
+        await self._halted.resume(self._counted, marked)
+        self._pause_s, self._waiting = RETRY_S, ()
         await asyncio.Event().wait()
 
     def _stream(self, stream: StreamSettings, together: Mapping[str, Sequence[Stream]]) -> Stream:

@@ -51,15 +51,15 @@ class CountedLogs:
         running = self._adapters.start.settings
         known = {stream.name for stream in running.streams}
         joining = [stream for stream in start.settings.streams if stream.name not in known]
-        logs = {id(one): one for stream in joining for one in self._logs if one.counts(stream)}
+        logs = {id(one): one for stream in joining for one in self._logs if one.is_over_this_log(stream)}
         if not all(one.can_read(joining) for one in logs.values()):
             return False
         outputs = {output.stream: output for output in (*running.outputs, *start.settings.outputs)}
         streams = (*running.streams, *joining)
         settings = replace(start.settings, streams=streams, outputs=tuple(outputs.values()))
-        self._adapters.begin(replace(start, settings=settings))
+        self._adapters.run_start(replace(start, settings=settings))
         for one in logs.values():
-            await one.join([stream for stream in joining if one.counts(stream)])
+            await one.join([stream for stream in joining if one.is_over_this_log(stream)])
         ends = {stream.name: stream.until_us for stream in start.settings.streams}
         for one in self._logs:
             one.end_at(ends)

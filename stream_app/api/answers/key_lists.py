@@ -40,14 +40,18 @@ def key_list(view: StreamView, query: schemas.KeyListQuery) -> schemas.KeyListAn
     )
 
 
-def found_at(view: StreamView, places: Sequence[int]) -> list[str | None] | None:
-    """Return when the keys at these places were found, null for listed ones; None if no keys are found."""
+def found_at(view: StreamView, places: Sequence[int | None]) -> list[str | None] | None:
+    """Return when the keys at these places were found, null for listed ones; None if no keys are found.
+
+    Args: places, in the list of keys, with ``other`` after it; None for a pattern, which is no key.
+    """
     if not view.declared.finds_keys:
         return None
     found = view.epochs[-1].record.found if view.epochs else ()
     ends = [format_instant(view.binning.end_us(one.bin)) for one in found for _ in one.names]
     listed = len(view.declared.keys.labels) - len(ends) if view.declared.keys else 0
-    return [ends[place - listed] if place >= listed else None for place in places]
+    has = range(listed, listed + len(ends))
+    return [ends[place - listed] if place is not None and place in has else None for place in places]
 
 
 def _looked_up(view: StreamView, declared: KeyList, query: schemas.KeyListQuery) -> schemas.KeyListAnswer:
@@ -60,7 +64,7 @@ def _looked_up(view: StreamView, declared: KeyList, query: schemas.KeyListQuery)
     return schemas.KeyListAnswer(
         stream=view.name,
         field=None,
-        found=None,
+        found=found_at(view, [declared.place_of_label.get(name) for name in known]),
         listed=len(declared.labels),
         keys=known,
         next=None,

@@ -123,7 +123,7 @@ class KeyListAnswer(BaseModel):
     field: str | None = Field(description="whose values these are; null: they are keys")
     found: list[str | None] | None = Field(
         None,
-        description="for each of keys, the end of the bin that first showed it; null: it is on the list",
+        description="for each of keys, the end of the bin that first showed it; null: listed, or a pattern",
         exclude_if=lambda found: found is None,
     )
     listed: int = Field(description="how many the whole list has")

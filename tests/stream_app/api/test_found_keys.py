@@ -83,6 +83,8 @@ def test_keys_come_largest_first_with_the_instant_that_found_them(world: World) 
     assert "released values" in rows["note"]
     listed = world.json("keys/list?contains=blog")
     assert (listed["keys"], listed["found"]) == (list(PAGES[:2]), FOUND[:2])
+    looked_up = world.json(f"keys/list?key={PAGES[1]}&key=/blog/*&key=other")
+    assert (looked_up["keys"], looked_up["found"]) == ([PAGES[1], "/blog/*", "other"], [FOUND[1], None, None])
     asked = questions.keys("pages", "blog")
     [reply] = world.get(str(httpx.URL(asked.path, params=asked.parameters)))
     assert asked.answer(reply) == dict(zip(PAGES[:2], FOUND[:2], strict=True))

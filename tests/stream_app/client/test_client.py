@@ -19,6 +19,7 @@ from rich.console import Console
 from deploy.ports import free_port
 from stream_app.api.app import listen, serve_on
 from stream_app.client import AsyncClient, Client, ClientError, Release
+from stream_app.client.columns import ARRAYS, Answered
 from stream_app.client.following import EventReader
 from stream_app.client.questions import Method
 from stream_app.shell.commands import main
@@ -51,6 +52,19 @@ def test_lines_become_releases_once_and_an_incomplete_event_is_discarded() -> No
     assert [one.seq for line in again for one in reader.feed(line)] == [7]
     assert reader.headers["Last-Event-ID"] == "7"
     assert EventReader(None).headers == {"Accept": "text/event-stream"}
+
+
+def kinds_of(answer: type[Answered]) -> dict[str, str]:
+    """Return the type of every field of an answer and of those made from it, by class and name."""
+    own = {f"{answer.__name__}.{name}": str(kind) for name, kind in inspect.get_annotations(answer).items()}
+    return own | {name: kind for one in answer.__subclasses__() for name, kind in kinds_of(one).items()}
+
+
+def test_client_can_read_every_array_of_an_answer() -> None:
+    arrays = {name: kind for name, kind in kinds_of(Answered).items() if "Array" in kind}
+    assert arrays["Series.value"] == "FloatArray"
+    by_itself = {"Window.place": "NDArray[Any]"}  # Window.of makes it
+    assert {name: kind for name, kind in arrays.items() if kind not in ARRAYS} == by_itself
 
 
 @pytest.mark.parametrize(
