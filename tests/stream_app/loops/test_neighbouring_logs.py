@@ -71,7 +71,7 @@ HOSTILE = {
 class Worked(OneSource):
     """A log with one worker, all loops of which share one open source."""
 
-    _sources: list[Any]
+    sources: list[Any]
 
     def open(self) -> Any:
         """Open the log, as a new worker does."""
@@ -79,9 +79,9 @@ class Worked(OneSource):
 
     def source(self) -> Any:
         """Return the source of the running worker."""
-        if not self._sources:
-            self._sources.append(self.open())
-        return self._sources[-1]
+        if not self.sources:
+            self.sources.append(self.open())
+        return self.sources[-1]
 
     def look(self) -> None:
         """Ask for the end of the log, as a cutter does at any moment."""
@@ -89,8 +89,8 @@ class Worked(OneSource):
 
     def restart(self) -> None:
         """End the worker; the next call starts another one."""
-        while self._sources:
-            asyncio.run(self._sources.pop().close())
+        while self.sources:
+            asyncio.run(self.sources.pop().close())
 
 
 class Files(Worked):

@@ -43,4 +43,4 @@ def test_progress_is_of_the_bins_that_the_stream_began_with(bin_length: str, epo
         f"refused records are listed with their reasons below {Path.cwd() / 'state'}, in dead_letters",
     ]
     assert line.startswith("departures: 41 of 64 bins closed, released until 2013-01-02T17:00:00Z, ")
-    assert "count since 2013-01-01T00:00:00Z " in line
+    assert "count since 2013-01-01T00:00:00Z: " in line

@@ -313,7 +313,7 @@ def test_the_buffer_converts_what_arrives_and_nothing_else() -> None:
         """A consumer with only the attributes that ``return_columns`` uses."""
 
         def __init__(self) -> None:
-            self.fetcher: Any = type("Fetcher", (), {"_records": {}})()
+            self._fetcher: Any = type("Fetcher", (), {"_records": {}})()
 
     consumer: Any = Consumer()
     kafka_columns.return_columns(consumer)
