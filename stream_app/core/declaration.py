@@ -27,6 +27,7 @@ from stream_app.core.counting.where import Condition
 from stream_app.core.kinds.kind import Asked
 from stream_app.core.periods import PERIODS
 from stream_app.core.records import EpochRecord
+from stream_app.core.visits import DAY_US, VISITOR
 
 WebLogFormat = Literal["combined", "log_format", "caddy", "traefik"]
 LogFormat = Literal["ndjson", "json", "csv", "avro", "protobuf", "json_schema"] | WebLogFormat
@@ -301,6 +302,13 @@ class Declaration(
         """The number of bins in a period of the unit; 0 if the unit has none."""
         user = self.privacy.per_user
         return PERIODS[user.per] // self.time.bin_us if user and user.per else 0
+
+    @property
+    def day_bins(self) -> int:
+        """The bins of whole UTC days, where the epochs of visitors begin and end; 1 for other users."""
+        user = self.privacy.per_user
+        is_of_days = user is not None and user.field == VISITOR and self.time.timezone is None
+        return lcm(DAY_US, self.time.bin_us) // self.time.bin_us if is_of_days else 1
 
     @property
     def end_step(self) -> int:

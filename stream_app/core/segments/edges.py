@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from math import lcm
 
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
@@ -28,7 +29,9 @@ def ends_ahead(running: Strategy, state: StreamState | None, now_us: int) -> Ite
     near = declared.time.binning.bin_of([now_us + _LATEST_US, now_us + _MOST_US]) + 1
     soonest, farthest = near.tolist()
     if state is not None and state.stopped:  # its total allows no epoch: any bin that is ahead will do
-        yield from ((bin, bin) for bin in range(soonest, soonest + _MOST_EPOCHS))
+        step = declared.day_bins
+        ahead = range(soonest + -soonest % step, soonest + _MOST_EPOCHS * step, step)
+        yield from ((bin, bin) for bin in ahead)
         return
     if end < soonest:
         begun = end + (soonest - end - 1) // horizon * horizon
@@ -46,7 +49,12 @@ def common_edge(running: Strategy, wanted: Declaration, ends: Iterable[Ends]) ->
     Returns: None if bins of both never begin together. Args: ends, of the epochs, as ``ends_ahead``.
     """
     old, new, step = running.declared.time.binning, wanted.time.binning, running.declared.end_step
-    edges = (old.latest_shared(new, first, last, step) for first, last in ends)
+    day = running.declared.day_bins  # caps begin anew at an edge, so a visitor's day lies on one side of it
+    edges = (
+        old.latest_shared(new, first, last - last % day, lcm(step, day))
+        for first, last in ends
+        if last % day % step == 0
+    )
     return next((old.start_us(edge) for edge in edges if edge is not None), None)
 
 
