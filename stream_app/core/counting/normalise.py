@@ -16,9 +16,11 @@ from stream_app.core.counting.unlisted import LONGEST_NAME, key_names
 NONE = "none"  # the key of events without the field
 _MOST_REMEMBERED, _LONGEST_REMEMBERED = 1 << 16, 2_000
 # A group that repeats takes exponential time on some texts, and many repeats a high power of their length.
+# Each ? and each | may double the time: eight of them behind two repeats take a tenth of a second.
+_LITERALS = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _SLOW = re.compile(r"\)[*+{]|\(\?|\\[1-9]")
-_REPEATS = re.compile(r"(?<!\\)(?:[*+]|\{\d*,\d*\})")
-_MOST_REPEATS = 2
+_REPEATS, _MOST_REPEATS = re.compile(r"[*+]|\{\d*,\d*\}"), 2
+_CHOICES, _MOST_CHOICES = re.compile(r"[?|]"), 8
 
 
 class Normalise(
@@ -121,9 +123,12 @@ def normalised(rule: Normalise | None, column: Sequence[Any]) -> Sequence[Any]:
 
 def check_pattern(pattern: str, becomes: str) -> None:
     """Refuse a pattern that may take long on some text, or is none. Raises: ValueError, one line."""
-    if _SLOW.search(pattern) or len(_REPEATS.findall(pattern)) > _MOST_REPEATS:
+    plain = _LITERALS.sub("x", pattern)
+    is_long = len(_REPEATS.findall(plain)) > _MOST_REPEATS or len(_CHOICES.findall(plain)) > _MOST_CHOICES
+    if is_long or _SLOW.search(plain):
         raise ValueError(
-            f"{pattern!r} may take long on some texts; repeat no group, and use * and + at most twice"
+            f"{pattern!r} may take long on some texts; repeat no group, use * and + at most twice, "
+            "and ? and | at most eight times"
         )
     try:
         groups = re.compile(pattern).groups

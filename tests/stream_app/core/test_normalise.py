@@ -63,10 +63,23 @@ def test_key_depends_on_its_own_value_only(values: list[Any]) -> None:
     assert together == [key_names(normalised(rule, [value]))[0] for value in values]
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+", "(a|b)*c", "a*b*c*", r"(a)\1", "(?=a)b", "[", "(a){2,}"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(a+)+", "(a|b)*c", "a*b*c*", r"(a)\1", "(?=a)b", "[", "(a){2,}", "a{1,9}b+c*"),
+        *(r"\\*\\*\\*x", r"[\]]*a*b*[x]", "[]a]*b*c*", "a?" * 9, "(a|aa)" * 9),
+    ],
+)
 def test_pattern_that_may_take_long_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"may take long|is no regular expression"):
         check_pattern(pattern, "x")
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"\*\+\*\)*\++", "[*+?|(?]*[^*]+", r"/(a|b|c|d)/(\d+)/?", "a{2}b{3}c{4}d?"]
+)
+def test_signs_that_are_letters_do_not_count_as_repeats(pattern: str) -> None:
+    check_pattern(pattern, "x")
 
 
 def test_accepted_pattern_is_quick_on_hostile_values() -> None:
