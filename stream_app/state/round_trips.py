@@ -127,6 +127,11 @@ class ServerRoundTrips(RoundTrips):
         return 0 if self._greeting is None else self._greeting.connections
 
     async def aclose(self) -> None:
+        # Cancelled tasks left commands under way: later these would open a connection that nobody closes.
+        under_way = [sending for sending in self._under_way if sending.cancel()]
+        await asyncio.gather(*under_way, return_exceptions=True)
+        self._fail(self._asked, ConnectionError("the client is closed"))
+        self._asked = []
         await self._client.aclose()
         if self._sentinels is not None:
             await self._sentinels.aclose()
@@ -159,11 +164,16 @@ class ServerRoundTrips(RoundTrips):
                 raise
             finally:
                 await self._pool.release(connection)
+        except asyncio.CancelledError:
+            self._fail(asked, ConnectionError("the client is closed"))
+            raise
         except Exception as failure:
-            explained = self._explained(failure)
-            for one in asked or self._taken():
-                if not one.replies.done():
-                    one.replies.set_exception(explained)
+            self._fail(asked or self._taken(), self._explained(failure))
+
+    def _fail(self, asked: Sequence[_Asked], failure: Exception) -> None:
+        for one in asked:
+            if not one.replies.done():
+                one.replies.set_exception(failure)
 
     def _explained(self, failure: Exception) -> Exception:
         """Return the cause of a failure, if it is a full disk: an embedded server ends itself then."""

@@ -14,6 +14,7 @@ from stream_app.state import round_trips
 from stream_app.state.connection import batch, connect, execute, transaction
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.round_trips import MOST_AT_ONCE, RoundTrips
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.redis
 Test = Callable[[RoundTrips], Awaitable[None]]
@@ -156,3 +157,35 @@ def test_a_client_works_after_a_loop_ended_during_a_command(server: EmbeddedRedi
     redis = connect(server.operator_url)
     asyncio.run(leave(redis))
     assert asyncio.run(ask(redis)) == b"heard"
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_no_connection_is_opened_by_a_command_that_outlives_the_client(
+    server: EmbeddedRedis, is_cancelled: bool
+) -> None:
+    """The client is closed at each turn of the loop after a command was given."""
+
+    async def connected(redis: RoundTrips) -> int:
+        listed = await execute(redis, "CLIENT", "LIST")
+        return int(listed.count(b"\n"))
+
+    async def closed_after(turns: int) -> None:
+        redis = connect(server.operator_url)
+        asking = asyncio.create_task(execute(redis, "PING"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if is_cancelled:
+            asking.cancel()
+        await redis.aclose()
+        [outcome] = await asyncio.wait_for(asyncio.gather(asking, return_exceptions=True), PATIENCE_S)
+        expected = (asyncio.CancelledError, exceptions.ConnectionError)
+        assert outcome in (True, b"PONG") or isinstance(outcome, expected), outcome
+
+    async def test(redis: RoundTrips) -> None:
+        before = await connected(redis)
+        for turns in range(1, 40):
+            await closed_after(turns)
+        await asyncio.sleep(0.05)  # what outlived its client has opened its connection by now
+        assert await connected(redis) == before
+
+    run(server, test)
