@@ -10,18 +10,29 @@ from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
 from stream_app.core.segments.facts import differences, may_change
 from stream_app.core.segments.history import in_words, read_strategy
-from stream_app.core.segments.names import base_of
+from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.strategies import unfinished_change
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
+from stream_app.ports.errors import OvertakenError
 
 _EPOCH = "time.epoch_bins"
 
 
 def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
-    """Return the stored strategy. Raises: OperatorError if the configured one is another promise."""
+    """Return the stored strategy.
+
+    Raises: OperatorError if the configured one is another promise; OvertakenError if another worker has begun
+        this segment elsewhere: no configuration says where a later one begins.
+    """
     check_counted(planned.stream, state)
     running = stored_strategy(planned.stream, state.strategy)
+    begun_us, first_us = running.declared.time.first_us, planned.declared.time.first_us
+    if number_of(planned.stream) > 1 and begun_us is not None and begun_us != first_us:
+        raise OvertakenError(
+            f"stream {base_of(planned.stream)}: another worker has begun its generation "
+            f"{number_of(planned.stream)} at {format_instant(begun_us)}; start this worker again"
+        )
     _check_finished(running, state)
     check_change(running, planned)
     return running

@@ -18,6 +18,10 @@ class WorkerError(OperatorError):
     """An error about the store, the ledger or the state directory: nothing may be counted or released."""
 
 
+class OvertakenError(WorkerError):
+    """Another worker began a segment at another instant. The worker starts again, and goes on with it."""
+
+
 class StreamError(OperatorError):
     """An error about one stream; the others over its log can go on without it."""
 

@@ -19,6 +19,7 @@ from stream_app.monitoring.redis_memory import follow_memory
 from stream_app.monitoring.stored_counts import follow
 from stream_app.monitoring.waiting import CLOCK, KAFKA, OWN_START, REDIS
 from stream_app.ports import ClockDoubt, NothingCountedError, OperatorError
+from stream_app.ports.errors import OvertakenError
 from stream_app.sinks.dead_letter_file import expiring_letters
 from stream_app.state.memory import servers_memory
 from stream_app.state.redis_store import RedisStore
@@ -75,7 +76,7 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
             except ClockDoubt as failure:
                 metrics.waiting.now = CLOCK
                 log.warning("%s; trying again", failure)
-            except (ConnectionError, TimeoutError, Unreachable) as failure:
+            except (ConnectionError, TimeoutError, Unreachable, OvertakenError) as failure:
                 log.warning("%s; trying again", failure)
             await asyncio.sleep(START_AGAIN_S)
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -37,6 +37,7 @@ from stream_app.loops.lease import Lease
 from stream_app.loops.segment_plan import SegmentPlan, until_begun_elsewhere
 from stream_app.loops.segments import Released
 from stream_app.loops.stream import Ports, Stream
+from stream_app.ports.errors import OvertakenError
 from stream_app.together import until_all_end, until_one_ends
 from stream_app.wiring import pipeline as loops
 from stream_app.wiring import segments as wiring
@@ -112,6 +113,11 @@ class StartedByGenerations(Pipeline):
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run a worker as ``wiring/workers.py`` does, over the given ports."""
         elsewhere = set[str]()
+        while True:
+            with suppress(OvertakenError):
+                return await self._run(schedule, ports, elsewhere)
+
+    async def _run(self, schedule: Schedule, ports: Ports, elsewhere: set[str]) -> None:
         schedule, plan, settings = await self._started(schedule, ports, elsewhere)
         owner = ports.make_nonce() if schedule.workers > 1 else None
         running = _Running(self, schedule, replace(ports, source=SharedListing(ports.source)), owner)

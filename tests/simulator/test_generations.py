@@ -46,6 +46,11 @@ def test_a_slow_start_begins_again_where_another_worker_has_begun_a_generation()
     run(122)
 
 
+def test_a_worker_goes_on_where_another_one_began_the_generation() -> None:
+    """After two losses of the store, both found another edge."""
+    run(1454)
+
+
 @pytest.mark.parametrize("seed", seeds(quick=6, all=60))
 def test_every_rule_holds_where_a_successor_begins(seed: int) -> None:
     before, after, edge_us = drawn(seed)
