@@ -165,6 +165,10 @@ async def _opened_plan(
     Args and Raises: as ``checked_start``; StreamError about one stream.
     """
     topics = await open_topics(settings, resources) if running is None else running.topics
+    if running is None and topics:
+        from stream_app.wiring.older_topics import take_older_rows  # Kafka's clients are slow to import
+
+        await take_older_rows(settings, topics)
     witnessed = Witnesses(settings, topics)
     plan = await allowed_segments(settings, store, outside, now_us, witnessed, elsewhere)
     witnesses: dict[str, Witness] = dict.fromkeys(plan.checked.names, Unwritten())
