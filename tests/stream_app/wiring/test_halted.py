@@ -19,7 +19,11 @@ import redis
 
 from deploy.ports import free_port
 from stream_app.config.load import load
+from stream_app.core.records import StreamState
+from stream_app.core.strategy import Strategy
+from stream_app.loops.configured import running_strategy
 from stream_app.ports import OperatorError
+from stream_app.ports.errors import OvertakenError
 from stream_app.shell.checks.stored import check_stored
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
@@ -338,6 +342,36 @@ def test_a_stream_that_cannot_start_keeps_no_other_from_starting(
         await worker.during(goes_on, ends="names no file")
 
     in_world(tmp_path, work)
+
+
+def test_a_worker_that_was_overtaken_starts_again_and_stops_no_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another worker has begun a segment elsewhere; the next start finds this instant in the store."""
+    caplog.set_level(logging.WARNING)
+    overtaken = ["another worker has begun its generation 2"]
+
+    def as_overtaken(state: StreamState, planned: Strategy) -> Strategy:
+        if overtaken:
+            raise OvertakenError(overtaken.pop())
+        return running_strategy(state, planned)
+
+    async def work(worker: Worker) -> None:
+        async def goes_on() -> None:
+            await worker.all_go_on(CALM)
+            monkeypatch.setattr("stream_app.loops.opening.running_strategy", as_overtaken)
+            await eventually_async(lambda: _is_said("generation 2; trying again", caplog), "it starts again")
+            await worker.all_go_on(CALM)
+            assert await worker.asks("/readyz") == "ready\n"
+            assert "stopped: " not in caplog.text
+
+        await worker.during(goes_on)
+
+    in_world(tmp_path, work)
+
+
+async def _is_said(text: str, caplog: pytest.LogCaptureFixture) -> bool:
+    return text in caplog.text
 
 
 Lines = list[bytes]
