@@ -36,6 +36,7 @@ class LoadedStream:
     user_keys: UserKeys  # as the store notes them
     partitions: dict[str, PartitionState]
     stopped: bool  # its total allows no epoch: its records are passed over
+    is_over: bool  # it has ended, and the next segment counts all that is still to come
     # Partitions in which the next cut may refuse records that were set aside, or where refused records have
     # no dead letters yet. Every loaded view of the stream shares this set.
     aside: set[str]
@@ -175,15 +176,27 @@ class LoadedStreams:
             self.forget()
 
     async def complete(self, store: Store) -> list[LoadedStream]:
-        """Return all streams; load the missing ones once store and witness agree about them."""
+        """Return all streams that count records; load the missing ones once store and witness agree.
+
+        An ended segment that has handed over is left out: its call to the store for each reading would change
+        nothing. After a doubt it is loaded again, for the store may have lost its end.
+        """
         async with self._completing:
             views = {name: self._views.get(name) for name in self._names}
             # Of a stopped stream, a worker with a larger total may have gone on.
-            wanted = [name for name, view in views.items() if view is None or view.stopped]
+            wanted = [n for n, view in views.items() if view is None or view.stopped or self._ends(view)]
             views |= zip(
                 wanted, await each_to_its_end(*(self._loaded(n, store) for n in wanted)), strict=True
             )
-            return [view for view in views.values() if view is not None]
+            return [view for view in views.values() if view is not None and not view.is_over]
+
+    def _ends(self, view: LoadedStream) -> bool:
+        """Return whether this worker has counted a segment to its end, so that it may be over now."""
+        until_bin = view.rules.until_bin
+        if until_bin is None or not view.rules.hands_over or view.is_over:
+            return False
+        read = [view.partitions.get(name) for name in self.owned or ()]
+        return all(one is not None and one.base_bin + 1 >= until_bin for one in read)
 
     async def _loaded(self, name: str, store: Store) -> LoadedStream:
         if self._agree is not None and name not in self._views:
@@ -211,6 +224,7 @@ class LoadedStreams:
             user_keys=state.user_keys,
             partitions=dict(state.partitions),
             stopped=state.stopped and not state.has_ended,
+            is_over=state.stopped and state.has_ended and state.hands_over is not None,
             aside=self._aside[name],
             numbers=self._numbers[name],
         )

@@ -22,7 +22,7 @@ from stream_app.config.settings import ApiSettings, RedisSettings
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.ledger import ACCEPTED, statement
-from stream_app.core.records import Reply
+from stream_app.core.records import Apply, Reply
 from stream_app.loops.closer import Closer
 from stream_app.loops.segment_plan import SegmentPlan
 from stream_app.loops.stream import Stream
@@ -233,6 +233,27 @@ def test_the_one_before_runs_until_readers_see_its_last_row(one: OneSource) -> N
         await (await Worker.start(one, stream_of(one, **CHANGES[0]))).run(one, {}, EDGE + 0.5)
         then = await plan_of(one, stream_of(one, **CHANGES[0]))
         assert [stream.name for stream in then.now.streams] == [SECOND]
+
+    asyncio.run(run())
+
+
+def test_an_ended_segment_costs_the_reader_nothing(one: OneSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        events, counted = drawn(6, 112), list[str]()
+        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+        worker = await Worker.start(one, stream_of(one, **CHANGES[0]))
+        await worker.run(one, events, EDGE + 2)
+        apply = one.store.apply
+
+        async def applied(stream: str, change: Apply) -> Reply:
+            counted.append(stream)
+            return await apply(stream, change)
+
+        monkeypatch.setattr(one.store, "apply", applied)
+        await worker.run(one, events, 113)
+        assert {*counted} == {SECOND}
+        first, second = recounted(events, [EDGE], [1, 2])
+        assert (Counter(await one.released()), Counter(await one.released(SECOND))) == (first, second)
 
     asyncio.run(run())
 
