@@ -29,7 +29,7 @@ from stream_app.core.counting.bringing import BROUGHT
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.counting.unlisted import Discover
 from stream_app.core.declaration import Declaration
-from stream_app.core.found_keys import stays
+from stream_app.core.found_keys import stays, thinned_for
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Span, node_table
 from stream_app.core.records import Apply, EpochRecord, Release
@@ -86,6 +86,7 @@ class FindingObserver(Observer):
         self.watch.joined = True
         self.released: set[str] = set()  # names that the store has ever accepted
         self.nameless: set[tuple[str, int]] = set()  # records that count without their key
+        self.seen_seq = 0  # up to which it is checked how often hidden keys were halved
 
     def _apply(self, change: Apply) -> None:
         """Note the records that are dated beyond the next window when they are applied."""
@@ -215,6 +216,24 @@ class FindingObserver(Observer):
                     self.watch.see_hash((number, f"all of {table}", index), digest, "tiles of all keys")
         if epochs and visible_seq >= epochs[-1].first_seq:
             await self._check_rest(await view_at(self.reader, visible_seq, self.stream), epochs[-1])
+        for seq in range(self.seen_seq + 1, visible_seq + 1):
+            self._check_thinned(await view_at(self.reader, seq, self.stream), seq)
+        self.seen_seq = visible_seq
+
+    def _check_thinned(self, view: StreamView, seq: int) -> None:
+        """Check that nothing but released counts decides how often the hidden keys are halved."""
+        epoch, keys = view.epochs[-1].record, view.declared.keys
+        if epoch.first_seq > seq:
+            return  # the last row of an epoch, after which its keys do not matter
+        assert keys is not None
+        assert keys.discover is not None
+        bin = epoch.first_bin + seq - epoch.first_seq
+        other = float(view.of_key("other").count(Span(epoch.first_bin, bin + 1)).value)
+        before = max((one.thinned for one in epoch.found if one.bin < bin), default=0)
+        wanted = max(before, thinned_for(other, keys.discover.room))
+        if epoch.thinned != wanted:
+            now = f"hidden keys are halved {epoch.thinned} times"
+            raise Broken(f"bin {bin}: {now}; {wanted} follows from {other} released other events")
 
     async def _check_rest(self, view: StreamView, epoch: EpochRecord) -> None:
         """Check at an instant: the total is ``other`` and all shown keys, and these are the named ones."""

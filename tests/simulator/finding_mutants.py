@@ -11,14 +11,20 @@ from unittest.mock import patch
 
 import numpy as np
 
+from dphist.arrays import Int64Array
 from dphist.discovery import KeyDiscovery
+from dphist.noise import NoiseSource
 from stream_app.core.counting.bringing import Slots
 from stream_app.core.counting.choosing import Bounds
+from stream_app.core.found_keys import stays, thinned_for
+from stream_app.core.kinds import Discovering
+from stream_app.core.kinds.tables import Closed, Named
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.naming import Decided, Naming
 from stream_app.loops.noise_ahead import NoiseAhead
 from tests.dphist.found_shares import DECISION, halved
+from tests.models import memory_stream
 from tests.models.memory import MemoryStore
 from tests.simulator.pipeline import Pipeline
 
@@ -128,3 +134,72 @@ class NamedInOrderOfNumbers(Pipeline):
             return replace(found, names=found.names[::-1], counts=found.counts[:, ::-1])
 
         return patch.object(Naming, "_named", named)
+
+
+class HalvesByExactCounts(Pipeline):
+    """The exact number of events of hidden keys decides how often these are halved."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Count them beside the released ones."""
+        real, hidden = Discovering.close_naming, dict[bytes, int]()
+
+        def close_naming(
+            kind: Discovering, held: bytes, counts: Int64Array, noise: NoiseSource, named: Named
+        ) -> Closed:
+            closed = real(kind, held, counts, noise, named)
+            events = hidden.get(held, 0) + int(counts[:, -1].sum()) - int(named.counts.sum())
+            hidden[closed.state] = events
+            return replace(closed, thinned=thinned_for(events, named.room))
+
+        return patch.object(Discovering, "close_naming", close_naming)
+
+
+class NoKeyGoes(Pipeline):
+    """A worker keeps the hidden keys for which there is no room."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Let all keys stay."""
+        return patch.object(Naming, "_stays", lambda naming, keys, number: True)
+
+
+class ReadersDecide(Pipeline):
+    """Which of a user's records count depends on whether their reader knew that a key had gone."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Leave the places of records as readers gave them."""
+        return patch.object(memory_stream, "settled", lambda records, slots, hash_of: records)
+
+
+class SlotsComeBack(Pipeline):
+    """A user may bring another key once the one that she has brought is gone."""
+
+    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
+        """Return a store that frees slots."""
+
+        class Store(MemoryStore):
+            async def tally(
+                self,
+                stream: str,
+                strategy_hash: str,
+                bounds: Bounds,
+                up_to_bin: int,
+                slots: Slots | None = None,
+            ) -> Reply:
+                """Forget which of the gone keys users have brought."""
+                if slots is not None and slots.thinned:
+                    self._free(stream, slots)
+                return await super().tally(stream, strategy_hash, bounds, up_to_bin, slots)
+
+            def _free(self, stream: str, slots: Slots) -> None:
+                state = self.streams[stream]
+                for window, of_users in state.slots.items():
+                    hashes = [one.hash for one in state.unlisted[window]]
+                    for cells in of_users.values():
+                        cells[:] = [
+                            cell
+                            for cell in cells
+                            if cell in slots.shown
+                            or stays(hashes[cell - slots.first_unlisted], slots.thinned)
+                        ]
+
+        return Store(clock_us)

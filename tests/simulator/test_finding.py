@@ -97,6 +97,10 @@ CAUGHT = [
     (mutants.OneKeyTooMany, users, "the log and its cuts give"),
     (mutants.NamedInOrderOfNumbers, events, "not that of names"),
     (mutants.RemembersTooEarly, overtaken, "is needed"),
+    (mutants.HalvesByExactCounts, events, "hidden keys are halved"),
+    (mutants.NoKeyGoes, events, "plus one unused draw of scale"),
+    (mutants.ReadersDecide, users, "the log and its cuts give"),
+    (mutants.SlotsComeBack, users, "the log and its cuts give"),
     (HalfNoise, events, "plus one unused draw of scale"),
     (ReleaseTwice, lambda schedule: finding(slow_releases(schedule)), "has a second value"),
 ]
