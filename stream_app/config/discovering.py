@@ -13,7 +13,10 @@ from stream_app.core.counting.unlisted import EPOCHS, Discover
 from stream_app.core.found_keys import ROOM
 
 MOST_BROUGHT = 8
-_OTHER_STREAM = "a found key has a past of counts only; give it a stream of its own, with a list of keys"
+_OTHER_STREAM = (
+    "a found key has a past of counts only, so measure sums and values of found keys in a second stream that "
+    "lists them (docs/how-to/discover.md)"
+)
 _LEAST_USERS = values.whole(1, 1_000_000, more=": a key that fewer users have brought is nearly never shown")
 _EPOCHS = values.whole(0, 10_000, more=": for how many epochs after the one that found it a key is listed")
 _ROOM = values.whole(1_000, 1_000_000_000, more=": events of hidden keys for which there is room")

@@ -21,6 +21,7 @@ from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument, Command, RoundTrips
 
 _BINS_PER_READ = 1_000
+_WHOLE_BINS_PER_READ = 20  # with the cells of all keys: a round trip must be answered within seconds
 _KEYS_PER_THINNING, _BINS_PER_THINNING = 500, 100
 _WORDS = {reply.value.encode() for reply in Reply}
 
@@ -110,8 +111,9 @@ class ExactCountsInRedis(ExactCounts):
 
     async def read_kept(self, stream: str, bins: Sequence[int], cells: Sequence[int]) -> list[dict[int, int]]:
         keys, found = StreamKeys(stream), list[dict[int, int]]()
-        for start in range(0, len(bins), _BINS_PER_READ):
-            some = [keys.cells(bin) for bin in bins[start : start + _BINS_PER_READ]]
+        at_once = _BINS_PER_READ if cells else _WHOLE_BINS_PER_READ
+        for start in range(0, len(bins), at_once):
+            some = [keys.cells(bin) for bin in bins[start : start + at_once]]
             if not cells:
                 counts = await batch(self._redis, [("HGETALL", one) for one in some])
                 found += [{int(cell): int(count) for cell, count in one.items()} for one in counts]
