@@ -12,6 +12,7 @@ from __future__ import annotations
 import calendar
 import json
 import os
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -48,10 +49,14 @@ streams:
 """
 
 
-def sent(servers: str, records: Records, first_s: int) -> None:
-    """Send each contribution within its second, as fast as the clock allows."""
+def made_topic(servers: str) -> None:
+    """Create the topic. A worker that starts before its topic is there refuses to run."""
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(TOPIC, 4, 1)])[TOPIC].result(60)
+
+
+def sent(servers: str, records: Records, first_s: int) -> None:
+    """Send each contribution within its second, as fast as the clock allows."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "compression.type": "lz4"})
     for place in range(records.instants):
         time.sleep(max(0.0, first_s + place + 0.1 - time.time()))
@@ -72,10 +77,15 @@ def answered(port: int, path: str, **parameters: object) -> dict[str, object]:
     return found
 
 
-def released_after(port: int, last_s: float) -> dict[str, object]:
-    """Return the counts of all found keys once the bin that holds an instant is visible."""
+def released_after(
+    port: int, last_s: float, service: subprocess.Popen[bytes], log: Path
+) -> dict[str, object]:
+    """Return the counts of all found keys once the bin that holds an instant is visible.
+
+    Raises: TimeoutError with the last lines of the service's log, also if the service has ended.
+    """
     deadline, last = time.monotonic() + PATIENCE_S, "no answer"
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and service.poll() is None:
         time.sleep(1.0)
         try:
             bins = answered(port, f"/v1/streams/{STREAM}")["seq"]
@@ -88,7 +98,11 @@ def released_after(port: int, last_s: float) -> dict[str, object]:
         last = f"released until {over['end']}"
         if calendar.timegm(time.strptime(str(over["end"])[:19], "%Y-%m-%dT%H:%M:%S")) > last_s:
             return told
-    raise TimeoutError(f"the last events were not visible within {PATIENCE_S:.0f} s: {last}")
+    said = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+    ended = "" if service.poll() is None else f"; the service ended with status {service.returncode}"
+    raise TimeoutError(
+        f"the last events were not visible within {PATIENCE_S:.0f} s: {last}{ended}. The log ends:\n{said}"
+    )
 
 
 def main() -> None:
@@ -99,14 +113,15 @@ def main() -> None:
         folder, port = Path(name), free_port()
         cluster = broker.start(folder / "kafka")
         try:
+            made_topic(cluster.bootstrap_servers)
             first_s = int(time.time()) + 15
             first = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(first_s))
             where = {"port": port, "servers": cluster.bootstrap_servers, "stream": STREAM, "topic": TOPIC}
             text = CONFIGURATION.format(epoch=EPOCH_S, first=first, most=MOST, **where)
             (folder / "app.yaml").write_text(text)
-            with running(folder, "run"):
+            with running(folder, "run") as service:
                 sent(cluster.bootstrap_servers, records, first_s)
-                told = released_after(port, first_s + SECONDS + 3)
+                told = released_after(port, first_s + SECONDS + 3, service, folder / "run.log")
                 late_s = time.time() - first_s - SECONDS
         finally:
             cluster.stop()
