@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -34,7 +35,8 @@ class Sites:
 
     Args: spools, of each site, by its domain (Plausible) or the website's id (Umami); key_of_day, of
         visitors' names; proxy_header, by which proxies at ``proxies`` give the visitor's address; now_us;
-        with_browser, whether the extra ``web`` is installed, which knows families of browsers.
+        with_browser, whether the extra ``web`` is installed, which knows families of browsers; origins, of
+        the sites' pages.
     """
 
     spools: Mapping[str, str]
@@ -43,6 +45,7 @@ class Sites:
     proxies: tuple[str, ...] = ()
     now_us: Callable[[], int] = lambda: time.time_ns() // 1_000
     with_browser: bool = find_spec("ua_parser") is not None
+    origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Load the patterns of browsers, which takes a second, before senders wait."""
@@ -68,6 +71,10 @@ class Sites:
             return self.spools[site], b""
         now_us = self.now_us()
         own = host_of(sent.url) or sent.host
+        if own is not None and not f".{own}".endswith(self._hosts):
+            raise UnknownSiteError(
+                f"no site has the host {own[:80]!r}; add it to ingest.sites or ingest.origins"
+            )
         page = path_of(sent.url)
         event = {
             "time": now_us,
@@ -83,6 +90,12 @@ class Sites:
         }
         kept = {name: value for name, value in event.items() if value not in (None, {})}
         return self.spools[site], json.dumps(kept, separators=(",", ":")).encode() + b"\n"
+
+    @cached_property
+    def _hosts(self) -> tuple[str, ...]:
+        """The ends of the hosts of pages, each with a dot before it: subdomains belong to a site."""
+        hosts = (host_of(url) for url in (*(f"https://{site}" for site in self.spools), *self.origins))
+        return tuple(f".{host}" for host in hosts if host is not None)
 
     def _address(self, headers: Headers, address: str) -> str:
         """Return the visitor's address: of the connection, or the last one that is no proxy's.

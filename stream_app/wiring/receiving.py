@@ -61,9 +61,12 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
     ingest = _ingest(settings)
     check_operator(ingest.operator)
     keys = VisitorKeys(ingest.directory / "@visitors")
+    sites = None
+    if ingest.sites:
+        sites = Sites(ingest.sites, keys.key, ingest.proxy_header, ingest.proxies, origins=ingest.origins)
     rules = WriteRules(
         maps=ingest.maps,
-        sites=Sites(ingest.sites, keys.key, ingest.proxy_header, ingest.proxies) if ingest.sites else None,
+        sites=sites,
         keys=None if ingest.keys is None else read_keys(ingest.keys, _KEYS),
         most_body_bytes=ingest.most_body_bytes,
         origins=ingest.origins,

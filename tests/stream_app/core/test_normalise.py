@@ -40,6 +40,9 @@ streams:
         ({"patterns": ((r"/u/(\d+)/(.+)", r"/u/*/\2"), ("/.*", "page"))}, {
             "/u/7/a": "/u/*/a", "/u/x/a": "page", "u": "u", "/" + "a" * 300: "/" + "a" * 300,
         }),
+        ({"patterns": ((r"(/|/blog/.+)", r"\1"), (".*", "/elsewhere"))}, {
+            "/": "/", "/blog/a": "/blog/a", "/BUY-NOW": "/elsewhere", "/?a=b": "/elsewhere",
+        }),
         ({"replace": (("FR", "France"),)}, {"FR": "France", "fr": "fr"}),
         ({"lower": True, "replace": (("fr", "FR"),)}, {"FR": "FR", "Fr": "FR"}),
         ({"lower": True}, {200.0: "200", 7: "7", 1.5: 1.5, True: "true", None: None}),

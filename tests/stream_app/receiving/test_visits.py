@@ -120,6 +120,11 @@ def test_visitors_have_hashes_and_addresses_stay_nowhere(
         ),
         ({"d": "other.example,shop.example"}, 202, {"host": "shop.example"}),
         ({"d": "other.example"}, 404, None),
+        ({"u": "https://Blog.shop.example:8443/a"}, 202, {"host": "blog.shop.example"}),
+        ({"u": "https://www.pages.example/a"}, 202, {"host": "pages.example"}),  # of an origin
+        ({"u": "https://evil.example/BUY"}, 404, None),
+        ({"u": "https://shop.example.evil.example/BUY"}, 404, None),
+        ({"u": "https://myshop.example/BUY"}, 404, None),
         ({"n": 5}, 400, None),
         ({"n": ""}, 202, None),
     ],
@@ -127,7 +132,8 @@ def test_visitors_have_hashes_and_addresses_stay_nowhere(
 def test_event_of_plausible_is_stored_by_its_rules(
     tmp_path: Path, changed: dict[str, Any], status: int, stored: dict[str, Any] | None
 ) -> None:
-    with Running(settings_of(tmp_path, f", {SITES}, {PROXY}")) as running:
+    origins = "origins: [https://www.pages.example]"
+    with Running(settings_of(tmp_path, f", {SITES}, {PROXY}, {origins}")) as running:
         assert plausible(running, "203.0.113.1", **changed).status_code == status
         events = events_of(running)
         assert [{name: one.get(name) for name in stored or {}} for one in events] == (
