@@ -222,9 +222,9 @@ class Access:
         if not rules.asks:
             return Reader(client_of(address))
         if rules.proxy_header and address in rules.proxies:
-            user = headers.get(rules.proxy_header)
-            if user:
-                return Reader(f"proxy:{user}")
+            users = headers.getlist(rules.proxy_header)
+            if len(users) == 1 and users[0]:  # of two, one may be the reader's own words
+                return Reader(f"proxy:{users[0]}")
         digest = digest_of(_key_in(headers.get("authorization", "")))
         found: ApiKey | None = None
         for key in rules.keys or ():  # compare all keys, so that the time does not show which one matches
