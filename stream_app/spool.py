@@ -1,6 +1,6 @@
 """The files of a spool: records that arrived over HTTP or stdin, durable before anybody counts on them.
 
-A spool is a directory of segments, named by the log's position of their first byte. A segment is two files:
+A spool is a directory of parts, named by the log's position of their first byte. A part is two files:
 ``.ndjson`` holds the records as they came, ``.batches`` one line for each batch with where it ends. Only the
 bytes up to the last good batch are the log. docs/decisions/0032-segments-and-spool.md has every crash.
 """
@@ -50,8 +50,8 @@ encode_batch = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """The place of one segment's files. Args: start, the log's position of its first byte."""
+class Part:
+    """The place of one part's files. Args: start, the log's position of its first byte."""
 
     directory: Path
     start: int
@@ -67,13 +67,13 @@ class Segment:
         return self.directory / f"{self.start:020}{BATCHES}"
 
 
-def segments(directory: Path) -> list[Segment]:
-    """Return the segments that have records, in order. Other files in the directory are not the spool's."""
-    return [Segment(directory, start) for start in sorted(_starts(directory, RECORDS))]
+def parts(directory: Path) -> list[Part]:
+    """Return the parts that have records, in order. Other files in the directory are not the spool's."""
+    return [Part(directory, start) for start in sorted(_starts(directory, RECORDS))]
 
 
 def bytes_kept(directory: Path) -> int:
-    """Return how much space the files of all segments take."""
+    """Return how much space the files of all parts take."""
     total = 0
     for entry in os.scandir(directory):
         if _NAMED.fullmatch(entry.name):
@@ -88,9 +88,9 @@ def _starts(directory: Path, suffix: str) -> list[int]:
     return [int(name[1]) for name in found if name is not None and name[2] == suffix]
 
 
-def noted_batches(segment: Segment) -> list[Batch]:
-    """Return the batches of a segment that a later one follows: they were checked before it began."""
-    data = segment.batches.read_bytes()
+def noted_batches(part: Part) -> list[Batch]:
+    """Return the batches of a part that a later one follows: they were checked before it began."""
+    data = part.batches.read_bytes()
     return [_decode(line) for line in data.split(b"\n")[:-1]]
 
 
@@ -106,9 +106,9 @@ class Kept:
 
     def kept_since_us(self) -> int | None:
         """Return when the oldest batch that is kept arrived; None if there is none."""
-        for segment in segments(self.directory):
+        for part in parts(self.directory):
             try:
-                with segment.batches.open("rb") as file:
+                with part.batches.open("rb") as file:
                     line = file.readline()
             except FileNotFoundError:
                 continue  # the worker has just deleted it
@@ -117,49 +117,49 @@ class Kept:
         return None
 
 
-def last_batch(segment: Segment) -> Batch | None:
-    """Return the last batch of a segment that a later one follows; None if it has none."""
-    with segment.batches.open("rb") as file:
+def last_batch(part: Part) -> Batch | None:
+    """Return the last batch of a part that a later one follows; None if it has none."""
+    with part.batches.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _LINE_BYTES))
         lines = file.read().splitlines()
     return _decode(lines[-1]) if lines else None
 
 
-def delete_segments(directory: Path, before_us: int) -> int:
-    """Delete the segments whose last batch arrived before an instant, but never the last segment.
+def delete_parts(directory: Path, before_us: int) -> int:
+    """Delete the parts whose last batch arrived before an instant, but never the last part.
 
     The records go first, so a crash leaves no record behind that nothing accounts for.
-    Returns: how many segments were deleted.
+    Returns: how many parts were deleted.
     """
-    found, deleted = segments(directory), 0
-    for segment in found[:-1]:
-        last = last_batch(segment)
+    found, deleted = parts(directory), 0
+    for part in found[:-1]:
+        last = last_batch(part)
         if last is not None and last.at_us >= before_us:
             break
-        segment.records.unlink()
+        part.records.unlink()
         deleted += 1
     first_left = found[deleted].start if found else 0
     for start in _starts(directory, BATCHES):
         if start < first_left:
-            Segment(directory, start).batches.unlink()
+            Part(directory, start).batches.unlink()
     if deleted:
         sync_directory(directory)
     return deleted
 
 
-class OpenSegment:
-    """The last segment while it grows: which of its batches are whole.
+class OpenPart:
+    """The last part while it grows: which of its batches are whole.
 
-    Args: segment, whose files exist; mode, of ``os.open``.
+    Args: part, whose files exist; mode, of ``os.open``.
     """
 
-    def __init__(self, segment: Segment, mode: int = os.O_RDONLY) -> None:
-        self.segment = segment
-        self.end = segment.start  # the position after the last whole batch
+    def __init__(self, part: Part, mode: int = os.O_RDONLY) -> None:
+        self.part = part
+        self.end = part.start  # the position after the last whole batch
         self.noted_bytes = 0  # of ``.batches``: up to the line of that batch
-        self.records = os.open(segment.records, mode | os.O_CLOEXEC)
+        self.records = os.open(part.records, mode | os.O_CLOEXEC)
         try:
-            self.batches = os.open(segment.batches, mode | os.O_CLOEXEC)
+            self.batches = os.open(part.batches, mode | os.O_CLOEXEC)
         except BaseException:
             os.close(self.records)
             raise
@@ -197,7 +197,7 @@ class OpenSegment:
         """Return the CRC-32 of the bytes from the last end; None if some are missing."""
         position, crc = self.end, 0
         while position < end:
-            offset = position - self.segment.start
+            offset = position - self.part.start
             data = os.pread(self.records, min(_CHECKED_AT_ONCE, end - position), offset)
             if not data:
                 return None

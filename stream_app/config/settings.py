@@ -295,7 +295,7 @@ class Settings:
         ingest: where events are received; None if no stream has a spool.
         streams: by name, in the order of the file.
         boards: pages of panels, in the order of the file.
-        ended: generations of these streams that have ended, which a worker runs no more.
+        ended: segments of these streams that have ended, which a worker runs no more.
         logs: which names of logs may mean the same events, once the ledger's names are known.
     """
 

@@ -24,7 +24,7 @@ class Total:
     """What all epochs together may cost; an epoch that would exceed it is never opened.
 
     Args: delta, None: the sum of epsilons counts; per, whether every stream over the source counts, or this
-        stream alone, in all of its generations.
+        stream alone, in all of its segments.
     """
 
     epsilon: Fraction

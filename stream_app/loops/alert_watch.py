@@ -69,8 +69,8 @@ class AlertWatcher:
         self._reader, self._store = reader, store
         self._views: dict[str, StreamView] = {}
         self._states: dict[str, State] = {}
-        self._decided: dict[str, int] = {}  # by generation: the last release that was evaluated
-        self._at: dict[str, str] = {}  # by stream: the generation that its rules read now
+        self._decided: dict[str, int] = {}  # by segment: the last release that was evaluated
+        self._at: dict[str, str] = {}  # by stream: the segment that its rules read now
         # By stream: the last release that was seen, and since when no restore was noticed.
         self._steady: dict[str, tuple[int, int]] = {}
         self._loaded = False
@@ -121,7 +121,7 @@ class AlertWatcher:
         self._loaded = True
 
     async def _generation(self, stream: str, stored: Set[str]) -> str:
-        """Return the generation of a stream that its rules read: the last one that was evaluated.
+        """Return the segment of a stream that its rules read: the last one that was evaluated.
 
         Without one it is the newest that has released something. Args: stored, the streams in the store.
         """
@@ -137,7 +137,7 @@ class AlertWatcher:
         return self._at[stream]
 
     async def _next(self, name: str, stored: Set[str]) -> str | None:
-        """Return the next generation once this one has no more releases; None until then.
+        """Return the next segment once this one has no more releases; None until then.
 
         Its rules go on with the first release there, so no release is left out at the edge.
         """
@@ -157,7 +157,7 @@ class AlertWatcher:
         return following
 
     async def _step(self, stream: str) -> bool:
-        """Evaluate the rules on the next releases of a generation; return whether there are more."""
+        """Evaluate the rules on the next releases of a segment; return whether there are more."""
         public = await self._reader.public_state(stream)
         self._known.learn(stream, public)
         if public is None:
@@ -303,7 +303,7 @@ def _part(columns: dict[tuple[int, str], tuple[int, Int64Array]], want: Missing)
 
 
 def _by_stream(outcome: Outcome, before: Mapping[str, State]) -> dict[str, Outcome]:
-    """Return the part of an outcome that is about each generation of a stream.
+    """Return the part of an outcome that is about each segment of a stream.
 
     Args: before, the states that it changes.
     """

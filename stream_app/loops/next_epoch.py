@@ -150,7 +150,7 @@ def as_reserved(
     has released more bins since, or fewer: a lost store may have reserved the epoch after rows that nobody
     has seen. A number is taken if the store has lost its epoch. The ledger outside the store then has it,
     for another first bin, or the entry was copied from there and says so. It is taken, too, if the epoch was
-    reserved under settings that have changed again before it opened: those of a stream's first generation,
+    reserved under settings that have changed again before it opened: those of a stream's first segment,
     or any of a later one. A worker with other settings may have reserved that one and died, and its entry
     stays in the sum.
     """

@@ -33,9 +33,9 @@ _MOST_WITHOUT_ROWS = 2  # segments in a row that may have ended before they rele
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What its witness says of a generation that has released.
+    """What its witness says of a segment that has released.
 
-    Args: since, the start of its first row; notes, the settings of generations up to it, by name, if the
+    Args: since, the start of its first row; notes, the settings of segments up to it, by name, if the
         witness is a topic.
     """
 
@@ -43,7 +43,7 @@ class Released:
     notes: Mapping[str, Declaration]
 
 
-# What the witness of a generation says; None: the generation has released nothing.
+# What the witness of a segment says; None: the segment has released nothing.
 Witnessed = Callable[[str], Awaitable[Released | None]]
 
 
@@ -122,11 +122,11 @@ async def _known(
 async def _with_witnessed(
     store: Store, base: str, notes: Mapping[str, Declaration], newest: int, witnessed: Witnessed
 ) -> tuple[Mapping[str, Declaration], dict[int, Released]]:
-    """Return the notes with those of witnesses, and the generations whose witness was asked and has rows.
+    """Return the notes with those of witnesses, and the segments whose witness was asked and has rows.
 
-    The witnesses of the generations after the newest one are always asked: a store that was set back, and a
+    The witnesses of the segments after the newest one are always asked: a store that was set back, and a
     machine without notes, do not know that they began.
-    Args: newest, the number of the newest generation that a ledger knows.
+    Args: newest, the number of the newest segment that a ledger knows.
     """
     names = [generation(base, number) for number in range(1, newest + 1)]
     lacks = newest > 1 and any([name not in notes and await store.load(name) is None for name in names])
@@ -135,7 +135,7 @@ async def _with_witnessed(
     while number <= last + _MOST_WITHOUT_ROWS + 1:
         if (said := await witnessed(generation(base, number))) is not None:
             released[number], last = said, max(last, number)
-            found |= said.notes  # a later generation's witness has the last settings of those before it
+            found |= said.notes  # a later segment's witness has the last settings of those before it
         number += 1
     return found, released
 

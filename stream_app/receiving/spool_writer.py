@@ -23,18 +23,18 @@ from stream_app.receiving.body import lines_in
 from stream_app.receiving.known_keys import KnownKeys, Stored
 from stream_app.spool import (
     Batch,
-    OpenSegment,
-    Segment,
+    OpenPart,
+    Part,
     bytes_kept,
     encode_batch,
     last_batch,
     noted_batches,
-    segments,
+    parts,
 )
 
-SEGMENT_BYTES = 64 << 20
-SEGMENT_BATCHES_BYTES = 8 << 20  # of its file of batches, which is read whole
-SEGMENT_US = 3_600_000_000
+PART_BYTES = 64 << 20
+PART_BATCHES_BYTES = 8 << 20  # of its file of batches, which is read whole
+PART_US = 3_600_000_000
 _LOCK = "writer.lock"
 _OWNER_ONLY = 0o600
 _REWRITTEN_AT_ONCE = 1 << 20
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class SpoolFullError(OSError):
-    """The spool has its largest size; segments must be counted and deleted first."""
+    """The spool has its largest size; parts must be counted and deleted first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Incoming:
 
 
 class SpoolWriter:
-    """Appends batches to a spool's last segment, and begins a new segment when that is large or old.
+    """Appends batches to a spool's last part, and begins a new part when that is large or old.
 
     Args:
         directory: the spool's; most_bytes, of its files.
@@ -77,11 +77,11 @@ class SpoolWriter:
         now_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self.directory, self._most_bytes, self._keys, self._now_us = directory, most_bytes, keys, now_us
-        self._last: OpenSegment | None = None
-        self._synced = 0  # up to here this process knows that the last segment is on the disk
+        self._last: OpenPart | None = None
+        self._synced = 0  # up to here this process knows that the last part is on the disk
         self._found: list[Batch] = []  # whole batches after that
-        self._is_named = True  # whether the last segment's names are on the disk
-        self._began_us = 0  # when the last segment got its first batch; 0 while it is empty
+        self._is_named = True  # whether the last part's names are on the disk
+        self._began_us = 0  # when the last part got its first batch; 0 while it is empty
         self._most_kept = 0  # bytes of all files when they were looked at, and what was written since
         try:
             secret_directory(directory)
@@ -139,7 +139,7 @@ class SpoolWriter:
         return replies
 
     def turn_over(self) -> None:
-        """Begin a new segment if the last one is large or old enough, so that it can be deleted in time."""
+        """Begin a new part if the last one is large or old enough, so that it can be deleted in time."""
         try:
             with self._alone() as last:
                 self._turn_over(last)
@@ -147,8 +147,8 @@ class SpoolWriter:
             log.error("%s: the disk fails (%s); trying again", self.directory, failure.strerror)
 
     @contextmanager
-    def _alone(self) -> Iterator[OpenSegment]:
-        """Keep other writers out, and yield the last segment, all of whose batches are whole and durable."""
+    def _alone(self) -> Iterator[OpenPart]:
+        """Keep other writers out, and yield the last part, all of whose batches are whole and durable."""
         with waited_for(self._lock):
             if self._last is not None and not os.fstat(self._last.records).st_nlink:
                 self._forget_last()  # counted and deleted, while other processes wrote
@@ -157,62 +157,62 @@ class SpoolWriter:
             yield self._catch_up()
 
     def _find_last(self) -> None:
-        """Open the last segment; take the keys of all earlier ones."""
-        found = segments(self.directory)
-        for segment in found[:-1]:
-            last = last_batch(segment)
+        """Open the last part; take the keys of all earlier ones."""
+        found = parts(self.directory)
+        for part in found[:-1]:
+            last = last_batch(part)
             if last is not None and self._keys.remembers(last.at_us, self._now_us()):
-                self._remember_all(segment.start, noted_batches(segment))
+                self._remember_all(part.start, noted_batches(part))
         if found:
             _touch(found[-1].batches)
-            self._use(OpenSegment(found[-1], os.O_RDWR))
+            self._use(OpenPart(found[-1], os.O_RDWR))
         else:
             self._begin(0)
         self._most_kept = bytes_kept(self.directory)
 
-    def _catch_up(self) -> OpenSegment:
-        """Return the last segment, after other processes or a failed write: keep its whole batches, cut the
+    def _catch_up(self) -> OpenPart:
+        """Return the last part, after other processes or a failed write: keep its whole batches, cut the
         rest off, and make what is left durable."""
         last = self._last
         assert last is not None
         while True:
             self._take_over(last)
-            following = Segment(self.directory, last.end)
-            if last.end == last.segment.start or not following.records.exists():
+            following = Part(self.directory, last.end)
+            if last.end == last.part.start or not following.records.exists():
                 return last
-            last = self._use(OpenSegment(following, os.O_RDWR))
+            last = self._use(OpenPart(following, os.O_RDWR))
 
-    def _take_over(self, last: OpenSegment) -> None:
+    def _take_over(self, last: OpenPart) -> None:
         if not self._is_named:
             sync_directory(self.directory)
             self._is_named = True
-        if _sizes(last) == (last.end - last.segment.start, last.noted_bytes) and self._synced == last.end:
+        if _sizes(last) == (last.end - last.part.start, last.noted_bytes) and self._synced == last.end:
             return
         self._found += last.new_batches()
-        whole = last.end - last.segment.start
+        whole = last.end - last.part.start
         if _sizes(last) != (whole, last.noted_bytes):
             log.warning("%s: removed records that were never confirmed", self.directory)
             os.ftruncate(last.records, whole)
             os.ftruncate(last.batches, last.noted_bytes)
         # A sync that failed may have forgotten what it did not write: the next sync would succeed without it.
-        _write_again(last.records, self._synced - last.segment.start, whole)
+        _write_again(last.records, self._synced - last.part.start, whole)
         _write_again(last.batches, 0, last.noted_bytes)
         last.sync()
         self._confirm(last, self._found)
 
-    def _write(self, last: OpenSegment, new: Sequence[tuple[Batch, bytes]]) -> None:
+    def _write(self, last: OpenPart, new: Sequence[tuple[Batch, bytes]]) -> None:
         data = b"".join(part for _, part in new)
         lines = b"".join(encode_batch(batch) + b"\n" for batch, _ in new)
         self._make_room(len(data) + len(lines))
         # After a failure the next call finds out what is stored: readers may have used whole batches.
-        _write_at(last.records, last.end - last.segment.start, data)
+        _write_at(last.records, last.end - last.part.start, data)
         _write_at(last.batches, last.noted_bytes, lines)
         last.sync()
         last.end, last.noted_bytes = new[-1][0].end, last.noted_bytes + len(lines)
         self._confirm(last, [batch for batch, _ in new])
 
-    def _confirm(self, last: OpenSegment, batches: Sequence[Batch]) -> None:
-        """Take the keys of batches, now that they are on the disk up to the end of the segment."""
+    def _confirm(self, last: OpenPart, batches: Sequence[Batch]) -> None:
+        """Take the keys of batches, now that they are on the disk up to the end of the part."""
         if batches:
             self._remember_all(self._synced, batches)
             self._began_us = self._began_us or batches[0].at_us
@@ -225,28 +225,28 @@ class SpoolWriter:
             raise SpoolFullError("the spool is full")
         self._most_kept += length
 
-    def _turn_over(self, last: OpenSegment) -> None:
-        records = last.end - last.segment.start
+    def _turn_over(self, last: OpenPart) -> None:
+        records = last.end - last.part.start
         if not records:
             return
-        is_old = self._now_us() - self._began_us >= SEGMENT_US
-        if is_old or records >= SEGMENT_BYTES or last.noted_bytes >= SEGMENT_BATCHES_BYTES:
+        is_old = self._now_us() - self._began_us >= PART_US
+        if is_old or records >= PART_BYTES or last.noted_bytes >= PART_BATCHES_BYTES:
             try:
                 self._begin(last.end)
-            except OSError as failure:  # what was confirmed stays so, and the old segment can go on
+            except OSError as failure:  # what was confirmed stays so, and the old part can go on
                 log.error("%s: no new file can be made (%s)", self.directory, failure.strerror)
 
     def _begin(self, start: int) -> None:
-        """Begin an empty segment. Its names are made durable before anything in it is confirmed."""
-        segment = Segment(self.directory, start)
-        _touch(segment.batches)  # first, so that a segment with records has batches
-        _touch(segment.records)
-        self._use(OpenSegment(segment, os.O_RDWR))
+        """Begin an empty part. Its names are made durable before anything in it is confirmed."""
+        part = Part(self.directory, start)
+        _touch(part.batches)  # first, so that a part with records has batches
+        _touch(part.records)
+        self._use(OpenPart(part, os.O_RDWR))
 
-    def _use(self, opened: OpenSegment) -> OpenSegment:
-        """Make an open segment the last one. Whoever made it may have died before its names were durable."""
+    def _use(self, opened: OpenPart) -> OpenPart:
+        """Make an open part the last one. Whoever made it may have died before its names were durable."""
         self._forget_last()
-        self._last, self._synced, self._found, self._began_us = opened, opened.segment.start, [], 0
+        self._last, self._synced, self._found, self._began_us = opened, opened.part.start, [], 0
         self._is_named = False
         return opened
 
@@ -268,7 +268,7 @@ class SpoolWriter:
         )
 
 
-def _sizes(opened: OpenSegment) -> tuple[int, int]:
+def _sizes(opened: OpenPart) -> tuple[int, int]:
     return os.fstat(opened.records).st_size, os.fstat(opened.batches).st_size
 
 

@@ -2,7 +2,7 @@
 
 A record is a released row. Its key names stream, epoch and bin; its value is the bytes that every output
 repeats. If a row holds only hashes of its bin's values, the header "values" holds the values. The first row
-of a later generation has the settings of all generations so far in the header "generations". Each stream has
+of a later segment has the settings of all segments so far in the header "generations". Each stream has
 one writer. Kafka's transactions fence its predecessors: a worker that was paused cannot add a row once
 another worker has claimed the stream. So the writer always knows the last row: between faults nothing is read
 from the topic, and the streams' transactions run concurrently.
@@ -36,7 +36,7 @@ from stream_app.stored_format import CHANGES, GENERATIONS, check_format
 
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
 _VALUES = "values"  # the header of a record
-_NOTES = "generations"  # the header of a generation's first row
+_NOTES = "generations"  # the header of a segment's first row
 _FORMAT = "format"  # the header of a record that needs a newer stored format than the first
 _SETTLE_S = 10.0
 
@@ -44,7 +44,7 @@ _SETTLE_S = 10.0
 class WitnessTopic(Witness):
     """Rows of any number of streams in one topic; made by ``open``.
 
-    Args: notes, by generation of a stream that has several: the settings up to it, which its first row keeps.
+    Args: notes, by segment of a stream that has several: the settings up to it, which its first row keeps.
     Raises (every method): OSError if Kafka does not answer, or another worker has claimed the stream.
     """
 

@@ -15,7 +15,7 @@ from stream_app.sources.copies import COMPARED_BYTES, beginning_of, notes_more
 from stream_app.sources.decode import TimeField
 from stream_app.sources.growing import GrowingFile
 from stream_app.sources.lines import PARTITION, LineFile, moved, open_lines
-from stream_app.spool import OpenSegment, Segment, last_batch, noted_batches, segments
+from stream_app.spool import OpenPart, Part, last_batch, noted_batches, parts
 
 BATCH_BYTES = 1 << 18
 
@@ -24,44 +24,44 @@ class SpoolSource(GrowingFile):
     """Follow a spool from any position. A spool that nobody has written to yet is an empty log.
 
     Guarantee: every end that this source returns, and every record below it, is on the disk. This process
-        syncs what it finds in the last segment; the writer synced a segment before it began the next one.
+        syncs what it finds in the last part; the writer synced a part before it began the next one.
     Args:
         directory, time: the spool, and where its records have their time.
-        notes: a directory of this spool only; keeps how its segments began, to recognise a file of events
+        notes: a directory of this spool only; keeps how its parts began, to recognise a file of events
             that is one of them.
         others: paths of other fields to decode.
-    Raises (every method): OperatorError if the segments are not those counted so far.
+    Raises (every method): OperatorError if the parts are not those counted so far.
     """
 
     def __init__(self, directory: Path, time: TimeField, notes: Path, others: Sequence[str] = ()) -> None:
         self._directory, self._time, self._others = directory, time, others
         self._notes = notes
-        self._noted: dict[int, int] = {}  # by the start of a segment: how many first bytes are noted
-        self._segments: list[Segment] = []
-        self._last: OpenSegment | None = None
-        self._reading: tuple[int, LineFile] | None = None  # the start of a segment, and its records
+        self._noted: dict[int, int] = {}  # by the start of a part: how many first bytes are noted
+        self._parts: list[Part] = []
+        self._last: OpenPart | None = None
+        self._reading: tuple[int, LineFile] | None = None  # the start of a part, and its records
         self._looking = asyncio.Lock()
         self._end = 0
 
     async def first_position(self, partition: str, since_us: int | None) -> int:
-        """Return the start of the first segment that is left, or that has records since an instant."""
+        """Return the start of the first part that is left, or that has records since an instant."""
         await self._advance()
-        found = self._segments
-        for segment in found[:-1]:
-            last = last_batch(segment)
+        found = self._parts
+        for part in found[:-1]:
+            last = last_batch(part)
             if since_us is None or (last is not None and last.at_us >= since_us):
-                return segment.start
+                return part.start
         return found[-1].start if found else 0
 
     async def kept_since_us(self) -> int | None:  # type: ignore[override]
-        """Return when the first record that is left arrived; None if no segment was deleted."""
+        """Return when the first record that is left arrived; None if no part was deleted."""
         await self._advance()
-        if not self._segments or self._segments[0].start == 0:
+        if not self._parts or self._parts[0].start == 0:
             return None
-        for segment in self._segments:
-            if batches := noted_batches(segment):
+        for part in self._parts:
+            if batches := noted_batches(part):
                 return batches[0].at_us
-        return int(self._segments[0].batches.stat().st_mtime * 1e6)
+        return int(self._parts[0].batches.stat().st_mtime * 1e6)
 
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
@@ -93,11 +93,11 @@ class SpoolSource(GrowingFile):
     def _look(self) -> int:
         if not self._directory.is_dir():
             return self._end
-        found = segments(self._directory)
+        found = parts(self._directory)
         if not found:
             return self._end
-        if self._last is None or self._last.segment.start != found[-1].start:
-            opened = OpenSegment(found[-1])
+        if self._last is None or self._last.part.start != found[-1].start:
+            opened = OpenPart(found[-1])
             sync_directory(self._directory)
             if self._last is not None:
                 self._last.close()
@@ -112,20 +112,20 @@ class SpoolSource(GrowingFile):
                 self._last.close()
                 self._last = None  # look at everything again before any of it is used
                 raise
-        self._segments = found
+        self._parts = found
         return self._last.end
 
     async def _batch(self, position: int, end: int) -> RecordBatch:
-        starts = [segment.start for segment in self._segments]
+        starts = [part.start for part in self._parts]
         number = bisect.bisect_right(starts, position) - 1
         if number < 0:
             raise OperatorError(
-                f"{self._directory}: records were deleted before they were counted; put the segment back"
+                f"{self._directory}: records were deleted before they were counted; put their files back"
             )
         start, stop = starts[number], [*starts[1:], end][number]
         if self._reading is None or self._reading[0] != start:
             self._stop_reading()
-            lines = open_lines(self._segments[number].records, "ndjson", self._time, self._others)
+            lines = open_lines(self._parts[number].records, "ndjson", self._time, self._others)
             self._reading = start, lines
         lines = self._reading[1]
         offset, limit = position - start, stop - start
@@ -139,7 +139,7 @@ class SpoolSource(GrowingFile):
         return moved(batch, start, batch.end + start)
 
     async def _note_beginning(self, start: int, lines: LineFile, size: int) -> None:
-        """Note durably how a segment begins, before its records are counted."""
+        """Note durably how a part begins, before its records are counted."""
         wanted = min(size, COMPARED_BYTES)
         if notes_more(self._noted.get(start, 0), wanted, COMPARED_BYTES):
             note = json.dumps(beginning_of(lines.bytes_at(0, wanted))).encode()

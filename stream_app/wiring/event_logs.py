@@ -26,10 +26,10 @@ from stream_app.sources.copies import GZIP, check_copies
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource, check_first_bytes
 from stream_app.sources.file_list import check_listed_file, files_of, is_list
+from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.finished_files import check_whole, open_start
 from stream_app.sources.lines import EmptyFileError, FileFormat, OneFile, open_lines
 from stream_app.sources.replay import ReplaySource
-from stream_app.sources.segments import SegmentedSource
 from stream_app.sources.spool_log import SpoolSource
 from stream_app.sources.topic_records import TopicDecoder, TopicFormat, topic_decoder
 from stream_app.sources.web_log import WebLog, WebLogKind
@@ -283,7 +283,7 @@ def _open_file(
         return SpoolSource(source.file, time, directory, others)
     if isinstance(clock, ReplayClock):
         return ReplaySource(source.file, form, time, directory, clock.reached_us, others)
-    follow = SegmentedSource if is_list(source.file) or isinstance(form, WebLog) else FileSource
+    follow = FileSequence if is_list(source.file) or isinstance(form, WebLog) else FileSource
     return follow(source.file, form, time, directory, others)
 
 

@@ -42,7 +42,7 @@ async def export(settings: Settings, names: Sequence[str]) -> Export:
     """Return the released data of streams, and every measurement of their sources.
 
     Only what readers may see is read.
-    Args: names, of the streams, each with all its generations, or of one generation; empty: all of the store.
+    Args: names, of the streams, each with all its segments, or of one segment; empty: all of the store.
     Raises: OperatorError for a stream that the store does not have, or that has released nothing.
     """
     async with _reading(settings) as url:
@@ -58,7 +58,7 @@ async def export(settings: Settings, names: Sequence[str]) -> Export:
 
 
 def _named(name: str, known: Sequence[str]) -> list[str]:
-    """Return the generations that a name means, as the store names them. Raises: OperatorError."""
+    """Return the segments that a name means, as the store names them. Raises: OperatorError."""
     own = sorted((one for one in known if base_of(one) == base_of(name)), key=number_of)
     found = own if name == base_of(name) else [one for one in own if address_of(one) == name]
     if not found:

@@ -30,7 +30,7 @@ from stream_app.ports.access import ApiKey
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import SpoolWriter
 from stream_app.receiving.standard_input import store_lines
-from stream_app.spool import Kept, delete_segments
+from stream_app.spool import Kept, delete_parts
 from stream_app.stored_format import mark_directory
 from stream_app.together import until_all_end
 from stream_app.wiring.open_files import possible_connections
@@ -212,7 +212,7 @@ async def delete_once(
     now_us: int,
     load: Load,
 ) -> int:
-    """Delete what may be deleted now; return the number of segments."""
+    """Delete what may be deleted now; return the number of parts."""
     source = streams[0].source
     assert isinstance(source, SourceSettings)
     if not source.file.is_dir():
@@ -233,4 +233,4 @@ async def delete_once(
             running = Strategy.from_json(last_text(state.strategy)).declared
             ahead = max(ahead, running.time.max_ahead_bins)
         before_us = min(before_us, times.binning.start_us(open_bin - ahead - 1) - skew_us)
-    return await asyncio.to_thread(delete_segments, source.file, before_us)
+    return await asyncio.to_thread(delete_parts, source.file, before_us)

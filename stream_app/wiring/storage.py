@@ -59,7 +59,7 @@ async def time_to_store(settings: Settings, store: Store) -> int:
 
 
 async def stored_counts(settings: Settings) -> dict[str, Mapping[str, int]]:
-    """Return the operator's counters of each generation, from the store. SECRET. Raises: OSError."""
+    """Return the operator's counters of each segment, from the store. SECRET. Raises: OSError."""
     assert settings.redis.url is not None  # only who runs a worker asks
     store = store_of(settings, settings.redis.url)
     try:

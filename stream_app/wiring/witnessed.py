@@ -1,4 +1,4 @@
-"""What the witnesses say of a stream's generations, before any of them is opened for writing."""
+"""What the witnesses say of a stream's segments, before any of them is opened for writing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Witnesses:
-    """Asks the witness of a generation: its file on this machine, or its stream's output topic.
+    """Asks the witness of a segment: its file on this machine, or its stream's output topic.
 
     Args: topics, the open ones, by cluster and name; none of them is asked if there are none. Cost: for each
-        topic, reads back to the last rows of its streams; then up to the first row of a generation that the
+        topic, reads back to the last rows of its streams; then up to the first row of a segment that the
         store does not know.
     """
 
@@ -34,7 +34,7 @@ class Witnesses:
         self._newest: dict[tuple[str, str], asyncio.Task[dict[str, int]]] = {}
 
     async def __call__(self, name: str) -> Released | None:
-        """Return what a generation's witness says; None if it has no row. Raises: OSError; OperatorError."""
+        """Return what a segment's witness says; None if it has no row. Raises: OSError; OperatorError."""
         output = self._settings.output_of(base_of(name))
         if output is None:
             row = first_witnessed(self._settings.state_dir / "witness", name)
@@ -60,7 +60,7 @@ class Witnesses:
 
 
 class Unwritten(Witness):
-    """The witness of a generation that can still be taken back: nobody has made its file or topic."""
+    """The witness of a segment that can still be taken back: nobody has made its file or topic."""
 
     async def claim(self, stream: str) -> None:
         """Do nothing: nobody writes."""
@@ -80,7 +80,7 @@ class Unwritten(Witness):
 
 
 def notes_text(declared: Mapping[str, Declaration]) -> bytes:
-    """Return the settings of generations, as an output topic keeps them."""
+    """Return the settings of segments, as an output topic keeps them."""
     return canonical_json({name: one.plain() for name, one in declared.items()})
 
 

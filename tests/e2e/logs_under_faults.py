@@ -19,7 +19,7 @@ import httpx
 
 from deploy.ports import free_port
 from stream_app.config.key_file import add_key
-from stream_app.spool import segments
+from stream_app.spool import parts
 from tests.e2e.log_traffic import LogTraffic
 from tests.e2e.service import get
 from tests.e2e.under_faults import order, started, strike
@@ -80,7 +80,7 @@ def run(folder: Path, faults: int, seed: int, tell: Callable[[str], None] = lamb
             time.sleep(rng.uniform(0.3, 1.5))
         traffic.end()
         assert traffic.duplicates, "no request was ever repeated"
-        records = b"".join(one.records.read_bytes() for one in segments(folder / "spool/pages"))
+        records = b"".join(one.records.read_bytes() for one in parts(folder / "spool/pages"))
         stored = [json.loads(text)["name"] for text in records.splitlines()]
         twice = [name for name, count in Counter(stored).items() if count > 1]
         assert not twice, f"seed {seed}: stored twice: {twice[:5]}"

@@ -128,7 +128,7 @@ class _Written:
         return self._receiver.on_disk(lambda: self._writer.append(batches))
 
     def turn_over(self) -> None:
-        """Begin a new segment if it is time."""
+        """Begin a new part if it is time."""
         self._receiver.on_disk(self._writer.turn_over)
 
 

@@ -168,7 +168,7 @@ class SpoolLog:
         return data
 
     def _files(self, durable: bool) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield the start and both files of each segment, in order."""
+        """Yield the start and both files of each part, in order."""
         for records in sorted(self._directory.glob(f"*{RECORDS}")):
             paths = records, records.with_suffix(BATCHES)
             if durable:
@@ -179,7 +179,7 @@ class SpoolLog:
 
 
 def _end(start: int, records: bytes, batches: bytes) -> int:
-    """Return the number of bytes of a segment that belong to whole batches."""
+    """Return the number of bytes of a part that belong to whole batches."""
     end = 0
     for line in batches.split(b"\n")[:-1]:
         try:

@@ -11,13 +11,13 @@ from stream_app.receiving import spool_writer
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import SpoolWriter
 from stream_app.sources import spool_log
-from stream_app.spool import OpenSegment
+from stream_app.spool import OpenPart
 from tests.simulator.pipeline import Pipeline
 
 SOON_US = 500_000
 
 
-class _Unsynced(OpenSegment):
+class _Unsynced(OpenPart):
     def sync(self) -> None:
         """Make nothing durable."""
 
@@ -45,7 +45,7 @@ def _not_found(keys: KnownKeys, sender: str | None, key: str | None) -> None:
     """Find no stored batch."""
 
 
-def _answered_first(writer: SpoolWriter, last: OpenSegment, new: Any) -> None:
+def _answered_first(writer: SpoolWriter, last: OpenPart, new: Any) -> None:
     """Confirm a failed write."""
     try:
         _really_written(writer, last, new)
@@ -53,7 +53,7 @@ def _answered_first(writer: SpoolWriter, last: OpenSegment, new: Any) -> None:
         return
 
 
-_really_written: Callable[[SpoolWriter, OpenSegment, Any], None] = SpoolWriter._write
+_really_written: Callable[[SpoolWriter, OpenPart, Any], None] = SpoolWriter._write
 
 
 # A repeated batch is stored again, because its key is not looked up, is forgotten too early, or is forgotten
@@ -62,8 +62,8 @@ BatchStoredAgain = _changed(KnownKeys, "get", _not_found)
 KeysForgottenEarly = _changed(KnownKeys, "remembers", _remembered_for_a_moment)
 KeysForgottenByCrash = _changed(SpoolWriter, "_remember_all", _nothing)
 # A request is confirmed before its records are on the disk, or although they never get there.
-AnsweredBeforeSync = _changed(spool_writer, "OpenSegment", _Unsynced)
+AnsweredBeforeSync = _changed(spool_writer, "OpenPart", _Unsynced)
 FailedWriteConfirmed = _changed(SpoolWriter, "_write", _answered_first)
 DroppedPagesTrusted = _changed(spool_writer, "_write_again", _nothing)
 # The worker counts what a power failure can still take back.
-CountedBeforeSync = _changed(spool_log, "OpenSegment", _Unsynced)
+CountedBeforeSync = _changed(spool_log, "OpenPart", _Unsynced)

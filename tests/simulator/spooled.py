@@ -134,11 +134,11 @@ class SpooledWorld(World):
 
 @contextmanager
 def _small_spool(directory: Path, disk: FailingDisk, seed: int) -> Iterator[None]:
-    """Return a context manager: short segments and batches, no threads, and a disk that can fail."""
+    """Return a context manager: short parts and batches, no threads, and a disk that can fail."""
     sizes = random.Random(f"sizes {seed}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "to_thread", _at_once)
-        patch.setattr(spool_writer, "SEGMENT_BYTES", sizes.choice([400, 3_000, 1 << 20]))
+        patch.setattr(spool_writer, "PART_BYTES", sizes.choice([400, 3_000, 1 << 20]))
         patch.setattr(spool_log, "BATCH_BYTES", sizes.choice([300, 2_000, 1 << 18]))
         disk.install(patch)
         yield

@@ -19,7 +19,7 @@ class Labels:
 
     Args: title, empty for a stream without one; timezone, in which pages show instants; total, what its
         epochs may cost together, None for no limit; annotations, of its charts; until_us, where it ends,
-        None if the configuration names no end; changes, a sentence on what differs from the generation
+        None if the configuration names no end; changes, a sentence on what differs from the segment
         before, empty for the first one; next_changes, the changes of the next one, empty until it is
         announced; halted, whether a fault has stopped
         it.
@@ -61,7 +61,7 @@ class AllLabels:
     ends: Mapping[str, int | None] = field(default_factory=dict)
 
     def of(self, stream: str) -> Labels:
-        """Return the labels of a stream, or of one of its generations."""
+        """Return the labels of a stream, or of one of its segments."""
         stream = base_of(stream)
         annotations = self.annotations.get(stream, ())
         return Labels(

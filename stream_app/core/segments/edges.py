@@ -1,4 +1,4 @@
-"""Where a stream's next generation may begin: where an epoch ends, or is cut short for the new bins."""
+"""Where a stream's next segment may begin: where an epoch ends, or is cut short for the new bins."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ends_ahead(running: Strategy, state: StreamState | None, now_us: int) -> Ite
 
 
 def common_edge(running: Strategy, wanted: Declaration, ends: Iterable[Ends]) -> int | None:
-    """Return where the next generation begins: an epoch's planned end, if a bin of the wanted settings does.
+    """Return where the next segment begins: an epoch's planned end, if a bin of the wanted settings does.
 
     Otherwise it is the latest instant within the epoch at which bins of both begin: the stream ends there,
     and with it the epoch. The first epoch with such an instant counts.
@@ -59,7 +59,7 @@ def common_edge(running: Strategy, wanted: Declaration, ends: Iterable[Ends]) ->
 
 
 def never_meet(stream: str, end_us: int) -> str:
-    """Return why a generation has no instant to begin. Args: end_us, the end of an epoch."""
+    """Return why a segment has no instant to begin. Args: end_us, the end of an epoch."""
     return (
         f"streams.{stream}.time.bin: no bin begins where an epoch of the settings so far ends, for "
         f"example at {format_instant(end_us)}, or could be cut short; choose bins that begin there"

@@ -1,7 +1,7 @@
-"""Names of a stream's generations: ``clicks``, then ``clicks@2``, ``clicks@3``.
+"""Names of a stream's segments: ``clicks``, then ``clicks@2``, ``clicks@3``.
 
-Each change of a running stream's settings begins its next generation (segment), which is a stream in the
-store. A name in the configuration has no ``@``.
+Each change of a running stream's settings begins its next segment, which is a stream in the store. Readers
+know a segment as a *generation*. A name in the configuration has no ``@``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ _SIGN = "@"
 
 
 def base_of(name: str) -> str:
-    """Return the configured name of a generation.
+    """Return the configured name of a segment.
 
     >>> base_of("clicks@3"), base_of("clicks")
     ('clicks', 'clicks')
@@ -19,7 +19,7 @@ def base_of(name: str) -> str:
 
 
 def number_of(name: str) -> int:
-    """Return which generation a name means, from 1.
+    """Return which segment a name means, from 1.
 
     >>> number_of("clicks@3"), number_of("clicks")
     (3, 1)
@@ -29,7 +29,7 @@ def number_of(name: str) -> int:
 
 
 def generation(base: str, number: int) -> str:
-    """Return the name of a generation.
+    """Return the name of a segment.
 
     >>> generation("clicks", 3), generation("clicks", 1)
     ('clicks@3', 'clicks')
@@ -38,7 +38,7 @@ def generation(base: str, number: int) -> str:
 
 
 def key_of(name: str, key: str) -> str:
-    """Return the key of the configuration that a message about a stream names. Args: name, of a generation.
+    """Return the key of the configuration that a message about a stream names. Args: name, of a segment.
 
     >>> key_of("clicks@3", "time.until")
     'streams.clicks.time.until'
@@ -47,7 +47,7 @@ def key_of(name: str, key: str) -> str:
 
 
 def address_of(name: str) -> str:
-    """Return the name by which readers ask for one generation; the configured name means the newest one.
+    """Return the name by which readers ask for one segment; the configured name means the newest one.
 
     >>> address_of("clicks"), address_of("clicks@2")
     ('clicks@1', 'clicks@2')

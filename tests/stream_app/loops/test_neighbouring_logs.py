@@ -26,7 +26,7 @@ from stream_app.core.kinds.tables import Span
 from stream_app.receiving.known_keys import KnownKeys, digest
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.sources import file_list
-from stream_app.sources.segments import SegmentedSource
+from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.spool_log import SpoolSource
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.files import AT, USER, event_line
@@ -117,7 +117,7 @@ class Files(Worked):
 
     def open(self) -> Any:
         """Open the list, as a new worker does."""
-        return SegmentedSource(
+        return FileSequence(
             self.directory / "clicks-*.ndjson", "ndjson", AT, self.directory / "notes", [USER]
         )
 

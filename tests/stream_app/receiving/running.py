@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deploy.ports import free_port
 from stream_app.config import Settings, load_text
-from stream_app.spool import segments
+from stream_app.spool import parts
 from stream_app.wiring.receiving import run_ingest
 from tests.patience import PATIENCE_S, eventually
 
@@ -77,7 +77,7 @@ class Running:
 
     def stored(self) -> bytes:
         """Return all records."""
-        return b"".join(one.records.read_bytes() for one in segments(self.settings.spools["clicks"]))
+        return b"".join(one.records.read_bytes() for one in parts(self.settings.spools["clicks"]))
 
 
 def settings_of(folder: Path, more: str = "", slow: str = "60s") -> Settings:

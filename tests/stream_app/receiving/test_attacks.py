@@ -241,7 +241,7 @@ def test_a_spool_has_one_listener_and_standard_input_may_join_it(tmp_path: Path)
 
 
 def test_directories_that_others_may_enter_are_closed(tmp_path: Path) -> None:
-    """The names of the segments say how many bytes arrived."""
+    """The names of the parts say how many bytes arrived."""
     (tmp_path / "spool").mkdir(mode=0o755)
     with Running(settings_of(tmp_path)) as running:
         running.send(b"{}\n")

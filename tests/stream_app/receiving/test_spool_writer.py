@@ -16,7 +16,7 @@ from stream_app.ports import OperatorError
 from stream_app.receiving import spool_writer
 from stream_app.receiving.known_keys import KnownKeys, Stored, digest, mark
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError, SpoolWriter
-from stream_app.spool import OpenSegment, bytes_kept, delete_segments, segments
+from stream_app.spool import OpenPart, bytes_kept, delete_parts, parts
 from tests.patience import PATIENCE_S
 from tests.stream_app.receiving.failing_disk import FAULTS, DiedError, FailingDisk, Fault
 
@@ -42,13 +42,13 @@ def stored_by(writer: SpoolWriter, *batches: Incoming) -> list[Stored]:
 
 def content(directory: Path) -> bytes:
     """Return the whole log, as a worker may read it."""
-    parts = []
-    for segment in segments(directory):
-        opened = OpenSegment(segment)
+    records = []
+    for part in parts(directory):
+        opened = OpenPart(part)
         list(opened.new_batches())
-        parts.append(segment.records.read_bytes()[: opened.end - segment.start])
+        records.append(part.records.read_bytes()[: opened.end - part.start])
         opened.close()
-    return b"".join(parts)
+    return b"".join(records)
 
 
 def test_batches_are_kept_in_their_order(tmp_path: Path) -> None:
@@ -152,19 +152,19 @@ def test_a_full_spool_refuses_and_stores_nothing(tmp_path: Path) -> None:
     assert content(tmp_path / "spool") == incoming(1).data
 
 
-def test_segments_end_by_size_and_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 40)
+def test_parts_end_by_size_and_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_writer, "PART_BYTES", 40)
     now_us = [0]
     writer = open_spool(tmp_path / "spool", now_us=lambda: now_us[0])
     for number in (2, 1):  # 3 records, 2 records
         writer.append([incoming(number)])
-    assert [segment.start for segment in segments(tmp_path / "spool")] == [0, 63, 105]
+    assert [part.start for part in parts(tmp_path / "spool")] == [0, 63, 105]
     writer.turn_over()
     writer.append([Incoming(b"1\n")])
-    now_us[0] = spool_writer.SEGMENT_US
+    now_us[0] = spool_writer.PART_US
     writer.turn_over()
     writer.turn_over()
-    assert [segment.start for segment in segments(tmp_path / "spool")] == [0, 63, 105, 107]
+    assert [part.start for part in parts(tmp_path / "spool")] == [0, 63, 105, 107]
     writer.close()
     assert content(tmp_path / "spool") == incoming(2).data + incoming(1).data + b"1\n"
 
@@ -181,12 +181,12 @@ def test_small_requests_do_not_take_more_than_the_largest_size(tmp_path: Path) -
     assert bytes_kept(tmp_path / "spool") <= 2_000
 
 
-def test_small_requests_end_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_writer, "SEGMENT_BATCHES_BYTES", 300)
+def test_small_requests_end_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_writer, "PART_BATCHES_BYTES", 300)
     writer = open_spool(tmp_path / "spool")
     for number in range(20):
         writer.append([Incoming(b"1\n", digest("a", str(number)))])
-    assert len(segments(tmp_path / "spool")) > 4
+    assert len(parts(tmp_path / "spool")) > 4
     assert content(tmp_path / "spool") == b"1\n" * 20
     writer.close()
 
@@ -205,12 +205,12 @@ def test_other_files_in_a_spool_are_left_alone(tmp_path: Path) -> None:
     writer.append([incoming(1)])
     writer.close()
     assert content(tmp_path) == incoming(1).data
-    delete_segments(tmp_path, DAY_US)
+    delete_parts(tmp_path, DAY_US)
     assert (tmp_path / "old.batches").read_text() == "x"
 
 
 def test_two_writers_take_turns_and_share_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 150)
+    monkeypatch.setattr(spool_writer, "PART_BYTES", 150)
     writers = [open_spool(tmp_path / "spool") for _ in range(2)]
     for number in range(30):
         [first] = stored_by(writers[number % 3 % 2], incoming(number))
@@ -243,14 +243,14 @@ for number in range(50):
     )
 
 
-def test_a_writer_whose_segment_was_deleted_goes_on_in_the_last_one(
+def test_a_writer_whose_part_was_deleted_goes_on_in_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(spool_writer, "PART_BYTES", 1)
     writers = [open_spool(tmp_path / "spool") for _ in range(2)]
     for number in range(5):
         writers[0].append([incoming(number)])
-    assert delete_segments(tmp_path / "spool", DAY_US) == 5
+    assert delete_parts(tmp_path / "spool", DAY_US) == 5
     writers[1].append([incoming(7)])
     assert content(tmp_path / "spool") == incoming(7).data
     for writer in writers:
@@ -258,11 +258,11 @@ def test_a_writer_whose_segment_was_deleted_goes_on_in_the_last_one(
 
 
 @pytest.mark.parametrize("number", range(1, 6))
-def test_a_disk_without_room_for_a_new_segment_loses_no_reply(
+def test_a_disk_without_room_for_a_new_part_loses_no_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """What was confirmed is not answered as if it had failed, and the writer goes on in the old segment."""
-    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 1)
+    """What was confirmed is not answered as if it had failed, and the writer goes on in the old part."""
+    monkeypatch.setattr(spool_writer, "PART_BYTES", 1)
     writer = open_spool(tmp_path / "spool")
     disk = FailingDisk(tmp_path / "spool", number, "refused")
     with pytest.MonkeyPatch.context() as patch:
@@ -317,8 +317,8 @@ class Run:
         """Read and sync like a worker."""
         found = content(self.directory)
         assert found.startswith(self.used)
-        for segment in segments(self.directory)[-1:]:
-            opened = OpenSegment(segment)
+        for part in parts(self.directory)[-1:]:
+            opened = OpenPart(part)
             try:
                 opened.sync()
             except OSError:
@@ -349,7 +349,7 @@ def test_every_call_may_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, power: str, writers: int
 ) -> None:
     """Every confirmed batch is there once and whole, in order; what a worker used never changes."""
-    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 150)
+    monkeypatch.setattr(spool_writer, "PART_BYTES", 150)
     for name in ("fsync", "fdatasync"):  # FailingDisk says what they make durable; a real sync takes long
         monkeypatch.setattr(os, name, lambda _: None)
     total = calls_of_a_whole_run(tmp_path / "whole", 1, writers)

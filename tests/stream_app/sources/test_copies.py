@@ -16,9 +16,9 @@ from stream_app.config import SourceSettings, load_text
 from stream_app.ports import OperatorError
 from stream_app.sources.copies import MOST_COMPARED, check_copies
 from stream_app.sources.file_list import files_of
+from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.finished_files import open_whole
 from stream_app.sources.lines import FileFormat
-from stream_app.sources.segments import SegmentedSource
 from stream_app.wiring.event_logs import check_log
 from tests.stream_app.files import AT, event_line, write_events
 
@@ -42,7 +42,7 @@ class Log:
         self.pattern = path / f"a-*.{format}"
         self.times: list[int] = []
         self.position = 0
-        self.source: SegmentedSource | None = None
+        self.source: FileSequence | None = None
 
     def file(self, number: int, *parts: bytes) -> Path:
         """Write a file."""
@@ -53,7 +53,7 @@ class Log:
     def read(self) -> list[int]:
         """Read all there is; return the times of everything that was read."""
         if self.source is None:
-            self.source = SegmentedSource(self.pattern, self.format, AT, self.path / "notes")
+            self.source = FileSequence(self.pattern, self.format, AT, self.path / "notes")
         while found := asyncio.run(self.source.read({"0": self.position}, 0.0)):
             self.times += found[0].columns["at"].tolist()
             self.position = found[0].end

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from stream_app.ports import OperatorError
 from stream_app.sources import sort
+from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.finished_files import check_whole
 from stream_app.sources.replay import ReplaySource
-from stream_app.sources.segments import SegmentedSource
 from stream_app.sources.sort import in_order_of_time
 from tests.examples import examples
 from tests.stream_app.files import AT, event_line, write_events
@@ -250,7 +250,7 @@ def test_files_of_a_list_are_read_by_the_names_in_their_headers(
     for number, content in enumerate([FIRST, text]):
         (tmp_path / f"b-{number}.csv").write_bytes(content.encode())
     replay = ReplaySource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "replay", lambda: 10**9, ["n"])
-    live = SegmentedSource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "live", ["n"])
+    live = FileSequence(tmp_path / "b-*.csv", "csv", AT, tmp_path / "live", ["n"])
     for source in (live, replay):
         found, lost, position = list[tuple[int, str | None]](), 0, 0
         while batches := asyncio.run(source.read({"0": position}, 0.0)):

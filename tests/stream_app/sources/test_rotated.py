@@ -16,7 +16,7 @@ import pytest
 from stream_app.ports import OperatorError
 from stream_app.sources import rotated
 from stream_app.sources.decode import TimeField
-from stream_app.sources.segments import SegmentedSource
+from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.web_log import WebLog
 
 LINE = '192.0.2.1 - - [01/Mar/2026:12:00:00 +0000] "GET /{} HTTP/1.1" 200 5 "-" "{}"\n'
@@ -29,7 +29,7 @@ class Rotated:
     def __init__(self, folder: Path, mode: str, rng: random.Random) -> None:
         self.folder, self.mode, self._rng = folder, mode, rng
         self.log, self.written, self.read = folder / "access.log", 0, list[str]()
-        self._source: SegmentedSource | None = None
+        self._source: FileSequence | None = None
         self._position = 0
         self._rotations = 0
 
@@ -79,7 +79,7 @@ class Rotated:
         async def read() -> None:
             if self._source is None:
                 form = WebLog("combined")
-                self._source = SegmentedSource(self.log, form, TimeField("time", "us"), self.state, ["path"])
+                self._source = FileSequence(self.log, form, TimeField("time", "us"), self.state, ["path"])
             while batches := await self._source.read({"0": self._position}, 0):
                 for batch in batches:
                     self._position = batch.end

@@ -1,4 +1,4 @@
-"""A spool is read as one log: each batch once, only whole and durable ones, over segments and restarts."""
+"""A spool is read as one log: each batch once, only whole and durable ones, over parts and restarts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stream_app.receiving import spool_writer
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.sources.spool_log import SpoolSource
-from stream_app.spool import delete_segments, segments
+from stream_app.spool import delete_parts, parts
 from tests.stream_app.files import AT, event_line
 
 DAY_US = 86_400_000_000
@@ -50,18 +50,18 @@ class Spool:
 
 @pytest.fixture
 def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Yield a spool with segments of two events."""
-    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 15)
+    """Yield a spool with parts of two events."""
+    monkeypatch.setattr(spool_writer, "PART_BYTES", 15)
     spool = Spool(tmp_path / "spool")
     yield spool
     spool.writer.close()
     asyncio.run(spool.source.close())
 
 
-def test_batches_are_read_over_segments(spool: Spool) -> None:
+def test_batches_are_read_over_parts(spool: Spool) -> None:
     for number in range(10):
         spool.send(number, number)
-    assert len(segments(spool.directory)) > 4
+    assert len(parts(spool.directory)) > 4
     found, position = spool.read()
     assert found == [number for number in range(10) for _ in range(2)]
     assert position == spool.end()
@@ -82,7 +82,7 @@ def test_a_source_goes_on_from_any_record(spool: Spool) -> None:
 def test_bytes_without_a_line_in_batches_are_not_the_log(spool: Spool) -> None:
     spool.send(1)
     end = spool.end()
-    last = segments(spool.directory)[-1]
+    last = parts(spool.directory)[-1]
     with last.records.open("ab") as file:
         file.write(event_line(2))
     assert (spool.end(), spool.read()[0]) == (end, [1])
@@ -126,14 +126,14 @@ def test_a_spool_that_does_not_exist_yet_is_empty(tmp_path: Path) -> None:
         asyncio.run(source.read({"0": 5}, 0.0))
 
 
-def test_old_segments_are_deleted_and_the_rest_is_kept(spool: Spool) -> None:
+def test_old_parts_are_deleted_and_the_rest_is_kept(spool: Spool) -> None:
     for number in range(6):
         spool.now_us = 1_000 + number
         spool.send(number, number)
-    before = len(segments(spool.directory))
+    before = len(parts(spool.directory))
     assert asyncio.run(spool.source.kept_since_us()) is None
-    assert delete_segments(spool.directory, before_us=1_003) == 3
-    assert len(segments(spool.directory)) == before - 3
+    assert delete_parts(spool.directory, before_us=1_003) == 3
+    assert len(parts(spool.directory)) == before - 3
     assert len(list(spool.directory.glob("*.batches"))) == before - 3
     first = asyncio.run(spool.source.first_position("0", None))
     assert spool.read(first)[0] == [3, 3, 4, 4, 5, 5]
@@ -143,10 +143,10 @@ def test_old_segments_are_deleted_and_the_rest_is_kept(spool: Spool) -> None:
         spool.read()
 
 
-def test_the_last_segment_is_never_deleted(spool: Spool) -> None:
+def test_the_last_part_is_never_deleted(spool: Spool) -> None:
     spool.send(1)
-    last = segments(spool.directory)[-1]
-    delete_segments(spool.directory, before_us=DAY_US)
-    assert segments(spool.directory) == [last]
+    last = parts(spool.directory)[-1]
+    delete_parts(spool.directory, before_us=DAY_US)
+    assert parts(spool.directory) == [last]
     spool.send(2)
     assert spool.read(last.start)[0] == [1, 2]

@@ -12,7 +12,7 @@ from stream_app.config import StreamSettings, load
 from stream_app.receiving import spool_writer
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
-from stream_app.spool import segments
+from stream_app.spool import parts
 from stream_app.wiring.receiving import Load, delete_once
 from tests.models.memory import MemoryStore
 
@@ -45,8 +45,8 @@ class Witness:
 
 @pytest.fixture
 def streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[StreamSettings, ...]:
-    """Return two streams over a spool with a segment for each of 30 hours."""
-    monkeypatch.setattr(spool_writer, "SEGMENT_BYTES", 1)
+    """Return two streams over a spool with a part for each of 30 hours."""
+    monkeypatch.setattr(spool_writer, "PART_BYTES", 1)
     (tmp_path / "app.yaml").write_text(TEXT)
     settings = load(tmp_path / "app.yaml")
     now_us = [0]
@@ -60,7 +60,7 @@ def streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[StreamSett
 
 def left(streams: tuple[StreamSettings, ...]) -> list[int]:
     """Return the hours whose events are left."""
-    found = b"".join(one.records.read_bytes() for one in segments(streams[0].source.file))  # type: ignore[union-attr]
+    found = b"".join(one.records.read_bytes() for one in parts(streams[0].source.file))  # type: ignore[union-attr]
     return [int(line) for line in found.split()]
 
 

@@ -22,8 +22,8 @@ from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.sources import file_list
 from stream_app.sources.file_list import FileList, in_order
+from stream_app.sources.file_sequence import FILE_SPAN, FileSequence
 from stream_app.sources.finished_files import open_whole
-from stream_app.sources.segments import FILE_SPAN, SegmentedSource
 from tests.stream_app.files import AT, event_line, write_events
 
 
@@ -32,17 +32,17 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.sources: list[SegmentedSource] = []
+        self.sources: list[FileSequence] = []
 
     def events(self, day: int, *times_us: int) -> Path:
         """Write the events of one day's file."""
         return write_events(self.path / f"clicks-{day:02}.ndjson", times_us)
 
-    def source(self, format: str = "ndjson") -> SegmentedSource:
+    def source(self, format: str = "ndjson") -> FileSequence:
         """Open the log, as a new worker does."""
         pattern, notes = self.path / f"clicks-*.{format}", self.path / "notes"
         self.close()
-        self.sources.append(SegmentedSource(pattern, format, AT, notes))  # type: ignore[arg-type]
+        self.sources.append(FileSequence(pattern, format, AT, notes))  # type: ignore[arg-type]
         return self.sources[-1]
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ def folder(tmp_path: Path):
     folder.close()
 
 
-def read(source: SegmentedSource, position: int = 0) -> tuple[list[RecordBatch], int]:
+def read(source: FileSequence, position: int = 0) -> tuple[list[RecordBatch], int]:
     """Return everything that can be read from a position, and where that ends."""
     batches: list[RecordBatch] = []
     while found := asyncio.run(source.read({"0": position}, 0.0)):
@@ -75,7 +75,7 @@ def times(batches: list[RecordBatch]) -> list[int]:
     return [time for batch in batches for time in batch.columns["at"].tolist()]
 
 
-def end_of(source: SegmentedSource) -> int:
+def end_of(source: FileSequence) -> int:
     """Return where the log ends now: the next cut."""
     [end] = asyncio.run(source.positions_at(["0"], [7]))["0"]
     return int(end)

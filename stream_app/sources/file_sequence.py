@@ -40,7 +40,7 @@ BATCH_BYTES = 1 << 18
 log = logging.getLogger(__name__)
 
 
-class SegmentedSource(GrowingFile):
+class FileSequence(GrowingFile):
     """Follow a list of files as one log from any position.
 
     The last file grows until one with a later name appears. No file may change otherwise, but a finished file
