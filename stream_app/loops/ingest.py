@@ -211,7 +211,8 @@ class Ingest:
             await self._apply_to_one(stream, read)
 
     async def _apply_to_one(self, stream: LoadedStream, read: Sequence[Slices]) -> None:
-        while left := begun(read, stream, MOST_BINNED):
+        # Of a segment that is over nobody takes cuts, so the store would refuse its records for ever.
+        while not stream.is_over and (left := begun(read, stream, MOST_BINNED)):
             try:
                 refusal = await self._learn(stream, left)
                 refused = {} if refusal is None else {left[0][0].batch.partition: refusal}

@@ -46,6 +46,10 @@ def test_a_slow_start_begins_again_where_another_worker_has_begun_a_generation()
     run(122)
 
 
+def test_a_reader_leaves_a_generation_that_ends_while_it_counts() -> None:
+    run(84)
+
+
 def test_a_worker_goes_on_where_another_one_began_the_generation() -> None:
     """After two losses of the store, both found another edge."""
     run(1454)
