@@ -20,7 +20,7 @@ from stream_app.core.incoming import Reason, RecordBatch
 from stream_app.core.records import Apply, PartitionState, Reply
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.handover import TakenOver, taken_over
-from stream_app.loops.learning import learn
+from stream_app.loops.learning import learn, note_counted
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
 from stream_app.loops.slices import Slice, Slices, begun, binned_for, calls_of
@@ -233,6 +233,7 @@ class Ingest:
             known = {slices.batch.partition: state.last_cut_bin for slices, state in left}
             awaited = {name: known[name] for name in refused}
             if {*refused.values()} != {Reply.CUTS_CHANGED} or not await self._sees_cuts(stream, awaited):
+                stream.first_keys.clear()  # another worker may have counted the records, in other bins
                 stream = await self._views.load(stream.name, self._store)
 
     async def _learn(
@@ -265,6 +266,7 @@ class Ingest:
             if part.refusals:
                 self._letters.put(part.refusals, stream.name)
         refused: dict[str, Reply] = {}
+        hidden = {part.batch.partition: part.hidden for part in parts}
         for call in calls_of(change for part in parts for change in part.changes):
             changes = [change for change in call if change.partition not in refused]
             # Before the call, which may take effect without a reply.
@@ -273,6 +275,8 @@ class Ingest:
             for change, reply in zip(changes, await self._replies(stream, changes), strict=True):
                 if change.partition not in refused and reply in (Reply.DONE, Reply.ALREADY):
                     moved[change.partition] = change.new
+                    if reply is Reply.DONE and hidden[change.partition].new:
+                        note_counted(stream, hidden[change.partition], change)
                 else:
                     refused.setdefault(change.partition, reply)
             self._views.move(stream, moved)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from stream_app.core.counting.bins import BinRules
 from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.counting.closing import Closing
+from stream_app.core.counting.first_keys import Known
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import PartitionCuts, PartitionState
 from stream_app.core.strategy import Strategy
@@ -42,6 +43,8 @@ class LoadedStream:
     aside: set[str]
     # Of keys that no list names, by window and name; every view shares it, until the store is in doubt.
     numbers: dict[tuple[int, str], int]
+    # The first new ones of these keys of each user and open bin, of records that count; shared likewise.
+    first_keys: Known
 
     @property
     def declared(self) -> Declaration:
@@ -82,6 +85,7 @@ class LoadedStreams:
         self._views: dict[str, LoadedStream] = {}
         self._aside: dict[str, set[str]] = {name: set() for name in names}
         self._numbers: dict[str, dict[tuple[int, str], int]] = {name: {} for name in names}
+        self._first_keys: dict[str, Known] = {name: {} for name in names}
         self._completing = asyncio.Lock()
         self._cut = asyncio.Event()
         self.owned: Sequence[str] | None = None  # the partitions that this worker reads, once known
@@ -89,7 +93,7 @@ class LoadedStreams:
 
     def add(self, name: str) -> None:
         """Count one more stream, which is open, from the next reading on."""
-        self._aside[name], self._numbers[name] = set(), {}
+        self._aside[name], self._numbers[name], self._first_keys[name] = set(), {}, {}
         self._names.append(name)
 
     @property
@@ -163,8 +167,9 @@ class LoadedStreams:
     def forget(self) -> None:
         """Drop the view of all streams; ``complete`` loads it again. Any loop may call this at any await."""
         self._views.clear()
-        for numbers in self._numbers.values():
-            numbers.clear()
+        for name in self._numbers:
+            self._numbers[name].clear()
+            self._first_keys[name].clear()
 
     def doubt(self, failure: OSError) -> None:
         """Drop the view after a failure, because the store may be a different one, or be set back.
@@ -227,6 +232,7 @@ class LoadedStreams:
             is_over=state.stopped and state.has_ended and state.hands_over is not None,
             aside=self._aside[name],
             numbers=self._numbers[name],
+            first_keys=self._first_keys[name],
         )
         view.aside.update(view.partitions)
         self._views[name] = view

@@ -29,6 +29,7 @@ from stream_app.ports.exact_counts import MOST_NAMES
 from stream_app.vault.key_names import KeyNames
 
 MOST_FOUND = 100_000  # keys of an epoch; then none is named any more
+MOST_LEARNED = 10_000  # keys that one call reads: Redis drops a connection that asks for a million
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +171,12 @@ class Naming:
 
     async def _sealed(self, numbers: Sequence[int]) -> list[SealedKey]:
         """Read keys by their numbers. Raises: ConnectionError if the epoch has ended and they are gone."""
+        found: list[SealedKey] = []
         try:
-            return await self._store.named_keys(self._stream, self._window, numbers)
+            for start in range(0, len(numbers), MOST_LEARNED):
+                some = numbers[start : start + MOST_LEARNED]
+                found += await self._store.named_keys(self._stream, self._window, some)
+            return found
         except LookupError as lost:
             raise ConnectionError(f"redis: {lost}") from lost
 

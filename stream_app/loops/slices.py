@@ -8,7 +8,7 @@ records that match a condition. Everything here depends on the records, their po
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
@@ -34,6 +34,7 @@ from stream_app.core.counting.unlisted import NO_CELL, key_names
 from stream_app.core.declaration import Time
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.core.records import Ahead, Apply, Cut, PartitionState, Users
+from stream_app.loops.learning import CountedRows, HiddenKeys, hidden_keys
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import NoiseKeys
 
@@ -51,6 +52,7 @@ class Slice:
         places: of each record, among the cells of its bin.
         changes: one ``Apply`` for each run of records, without the hash of a strategy.
         refusals: one for each record without a bin, except late records that are to be dropped silently.
+        hidden: the keys that no list names.
     """
 
     batch: RecordBatch
@@ -63,6 +65,7 @@ class Slice:
     users: NDArray[Any] | None = None  # of each record, where the unit is the user
     changes: Sequence[Apply] = ()
     refusals: Sequence[Refusal] = ()
+    hidden: HiddenKeys = field(default_factory=lambda: HiddenKeys({}))
 
 
 class Slices:
@@ -86,16 +89,15 @@ class Slices:
         def made() -> Slice:
             part = self._once(("binned", _alike(stream, state)), lambda: self._binned(stream, state))
             refusals = self._refusals(part, stream.rules)
-            return replace(part, changes=list(self._changes(stream, part)), refusals=refusals)
+            changes, hidden = list(self._changes(stream, part)), self._hidden(stream, part)
+            return replace(part, changes=changes, refusals=refusals, hidden=hidden)
 
         return self._once(("slice", _alike(stream, state)), made)
 
     def unlisted(self, stream: LoadedStream, state: PartitionState) -> set[tuple[int, str]]:
         """Return the keys without a known number, each with its window; they are asked for before ``of``."""
         part = self._once(("binned", _alike(stream, state)), lambda: self._binned(stream, state))
-        counted = part.assignment.kept | part.assignment.ahead
-        named = self._named(stream, part, counted, part.assignment.bins[counted], part.places[counted])
-        return set(named.values()) - stream.numbers.keys()
+        return self._hidden(stream, part).wanted() - stream.numbers.keys()
 
     def begins_for(self, stream: LoadedStream) -> PartitionState | None:
         """Return a stream's state in the batch's partition, if its next record is in the batch.
@@ -167,13 +169,24 @@ class Slices:
     def _user_key(self, stream: LoadedStream, window: int) -> bytes:
         return self._keys.user_key(stream.name, stream.user_keys.of(window))
 
+    def _hidden(self, stream: LoadedStream, part: Slice) -> HiddenKeys:
+        """Return the keys of the counted records that no list names: the same in each try of a slice."""
+
+        def made() -> HiddenKeys:
+            chosen = part.assignment.kept | part.assignment.ahead
+            counted = CountedRows(
+                part.batch.positions[part.first :][chosen],
+                part.assignment.bins[chosen],
+                part.assignment.ahead[chosen],
+                None if part.users is None else part.users[chosen],
+            )
+            names = self._named(stream, part, chosen)
+            return hidden_keys(stream, names, counted, part.batch.partition, part.state, self._keys)
+
+        return self._once(("hidden", _alike(stream, part.state)), made)
+
     def _named(
-        self,
-        stream: LoadedStream,
-        part: Slice,
-        counted: NDArray[np.bool_],
-        bins: Int64Array,
-        places: Int64Array,
+        self, stream: LoadedStream, part: Slice, counted: NDArray[np.bool_]
     ) -> dict[int, tuple[int, str]]:
         """Return the window and the name of each counted record whose key no list names, by its row.
 
@@ -182,7 +195,8 @@ class Slices:
         keys = stream.declared.keys
         if keys is None or keys.discover is None:
             return {}
-        rows = np.flatnonzero(places == len(keys.labels))
+        bins = part.assignment.bins[counted]
+        rows = np.flatnonzero(part.places[counted] == len(keys.labels))
         column = part.batch.columns[keys.field][part.first :][counted][rows]
         windows = stream.windows.of(bins[rows])
         last = stream.windows.of(np.array([part.state.last_cut_bin + 1]))[0] + stream.windows.bins
@@ -198,9 +212,9 @@ class Slices:
         """Return the counted records; keys that no list names have cells after all others."""
         bins, places = part.assignment.bins[counted], part.places[counted]
         cells = stream.declared.cells
-        if named := self._named(stream, part, counted, bins, places):
-            rows = np.fromiter(named, np.int64, len(named))
-            numbers = np.fromiter((stream.numbers[name] for name in named.values()), np.int64, len(named))
+        hidden = self._hidden(stream, part)
+        if hidden.names:
+            rows, numbers = np.array(list(hidden.names)), hidden.places(stream.numbers)
             has_cell, places = numbers < NO_CELL, places.copy()
             places[rows[has_cell]] = cells.width + numbers[has_cell]
             if part.users is not None:  # the choice among a user's records needs the order of her keys

@@ -33,9 +33,14 @@ class KeyNames:
 
     def sealed(self, name: str) -> SealedKey:
         """Return a name as the store may keep it."""
-        hashed, iv = self._hash.copy(), secrets.token_bytes(_IV_BYTES)
+        own, iv = self.hashed(name), secrets.token_bytes(_IV_BYTES)
+        return SealedKey(own, iv + self._cipher.encrypt(iv, name.encode(), own))
+
+    def hashed(self, name: str) -> bytes:
+        """Return the hash of a name."""
+        hashed = self._hash.copy()
         hashed.update(name.encode())
-        return SealedKey(hashed.digest(), iv + self._cipher.encrypt(iv, name.encode(), hashed.digest()))
+        return hashed.digest()
 
     def name(self, key: SealedKey) -> str:
         """Return a key's name. Raises: ValueError, without the name, if it was sealed with another key."""

@@ -64,7 +64,7 @@ def finding(schedule: Schedule, per_user: int = 0) -> Schedule:
     if not per_user:
         return replace(plain, finding=1)
     actions = tuple(action for action in plain.actions if action.deed is not Deed.RESTORE)
-    return replace(plain, finding=per_user, max_events=4, actions=actions)
+    return replace(plain, finding=per_user, max_events=(4, 1, 2)[schedule.seed % 3], actions=actions)
 
 
 def finding_strategy(schedule: Schedule, declared: Declaration) -> Strategy:

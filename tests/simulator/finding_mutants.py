@@ -21,12 +21,24 @@ from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Closed, Named
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.strategy import Strategy
+from stream_app.loops import learning
 from stream_app.loops.naming import Decided, Naming
 from stream_app.loops.noise_ahead import NoiseAhead
 from tests.dphist.found_shares import DECISION, halved
 from tests.models import memory_stream
 from tests.models.memory import MemoryStore
 from tests.simulator.pipeline import Pipeline
+
+
+class NamesTooFew(Pipeline):
+    """The reader asks for one key less of each user and bin than may count."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Take one from the cap."""
+        return patch.object(learning, "_most_keys", lambda stream: _real_most_keys(stream) - 1)
+
+
+_real_most_keys = learning._most_keys
 
 
 class WithoutBar(Pipeline):

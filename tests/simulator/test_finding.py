@@ -94,6 +94,7 @@ CAUGHT = [
     (mutants.WithoutBar, events, "no seed decides"),
     (mutants.HalfDecisions, events, "no seed decides"),
     (mutants.DecidedAgain, dying, "no seed decides"),
+    (mutants.NamesTooFew, users, "the log and its cuts give"),
     (mutants.OneKeyTooMany, users, "the log and its cuts give"),
     (mutants.NamedInOrderOfNumbers, events, "not that of names"),
     (mutants.RemembersTooEarly, overtaken, "is needed"),

@@ -14,11 +14,14 @@ from scipy import stats
 
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.asked_keys import AskedKeys
+from stream_app.core.incoming import RecordBatch
 from stream_app.core.kinds.tables import Span
 from stream_app.core.records import Release, Reply, TileKey
 from stream_app.core.releases.restored import restored
 from stream_app.core.releases.tiles import TileGeometry, join_slices
 from stream_app.core.strategy import Strategy
+from stream_app.loops import naming
+from stream_app.sources.lines import LineFile
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryKeys
 from tests.stream_app.found_keys import (
@@ -92,6 +95,55 @@ async def test_users_bring_their_first_keys_that_are_not_public(tmp_path: Path, 
     keys = {"discover": DISCOVER | {"per_user": per_user}}
     replayed = await replay(tmp_path, keys=keys, privacy={"unit": {"user": "user", "max_events": 1_000}})
     await check_recount(replayed, Recount.of_users(visits, per_user))
+
+
+async def test_one_user_with_invented_pages_gets_few_of_them_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only keys that may count get names: one of 5,000 expects 9.7; 40 have a chance far below 1e-6.
+
+    The events are read in about fifty batches.
+    """
+    invented = [(0.1 + n / 10_000, "eve", f"/invented-{n}") for n in range(5_000)]
+    others = [(0.2 + n / 100, f"user {n}", "/open") for n in range(30)]
+    write_visits(tmp_path, [*invented, *others, (23.5, "late", "/x")])
+    store, named = MemoryStore(), set[bytes]()
+    name_keys = store.name_keys
+
+    async def noted(stream: str, hash: str, window: int, mark: bytes, names: Any) -> Any:
+        named.update(one.hash for one in names)
+        return await name_keys(stream, hash, window, mark, names)
+
+    monkeypatch.setattr(store, "name_keys", noted)
+    read = LineFile.read_in_turns
+
+    async def read_few(lines: LineFile, start: int, end: int) -> RecordBatch | None:
+        return await read(lines, start, min(end, start + 8_000))
+
+    monkeypatch.setattr(LineFile, "read_in_turns", read_few)
+    own = {"unit": {"user": "user", "max_events": 1}}
+    replayed = await replay(tmp_path, store, store.reader(), privacy=own)
+    view = await replayed.view()
+    assert 3 < len(named) < 40
+    assert view.count(view.span).value == 1 + len(others) + 1
+    assert view.of_key("/open").count(view.span).value == len(others)
+
+
+async def test_keys_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis drops a connection that asks for a million keys in one call."""
+    visits = drawn_visits(7)
+    write_visits(tmp_path, visits)
+    store, asked = MemoryStore(), list[int]()
+    named_keys = store.named_keys
+
+    async def noted(stream: str, window: int, numbers: Any) -> Any:
+        asked.append(len(numbers))
+        return await named_keys(stream, window, numbers)
+
+    monkeypatch.setattr(store, "named_keys", noted)
+    monkeypatch.setattr(naming, "MOST_LEARNED", 3)
+    await check_recount(await replay(tmp_path, store, store.reader()), Recount.of_events(visits))
+    assert max(asked) == 3
 
 
 async def test_a_count_of_users_finds_keys(tmp_path: Path) -> None:
