@@ -118,7 +118,7 @@ class Metrics:
     def start_again(self) -> None:
         """Forget how late streams are, as an earlier start of the loops knew it.
 
-        A worker asks the store about the streams that it runs. A generation that has left the loops would
+        A worker asks the store about the streams that it runs. A segment that has left the loops would
         seem to be later and later: of a stream that another worker closed, this one knows an early bin.
         """
         self.closing_overdue.clear()

@@ -87,7 +87,7 @@ async def checked_start(
     resources: AsyncExitStack,
     running: CheckedStart | None = None,
 ) -> CheckedStart | None:
-    """Check what is to run, then store the ends of generations that are due.
+    """Check what is to run, then store the ends of segments that are due.
 
     Return None if another worker stored something else meanwhile; the caller then starts again.
     Args: wall, the store's clock, which decides what is due; elsewhere, see ``with_segments``; halted,
@@ -278,9 +278,9 @@ async def allowed_segments(
 
 
 async def refused_segments(settings: Settings, store: Store, now_us: int) -> dict[str, str]:
-    """Return the generations whose first epoch the ledger or a total does not allow, and why.
+    """Return the segments whose first epoch the ledger or a total does not allow, and why.
 
-    A generation begins by itself, perhaps long after its settings were written, and other streams may have
+    A segment begins by itself, perhaps long after its settings were written, and other streams may have
     used up a total until then. So the caller leaves it out, and all other streams go on.
     """
     first = {stream.name for stream in settings.streams if number_of(stream.name) == 1}
@@ -304,7 +304,7 @@ async def known_measurements(
 async def may_store_due(plan: SegmentPlan, store: Store, keys: NoiseKeys) -> bool:
     """Check the streams if an end is to be stored; return False if another worker was faster.
 
-    Its generation may have opened at any moment, so this start is refused only if it has not.
+    Its segment may have opened at any moment, so this start is refused only if it has not.
     Raises: OperatorError.
     """
     try:
@@ -320,7 +320,7 @@ async def may_store_due(plan: SegmentPlan, store: Store, keys: NoiseKeys) -> boo
 async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> None:
     """Make the checks with which the loops open the streams, and open nothing.
 
-    So a start that is refused stores no end of a generation, which nobody could take back.
+    So a start that is refused stores no end of a segment, which nobody could take back.
     Raises: OperatorError.
     """
     strategies = list[Strategy]()
