@@ -264,6 +264,7 @@ class Observed(Observer):
     world: EdgeWorld
     before: Observed | None = None
     until_us: int | None = None  # where it was once stored that it ends
+    taken: frozenset[Place] = frozenset()  # that it took over before the store was set back
 
     async def _after_open_epoch(self, args: tuple[Any, ...], reply: Reply) -> None:
         record: EpochRecord = args[2]
@@ -316,6 +317,7 @@ class Observed(Observer):
     async def before_restore(self) -> None:
         """Note which records were counted, by all streams."""
         await super().before_restore()
+        self.taken |= {place for place in self.measured if self.takes_over(*place)}
         self.world.check_once()
 
     def on_time(self, end_us: int | None) -> Iterator[Place]:
@@ -331,9 +333,11 @@ class Observed(Observer):
 
     def takes_over(self, partition: str, position: int) -> bool:
         """Return whether a record was late for the last bin of the segment before, so that it counts here."""
+        if (partition, position) in self.taken:
+            return True
         own = self.world.log.partitions[partition][position].time_us // self.schedule.bin_us
-        history = self.history.partitions[partition]
-        return is_taken_over(own, position, history, self._rules())
+        history = self.history.partitions.get(partition)
+        return history is not None and is_taken_over(own, position, history, self._rules())
 
     async def late_before(self) -> list[Place]:
         """Return the records that must count here or later: the last cuts of the segment before say which."""
