@@ -10,6 +10,7 @@ import hashlib
 import ipaddress
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 TIME, VISITOR = "time", "visitor"
@@ -21,11 +22,17 @@ DAY_US = 86_400_000_000
 VISITOR_BYTES = 12  # 96 bits: among a billion visitors of a day, two get one name with probability 1e-11
 _SITE_BITS = 64  # of an address of IPv6: what one household or phone has; the rest changes by itself
 
-_URL = re.compile(r"(?:https?|android-app)://(?:www\.)?([^/:?#@\s\"\\]+)", re.IGNORECASE)
+# The host of a URL, behind a name and a password, which belong to nobody else.
+_URL = re.compile(
+    r"\s*(?:https?|android-app)://(?:[^/?#\s]*@)?(\[[0-9a-f:.]+\]|[^/:?#@\s\"\\\[\]]+)", re.IGNORECASE
+)
+_LONGEST_HOST = 253
+_WITH_PORT = re.compile(rb"\[([^\]]*)\](?::\d+)?|([\d.]+):\d+")
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 _FILE = re.compile(
-    r"\.(?:css|m?js|map|json|xml|rss|atom|txt|ico|png|jpe?g|gif|svg|webp|avif|bmp|woff2?|ttf|otf|eot|mp[34]|"
-    r"webm|ogg|wav|wasm|zip|gz|tgz|webmanifest)$",
+    r"\.(?:css|m?js|map|json|xml|rss|atom|txt|ico|cur|a?png|jpe?g|jfif|jxl|gif|svgz?|webp|avif|hei[cf]|bmp|tiff?|"
+    r"woff2?|tt[fc]|otf|eot|mp[34]|m4[av]|m3u8|mov|avi|mkv|webm|vtt|og[gav]|opus|flac|wav|wasm|"
+    r"zip|gz|tgz|br|xz|bz2|tar|7z|dmg|exe|webmanifest)$",
     re.IGNORECASE,
 )
 # People's browsers call themselves Mozilla or Opera; programs have their own names, or one of these words.
@@ -91,7 +98,7 @@ def request_of(line: str) -> Request:
     """
     method, _, rest = line.partition(" ")
     uri, _, version = rest.rpartition(" ")
-    if not version.startswith("HTTP/") or not uri or not method.isalpha():
+    if not version.startswith("HTTP/") or not uri or not method.replace("-", "").isalpha():
         return Request(None, None, None)
     return Request(method, uri, path_of(uri))
 
@@ -121,17 +128,38 @@ def page_of(request: Request, status: int | None) -> str | None:
     return request.path if status is not None and (200 <= status < 300 or status == 304) else None
 
 
+def host_name(written: str) -> str | None:
+    """Return the name of a host: in lower case, without its port and a dot at its end; None for none.
+
+    >>> host_name("Shop.example.:8443"), host_name("[2001:db8::1]:443"), host_name("b\u00fccher.example")
+    ('shop.example', '[2001:db8::1]', 'xn--bcher-kva.example')
+    """
+    name = written.strip().lower()
+    name = name[: name.find("]") + 1] if name.startswith("[") else name.partition(":")[0].removesuffix(".")
+    if not name.isascii() and len(name) <= _LONGEST_HOST:
+        with suppress(UnicodeError):
+            name = name.encode("idna").decode()
+    return name or None
+
+
+def host_in(url: str) -> str | None:
+    """Return the name of the host in a URL, or None."""
+    found = _URL.match(url)
+    return None if found is None else host_name(found[1])
+
+
 def host_of(url: str, own: str | None = None) -> str | None:
-    """Return the host of a referrer in lower case, without ``www.``; None for none, and for the site itself.
+    """Return the host of a referrer, without ``www.``; None for none, and for the site itself.
 
     Args: own, the host that was asked, if it is known.
 
     >>> host_of("https://www.Example.org/a"), host_of("-"), host_of("http://a.org/x", own="www.a.org:8080")
     ('example.org', None, None)
     """
-    found = _URL.match(url)
-    host = None if found is None else found[1].lower()
-    return None if own is not None and host == own.lower().partition(":")[0].removeprefix("www.") else host
+    host, asked = (
+        None if name is None else name.removeprefix("www.") for name in (host_in(url), host_name(own or ""))
+    )
+    return None if host == asked else host
 
 
 def status_class(status: int | None) -> str | None:
@@ -164,14 +192,25 @@ def visitors_by(key: bytes) -> Callable[[bytes, bytes], str]:
 
     def name(address: bytes, agent: bytes) -> str:
         hashed = keyed.copy()
-        hashed.update(b"%s %s" % (_site_of(address) if b":" in address else address, agent))
+        hashed.update(b"%s %s" % (_household_of(address) if b":" in address else address, agent))
         return hashed.hexdigest()
 
     return name
 
 
-def _site_of(address: bytes) -> bytes:
-    """Return what of an address of IPv6 names one household; another text stays as it is."""
+def without_port(address: bytes) -> bytes:
+    """Return an address without brackets and a port, which is another one for each connection.
+
+    >>> without_port(b"192.0.2.1:5000"), without_port(b"[2001:db8::1]:5000"), without_port(b"2001:db8::1")
+    (b'192.0.2.1', b'2001:db8::1', b'2001:db8::1')
+    """
+    found = _WITH_PORT.fullmatch(address)
+    return address if found is None else found[1] or found[2]
+
+
+def _household_of(address: bytes) -> bytes:
+    """Return what of an address of IPv6 names one household; another text stays, but without a port."""
+    address = without_port(address)
     try:
         whole = ipaddress.IPv6Address(address.decode().partition("%")[0])
     except ValueError:

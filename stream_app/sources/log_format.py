@@ -33,6 +33,8 @@ _READ = {
 }
 _DAY = re.compile(rb"\d\d/[A-Z][a-z]{2}/\d{4}: [+-]\d{4}")
 _CLOCK = re.compile(rb"(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)")
+_QUOTED = re.compile(r"'([^']*)'")
+_DIRECTIVE = re.compile(r"\s*(?:log_format\s+\S+\s+(?:escape=\w+\s+)?)?((?:'[^']*'\s*)+);?\s*")
 TIMES = ("time_local", "time_iso8601", "msec")
 _COMMON = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent'
 _OF_COMBINED = ' "$http_referer" "$http_user_agent"'
@@ -45,7 +47,7 @@ def pattern_of(log_format: str) -> re.Pattern[bytes]:
     >>> sorted(pattern_of('$remote_addr [$time_local] "$request" $status').groupindex)
     ['address', 'request', 'status', 'time_local']
     """
-    pattern = re.compile(_written(log_format), re.DOTALL)
+    pattern = re.compile(_written(_unquoted(log_format)), re.DOTALL)
     found = pattern.groupindex
     for names, said in (
         (("address",), "$remote_addr"),
@@ -67,6 +69,16 @@ def combined() -> re.Pattern[bytes]:
     """
     common, more = _written(_COMMON, behind=" "), _written(_OF_COMBINED)
     return re.compile(common + rb"(?:%s(?: .*)?)?" % more, re.DOTALL)
+
+
+def _unquoted(log_format: str) -> str:
+    """Return the format itself, where the server's whole directive was copied, or its quoted parts.
+
+    >>> _unquoted("log_format main '$remote_addr - '\\n    '[$time_local]';"), _unquoted("'$a' '$b'")
+    ('$remote_addr - [$time_local]', '$a$b')
+    """
+    found = _DIRECTIVE.fullmatch(log_format)
+    return log_format if found is None else "".join(_QUOTED.findall(found[1]))
 
 
 def _written(log_format: str, behind: str = "") -> bytes:

@@ -6,6 +6,7 @@ what it is derived from. Addresses and agents leave this module as visitors' nam
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ Raw = Mapping[str, Sequence[Any]]  # the parts of each line that are read: bytes
 
 _MOST_REMEMBERED, _LONGEST_REMEMBERED = 1 << 15, 300  # of each field: at most 20 MiB, whatever is sent
 _NO_DAY = -(1 << 40)
+_STATUS = re.compile(r"[1-9][0-9]{2}")
+# As nginx and Apache write bytes that are no plain text; those of control characters stay as they are.
+_ESCAPED = re.compile(rb"(?:\\x(?:[2-689a-fA-F][0-9a-fA-F]|7[0-9a-eA-E]))+|\\[\"\\]")
 _MOST_DAYS = 2  # whose visitors are remembered; a log has one at a time, but around midnight
 
 
@@ -144,7 +148,7 @@ def _text(part: bytes | None) -> str | None:
 
 
 def _status(status: str | None) -> int | None:
-    return int(status) if status is not None and len(status) == 3 and status.isdecimal() else None
+    return int(status) if status is not None and _STATUS.fullmatch(status) else None
 
 
 def _bytes(count: str | None) -> int | None:
@@ -175,7 +179,7 @@ _DERIVED: Mapping[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "status": (("status",), _status),
     "status_class": (("status",), lambda status: visits.status_class(_status(status))),
     "bytes": (("bytes",), _bytes),
-    "host": (("host",), lambda host: host.lower() if host else None),
+    "host": (("host",), lambda host: visits.host_name(host or "")),
     "referrer": (("referrer", "host"), lambda url, host: visits.host_of(url or "", host or None)),
     "device": (("agent",), partial(_of_agent, "device")),
     "browser": (("agent",), partial(_of_agent, "browser")),
@@ -187,13 +191,23 @@ def _written_as(form: TimeFormat, values: Sequence[Any]) -> tuple[Int64Array, Bo
     return times_us([value.decode(errors="replace") for value in values], form)
 
 
+def _seconds(values: Sequence[Any]) -> tuple[Int64Array, Bools]:
+    """Return times in seconds; Caddy can be told to write texts instead."""
+    at_us, good = _written_as("s", values)
+    if good.all():
+        return at_us, good
+    texts_us, are_texts = _written_as("iso8601", values)
+    return np.where(good, at_us, texts_us), good | are_texts
+
+
 _TIMES: Mapping[str, Callable[[Sequence[Any]], tuple[Int64Array, Bools]]] = {
     "time_local": local_times_us,
     "time_iso8601": partial(_written_as, "iso8601"),
-    "msec": partial(_written_as, "s"),
+    "msec": _seconds,
 }
 _Read = Callable[[Sequence[bytes]], tuple[Sequence[int], Raw, list[tuple[int, Reason]]]]
 _PARTS = ("address", "request", "status", "bytes", "referrer", "agent", "host")
+_NEEDED = ("address", "method", "uri", "status")  # in a line of JSON
 
 
 def _by_pattern(form: WebLog) -> _Read:
@@ -212,12 +226,34 @@ def _by_pattern(form: WebLog) -> _Read:
         rows = [match.groups() for match in found if match is not None]
         raw: dict[str, Sequence[Any]] = dict.fromkeys(_PARTS, [None] * len(rows))
         raw |= dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
+        for part in ("request", "uri", "referrer"):
+            if part in names:
+                raw[part] = [_unescaped(text) if text and b"\\" in text else text for text in raw[part]]
         if "uri" in raw:
             methods = raw.get("method", [b"GET"] * len(rows))
             raw["request"] = list(map(b"%s %s HTTP/1.1".__mod__, zip(methods, raw["uri"], strict=True)))
         return kept, raw, refused
 
     return read
+
+
+def _unescaped(text: bytes) -> bytes:
+    r"""Return a text as it was sent, if that is UTF-8.
+
+    >>> _unescaped(rb"/caf\xC3\xA9\x22").decode(), _unescaped(rb"/caf\xE9\x22") == rb"/caf\xE9\x22"
+    ('/café"', True)
+    """
+    sent = _ESCAPED.sub(
+        lambda found: (
+            found[0][1:] if len(found[0]) == 2 else bytes.fromhex(found[0].replace(b"\\x", b"").decode())
+        ),
+        text,
+    )
+    try:
+        sent.decode()
+    except UnicodeDecodeError:
+        return text
+    return sent
 
 
 # Where the parts are in a line of JSON; of a list its first element is read.
@@ -248,15 +284,25 @@ _PATHS: Mapping[str, Mapping[str, str]] = {
 }
 
 
+# Where a part is in lines of older versions.
+_BEFORE = {"request.client_ip": ("request.remote_ip", "request.remote_addr")}
+
+
 def _by_json(form: WebLog) -> _Read:
     """Return a reader of lines of JSON. Lines that lack a part, such as messages of a start, are refused."""
     paths = _PATHS[form.kind]
-    decoder = NdjsonDecoder(None, list(paths.values()))
+    time = next(part for part in _TIMES if part in paths)
+    before = {path: _BEFORE.get(path, ()) for path in paths.values()}
+    decoder = NdjsonDecoder(None, [*before, *(older for paths in before.values() for older in paths)])
 
     def read(records: Sequence[bytes]) -> tuple[Sequence[int], Raw, list[tuple[int, Reason]]]:
         decoded = decoder.decode(records)
         raw = {part: list(map(_plain, decoded.columns[path].tolist())) for part, path in paths.items()}
-        rows = list(zip(raw["address"], raw["method"], raw["uri"], raw["status"], strict=True))
+        for part, path in paths.items():
+            for older in before[path]:
+                found = map(_plain, decoded.columns[older].tolist())
+                raw[part] = [new or old for new, old in zip(raw[part], found, strict=True)]
+        rows = list(zip(*(raw[part] for part in (time, *_NEEDED)), strict=True))
         good = [row for row, parts in enumerate(rows) if None not in parts]
         raw = {part: [values[row] for row in good] for part, values in raw.items()}
         raw["request"] = list(map(b"%s %s HTTP/1.1".__mod__, zip(raw["method"], raw["uri"], strict=True)))
@@ -274,4 +320,6 @@ def _plain(value: Any) -> bytes | None:
     """Return a value of JSON as the bytes of a text; None if it is none."""
     if isinstance(value, list):
         value = value[0] if value else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return str(value).encode(errors="replace") if isinstance(value, str | int | float) else None

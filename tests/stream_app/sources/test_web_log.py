@@ -84,6 +84,11 @@ def decoded(form: WebLog, *lines: bytes | str, fields: tuple[str, ...] = FIELDS[
     return [dict(zip((TIME, *fields), row, strict=True)) for row in rows]
 
 
+def requested(**changed: Any) -> str:
+    """Return a line of Caddy. Args: changed, of its request."""
+    return json.dumps(CADDY | {"request": CADDY["request"] | changed})
+
+
 def form(kind: Any, log_format: str = "") -> WebLog:
     """Return a form whose keys are known."""
     return WebLog(kind, log_format, KEYS.__getitem__)
@@ -102,6 +107,28 @@ def form(kind: Any, log_format: str = "") -> WebLog:
         (form("caddy"), json.dumps(CADDY), {"host": "shop.example"}),
         (form("traefik"), json.dumps(TRAEFIK), {"host": "shop.example"}),
         (form("log_format", OWN), OF_OWN, {}),
+        (form("log_format", f"log_format own '{OWN[:30]}'\n    '{OWN[30:]}';"), OF_OWN, {}),
+        # Other versions and settings, and programs that pass the lines on.
+        (form("caddy"), json.dumps(CADDY | {"ts": "2026-03-01T12:59:59.000+0100"}), {"host": "shop.example"}),
+        (
+            form("caddy"),
+            json.dumps(CADDY | {"ts": str(AT // 10**6), "size": "512"}),
+            {"host": "shop.example"},
+        ),
+        (form("caddy"), json.dumps(CADDY | {"status": 200.0, "size": 512.0}), {"host": "shop.example"}),
+        (form("caddy"), json.dumps(CADDY | {"status": "200"}), {"host": "shop.example"}),
+        (form("caddy"), requested(client_ip=None, remote_ip="192.0.2.7"), {"host": "shop.example"}),
+        (
+            form("caddy"),
+            requested(client_ip=None, remote_ip=None, remote_addr="192.0.2.7:5000"),
+            {"host": "shop.example"},
+        ),
+        (form("caddy"), requested(host="Shop.Example.:8443"), {"host": "shop.example"}),
+        (
+            form("traefik"),
+            json.dumps(TRAEFIK | {"RequestHost": "[2001:db8::1]:8443"}),
+            {"host": "[2001:db8::1]"},
+        ),
     ],
 )
 def test_line_of_each_server_has_the_same_fields(written: WebLog, line: str, changed: dict[str, Any]) -> None:
@@ -116,7 +143,32 @@ def test_line_of_each_server_has_the_same_fields(written: WebLog, line: str, cha
         ({" 200 ": " 404 "}, {"page": None, "path": "/a/b", "status_class": "4xx"}),
         ({" 200 ": " 304 "}, {"page": "/a/b"}),
         ({"GET /a/b?c=d HTTP/2.0": r"\x16\x03\x01"}, {"page": None, "path": None, "method": None}),
-        ({"GET /a/b?c=d HTTP/2.0": r"GET /a\"b HTTP/1.1"}, {"page": r"/a\"b"}),
+        # A server escapes what would end the text or is no ASCII, each in its own way.
+        ({"/a/b?c=d": r"/a\"b"}, {"page": '/a"b'}),
+        ({"/a/b?c=d": r"/a\x22b"}, {"page": '/a"b'}),
+        ({"/a/b?c=d": r"/caf\xC3\xA9"}, {"page": "/café", "uri": "/café"}),
+        ({"/a/b?c=d": r"/caf\xc3\xa9"}, {"page": "/café"}),
+        ({"/a/b?c=d": "/café"}, {"page": "/café"}),
+        ({"/a/b?c=d": r"/caf\xE9\x22"}, {"page": r"/caf\xE9\x22"}),
+        ({"/a/b?c=d": r"/a\x0A\\x22"}, {"page": r"/a\x0A\x22"}),
+        ({"/a/b?c=d": "/a?b?c#d"}, {"page": "/a"}),
+        ({"/a/b?c=d": "//a//b"}, {"page": "//a//b"}),
+        ({"/a/b?c=d": "/a.JXL"}, {"page": None}),
+        ({"/a/b?c=d": "/a.pdf"}, {"page": "/a.pdf"}),
+        ({"GET /a/b?c=d HTTP/2.0": "M-SEARCH * HTTP/1.1"}, {"method": "M-SEARCH", "path": None}),
+        ({"GET /a/b?c=d HTTP/2.0": "-"}, {"method": None, "path": None, "status": 200}),
+        ({" 200 ": " 000 "}, {"status": None, "status_class": None, "page": None}),
+        (
+            {"https://www.Search.example/x?q": "https://ann:secret@news.example/x"},
+            {"referrer": "news.example"},
+        ),
+        ({"https://www.Search.example/x?q": "http://[2001:db8::1]:8080/"}, {"referrer": "[2001:db8::1]"}),
+        ({"https://www.Search.example/x?q": "https://news.example.:443"}, {"referrer": "news.example"}),
+        (
+            {"https://www.Search.example/x?q": r"https://b\xC3\xBCcher.example/"},
+            {"referrer": "xn--bcher-kva.example"},
+        ),
+        ({"https://www.Search.example/x?q": "android-app://com.example/"}, {"referrer": "com.example"}),
         ({"GET /a/b?c=d HTTP/2.0": "GET http://x.example/a#b HTTP/1.1"}, {"page": "/a"}),
         ({"https://www.Search.example/x?q": "-"}, {"referrer": None}),
         ({CHROME: "-"}, {"bot": True, "device": None}),
@@ -141,8 +193,8 @@ def test_field_follows_its_rule(changed: dict[str, str], expected: dict[str, Any
 
 
 def test_own_host_is_no_referrer_where_the_log_names_it() -> None:
-    own = CADDY | {"request": CADDY["request"] | {"host": "search.example:443"}}
-    assert [row["referrer"] for row in decoded(form("caddy"), json.dumps(own))] == [None]
+    for own in ("search.example:443", "Search.example.", "www.search.example"):
+        assert [row["referrer"] for row in decoded(form("caddy"), requested(host=own))] == [None]
 
 
 def test_visitor_has_one_name_a_day_and_another_the_next_day() -> None:
@@ -179,6 +231,26 @@ def test_damaged_long_line_takes_no_long_time() -> None:
     began_s = time.perf_counter()
     assert WebLogDecoder(form("combined")).decode([line]).refused == [(0, Reason.UNDECODABLE)]
     assert time.perf_counter() - began_s < 1
+
+
+def test_lines_of_json_without_a_time_are_refused() -> None:
+    for kind, line, time_field in (("caddy", CADDY, "ts"), ("traefik", TRAEFIK, "StartUTC")):
+        lines = [json.dumps({**line, time_field: None}).encode(), json.dumps(line).encode()]
+        assert WebLogDecoder(form(kind)).decode(lines).refused == [(0, Reason.MISSING_FIELD)]
+
+
+@pytest.mark.parametrize(
+    ("written", "alike"),
+    [
+        ("192.0.2.7:5000", "192.0.2.7"),
+        ("[2001:db8::1]:5000", "2001:DB8:0:0::2"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("[::ffff:192.0.2.7]:80", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::2"),
+    ],
+)
+def test_visitor_has_one_name_however_a_server_writes_the_address(written: str, alike: str) -> None:
+    assert visitor_of(KEYS[DAY], written, CHROME) == visitor_of(KEYS[DAY], alike, CHROME)
 
 
 def test_lines_of_json_that_are_no_requests_are_refused() -> None:
