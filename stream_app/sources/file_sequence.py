@@ -10,6 +10,7 @@ import logging
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -131,10 +132,23 @@ class FileSequence(GrowingFile):
         """Look at the files again; return the end of the log."""
         self._refresh()
         try:
-            return self._end()
+            return self._at_least_read(self._end())
         except OperatorError:
             self._refresh(certainly=True)  # a file may have been compressed just now
-            return self._end()
+            return self._at_least_read(self._end())
+
+    def _at_least_read(self, end: int) -> int:
+        """Return the end of the log: lines that were read are in it, also if a rotation's copy lacks them."""
+        number = self._read_at // FILE_SPAN
+        return max(end, self._read_at) if number == end // FILE_SPAN and self._is_copied(number) else end
+
+    def _is_copied(self, number: int) -> bool:
+        """Return whether a file may be the copy that a rotation made before it truncated the log.
+
+        The server may have written between the two, and those lines may have been read.
+        """
+        files = self._list
+        return isinstance(files, RotatedFiles) and number < len(files.files) and files.is_rotated(number)
 
     def _refresh(self, *, certainly: bool = False) -> None:
         """Look at the files again; close those whose records are elsewhere now."""
@@ -192,6 +206,9 @@ class FileSequence(GrowingFile):
                 raise  # it had records
             return self._nothing(number)
         limit = self._limit(number, lines, finished)
+        if offset > limit and finished and self._is_copied(number):
+            self._forget(number)
+            return replace(self._nothing(number), start=number * FILE_SPAN + offset)
         if offset > limit:
             raise _another(self._list.path(number))
         self._check_position(number, lines, offset)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,9 @@ from stream_app.sources.file_list import FIRST_BYTES, FileList, ListedFile, chec
 if TYPE_CHECKING:
     from stream_app.sources.lines import LineFile
 
-# Behind the name: a number that grows with each rotation, or a date.
-_ROTATED = re.compile(r"[.-](\d{1,4}|\d{4}-?\d\d-?\d\d(?:[-_.T]?\d+)*)", re.ASCII)
-_LONGEST_NUMBER = 4
+# Behind the name, or before its ending: a number that grows with each rotation, or a month, week or date.
+_ROTATED = re.compile(r"[.-](\d{1,5}|\d{4}-?(?:W?\d\d|\d\d-?\d\d(?:[-_.T]?\d+)*))", re.ASCII)
+_LONGEST_NUMBER = 5
 _SETTLED_NS = 2_000_000_000  # a server may write to a renamed file until it opens the new one
 
 
@@ -44,6 +45,10 @@ class RotatedFiles(FileList):
             return False
         found = path.stat()
         return (found.st_dev, found.st_ino) != (device, inode)
+
+    def is_rotated(self, number: int) -> bool:
+        """Return whether the records of a known file are in another one than the one that grows."""
+        return self.paths.get(self.files[number].name, self.pattern) != self.pattern
 
     def refresh(self, *, certainly: bool = False) -> None:
         """Look at the file that grows; if it is another one, find all files again, and note new ones.
@@ -126,9 +131,13 @@ class RotatedFiles(FileList):
 
     def _named(self) -> Iterator[tuple[tuple[int, int | str], Path]]:
         """Yield each rotated file with its place among all; a file that is being compressed counts once."""
-        name = self.pattern.name
-        for path in sorted(self.pattern.parent.glob(f"{name}[.-]*"), reverse=True):
-            found = _ROTATED.fullmatch(path.name.removesuffix(GZIP).removeprefix(name))
+        name, stem, ending = self.pattern.name, self.pattern.stem, self.pattern.suffix
+        for path in sorted(self.pattern.parent.glob(f"{escape(stem)}*"), reverse=True):
+            plain = path.name.removesuffix(GZIP)
+            behind = plain.removeprefix(name if plain.startswith(name) else stem)
+            if not plain.startswith(name):
+                behind = behind.removesuffix(ending) if behind.endswith(ending) else ""
+            found = _ROTATED.fullmatch(behind)
             if found is not None and path.is_file():
                 is_number = len(found[1]) <= _LONGEST_NUMBER
                 yield ((1, f"{10**9 - int(found[1])}") if is_number else (0, found[1])), path

@@ -167,6 +167,60 @@ def test_another_log_under_the_same_name_is_refused(tmp_path: Path) -> None:
         log.look()
 
 
+@pytest.mark.parametrize(
+    "rotated_name",
+    [
+        "access.log-20260301-1772366399",
+        "access.log.2026-03-01_11",
+        "access.log-202603",
+        "access.log-2026-W09",
+        "access.log.00001",
+        "access-20260301.log",
+        "access.1.log",
+        "access-2026-03-01T11-59-59.123.log",
+    ],
+)
+@pytest.mark.usefixtures("settled")
+def test_rotation_may_write_its_mark_in_any_form(tmp_path: Path, rotated_name: str) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    for stranger in ("access.1", "access.admin.log", "access-1.log.old"):
+        (tmp_path / stranger).write_text(LINE.format("stranger", ""))
+    log.write(3)
+    log.look()
+    log.write(2)
+    log.log.rename(tmp_path / rotated_name)
+    log.look()
+    log.write(2)
+    log.look()
+    log.restart()
+    assert log.read == [f"/{number}" for number in range(7)]
+
+
+@pytest.mark.parametrize("torn", [0, 20])
+@pytest.mark.usefixtures("settled")
+def test_line_that_was_read_and_that_the_copy_lacks_counts_once(tmp_path: Path, torn: int) -> None:
+    """A server may write between the copy and the truncation; a copy may end within a line."""
+    log = Rotated(tmp_path, "copytruncate", random.Random(1))
+    log.write(3)
+    log.look()
+    if torn:
+        log.write(1)
+    copied = log.log.read_bytes()
+    (tmp_path / "access.log.1").write_bytes(copied[: len(copied) - torn])
+    log.look()
+    if not torn:
+        log.write(1)
+        log.look()
+    os.truncate(log.log, 0)
+    log.look()
+    log.restart()
+    log.look()
+    log.write(2)
+    log.look()
+    log.restart()
+    assert log.read == [f"/{number}" for number in range(6)]
+
+
 def test_notes_hold_no_line(tmp_path: Path) -> None:
     log = Rotated(tmp_path, "rename", random.Random(1))
     log.write(50)
