@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ class _Object(msgspec.Struct):
     """Any JSON object."""
 
 
+_decode = msgspec.json.Decoder(float_hook=float).decode  # a number beyond all doubles is infinite
 decode_nothing = msgspec.json.Decoder(_Object).decode  # raises for anything but an object
 
 
@@ -55,8 +57,7 @@ def is_plain(record: bytes) -> bool:
 
 
 def _is_object_when_clean(record: bytes) -> bool:
-    clean = bare(record)
-    return is_plain(clean) or is_plain(mended(clean))
+    return any(map(is_plain, _forms_of(record)))
 
 
 def bare(record: bytes) -> bytes:
@@ -65,6 +66,25 @@ def bare(record: bytes) -> bytes:
     Such zeros end texts of C. They are also what a file has where it was truncated under its writer.
     """
     return record.strip(b"\0\r\n").removeprefix(BOM_UTF8)
+
+
+def value_of(record: bytes) -> Any:
+    """Return the value of a record, mended where that is needed. Raises: ValueError.
+
+    >>> value_of(b' {"a": NaN}'), value_of(b"1e999")
+    ({'a': None}, inf)
+    """
+    for form in _forms_of(record):
+        with suppress(*UNDECODABLE):
+            return _decode(form)
+    raise ValueError("no JSON in UTF-8")
+
+
+def _forms_of(record: bytes) -> Iterator[bytes]:
+    """Yield a record as it stands, then without what is not part of it, then with what is no JSON mended."""
+    yield record
+    yield (clean := bare(record))
+    yield mended(clean)
 
 
 def has_too_many_values(record: bytes) -> bool:

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import msgspec
-
 from stream_app.core.incoming import Reason
-from stream_app.core.json_objects import MOST_VALUES, UNDECODABLE, mended, nested_value
+from stream_app.core.json_objects import nested_value, value_of
 from stream_app.receiving.body import HINT, MOST_ARRAY_BYTES, lines_in
 
 ARRIVED = "@timestamp"
@@ -122,11 +120,11 @@ def _at(value: Any, steps: tuple[Step, ...]) -> Any:
 def _records(body: bytes) -> tuple[list[Any], int]:
     """Return the JSON values of a body, a whole one or one per line, and how many lines are none."""
     if len(body) <= MOST_ARRAY_BYTES:
-        with suppress(*UNDECODABLE):
-            whole = msgspec.json.decode(body)
+        with suppress(ValueError):
+            whole = value_of(body)
             return (whole if isinstance(whole, list) else [whole]), 0
     found, lines = [], lines_in(body)
     for line in lines:
-        with suppress(*UNDECODABLE):
-            found.append(msgspec.json.decode(line if len(line) > MOST_VALUES else mended(line)))
+        with suppress(ValueError):
+            found.append(value_of(line))
     return found, len(lines) - len(found)

@@ -148,11 +148,11 @@ class Listener:
         address = scope["client"][0] if scope.get("client") else ""
         async with self._arrived(f"page {client_of(address)}", body) as whole:
             try:
-                name, event = sites.event_of(scope["path"], whole, headers, address)
+                spools, event = sites.event_of(scope["path"], whole, headers, address)
             except (ValueError, UnknownSiteError) as refusal:
                 status = 404 if isinstance(refusal, UnknownSiteError) else 400
                 raise _RefusedError(status, str(refusal.args[0])) from None
-            if event:
+            for name in spools if event else ():
                 await self._store(name, "pages", None, event)
         return PATHS[scope["path"]], {}
 

@@ -18,7 +18,17 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.datastructures import Headers
 
-from stream_app.core.visits import DAY_US, agent_of, host_of, path_of, visitor_of
+from stream_app.core.json_objects import value_of
+from stream_app.core.visits import (
+    DAY_US,
+    agent_of,
+    host_in,
+    host_name,
+    host_of,
+    path_of,
+    visitor_of,
+    without_port,
+)
 
 PATHS = {"/api/event": 202, "/api/send": 200}  # of Plausible's and of Umami's script, with the answers
 _VIEW = "pageview"
@@ -51,8 +61,8 @@ class Sites:
         """Load the patterns of browsers, which takes a second, before senders wait."""
         agent_of("", with_browser=self.with_browser)
 
-    def event_of(self, path: str, body: bytes, headers: Headers, address: str) -> tuple[str, bytes]:
-        """Return the spool of an event, and the event as a line; no line for what is not stored.
+    def event_of(self, path: str, body: bytes, headers: Headers, address: str) -> tuple[list[str], bytes]:
+        """Return the spools of an event, and the event as a line; no line for what is not stored.
 
         Bots are not stored, nor what says who a visitor is.
         Args: path, one of ``PATHS``; address, of the connection.
@@ -60,22 +70,25 @@ class Sites:
         """
         try:
             sent = _sent(path, body)
-        except msgspec.MsgspecError as refusal:
+        except (ValueError, msgspec.MsgspecError) as refusal:
             raise ValueError(f"the body is no event of a page: {refusal}") from None
-        site = next((one for one in sent.site.split(",") if one in self.spools), None)
-        if site is None:
+        named = (one.strip().lower() for one in sent.site.split(","))
+        spools = list(dict.fromkeys(self._by_name[site] for site in named if site in self._by_name))
+        if not spools:
             raise UnknownSiteError(f"no site is named {sent.site[:80]!r}; add it to ingest.sites")
         who, agent = self._address(headers, address), headers.get("user-agent", "")
         known = agent_of(agent, with_browser=self.with_browser)
         if known.bot or not sent.name:
-            return self.spools[site], b""
+            return spools, b""
         now_us = self.now_us()
-        own = host_of(sent.url) or sent.host
+        own = host_in(sent.url) or sent.host
         if own is not None and not f".{own}".endswith(self._hosts):
             raise UnknownSiteError(
                 f"no site has the host {own[:80]!r}; add it to ingest.sites or ingest.origins"
             )
         page = path_of(sent.url)
+        if page is not None and sent.hash_is_page and (part := sent.url.partition("#")[2]):
+            page += f"#{part.partition('?')[0]}"
         event = {
             "time": now_us,
             "visitor": visitor_of(self.key_of_day(now_us // DAY_US), who, agent),
@@ -89,7 +102,11 @@ class Sites:
             "props": dict(_properties(sent.properties)),
         }
         kept = {name: value for name, value in event.items() if value not in (None, {})}
-        return self.spools[site], json.dumps(kept, separators=(",", ":")).encode() + b"\n"
+        return spools, json.dumps(kept, separators=(",", ":")).encode() + b"\n"
+
+    @cached_property
+    def _by_name(self) -> dict[str, str]:
+        return {site.lower(): spool for site, spool in self.spools.items()}
 
     @cached_property
     def _hosts(self) -> tuple[str, ...]:
@@ -102,34 +119,38 @@ class Sites:
 
         Raises: ValueError if a named proxy does not say it.
         """
-        if self.proxy_header is None or address not in self.proxies:
+        if self.proxy_header is None or _plain(address) not in self.proxies:
             return address
         # A proxy may add a line of its own behind the one that the visitor sent: all lines are one list.
         said = ",".join(headers.getlist(self.proxy_header)).split(",")
-        for one in filter(None, map(_bare, reversed(said))):
-            try:
-                found = str(ipaddress.ip_address(one))
-            except ValueError:
+        for one in filter(None, map(str.strip, reversed(said))):
+            found = _plain(one)
+            if found is None:
                 break  # what is before it may be the visitor's own words
             if found not in self.proxies:
                 return found
         raise ValueError(f"the proxy sent no address in {self.proxy_header}; let it set this header")
 
 
-def _bare(address: str) -> str:
-    """Return an address without a port, which changes with each connection.
+def _plain(address: str) -> str | None:
+    """Return an address in its shortest form, without a port, which changes with each connection, or None.
 
-    >>> [_bare(address) for address in (" 192.0.2.1:80", "[2001:db8::1]:80", "2001:db8::1")]
-    ['192.0.2.1', '2001:db8::1', '2001:db8::1']
+    >>> [_plain(address) for address in ("192.0.2.1:80", "[2001:DB8::1]:80", "::ffff:192.0.2.1", "unix:")]
+    ['192.0.2.1', '2001:db8::1', '192.0.2.1', None]
     """
-    address = address.strip()
-    if address.startswith("["):
-        return address[1:].partition("]")[0]
-    return address.partition(":")[0] if address.count(":") == 1 else address
+    try:
+        found = ipaddress.ip_address(without_port(address.strip('"').encode()).decode())
+    except ValueError:
+        return None
+    return str((found.version == 6 and found.ipv4_mapped) or found)
 
 
 class _Sent(NamedTuple):
-    """What a script has sent. Args: name, empty if it is no event; host, of a page whose URL has none."""
+    """What a script has sent.
+
+    Args: name, empty if it is no event; host, of a page whose URL has none; hash_is_page, whether the text
+        behind ``#`` is a part of the path, as where a page's script changes what it shows.
+    """
 
     name: str
     url: str
@@ -137,11 +158,12 @@ class _Sent(NamedTuple):
     referrer: str
     properties: object
     host: str | None = None
+    hash_is_page: bool = False
 
 
 def _sent(path: str, body: bytes) -> _Sent:
-    """Return what a script has sent. Raises: msgspec.MsgspecError."""
-    sent = msgspec.json.decode(body, type=dict[str, Any])
+    """Return what a script has sent. Raises: ValueError; msgspec.MsgspecError."""
+    sent = msgspec.convert(value_of(body), dict[str, Any])
     if path == "/api/event":  # programs write the names in words
         name, url, site, referrer, properties = (
             sent.get(short, sent.get(word))
@@ -153,13 +175,14 @@ def _sent(path: str, body: bytes) -> _Sent:
                 ("p", "props"),
             )
         )
-        return _Sent(_text(name), _text(url), _text(site), _text(referrer), properties)
+        of_hash = sent.get("h") in (1, True)
+        return _Sent(_text(name), _text(url), _text(site), _text(referrer), properties, None, of_hash)
     one = msgspec.convert(sent.get("payload"), dict[str, Any])
     name = _text(one.get("name")) or _VIEW
     # ``identify`` says who the visitor is.
     name = name if sent.get("type") == "event" else ""
     url, site, referrer = (_text(one.get(key)) for key in ("url", "website", "referrer"))
-    return _Sent(name, url, site, referrer, one.get("data"), _text(one.get("hostname")).lower() or None)
+    return _Sent(name, url, site, referrer, one.get("data"), host_name(_text(one.get("hostname"))))
 
 
 def _text(value: object) -> str:

@@ -63,6 +63,29 @@ def test_path_that_leads_nowhere_is_refused(path: str) -> None:
         steps_of(path)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'\xef\xbb\xbf{"a": {"n": 1}}',
+        b'\xef\xbb\xbf{\n"a": {"n": 1}}\n',
+        b'{"a": {"n": 1}}\0',
+        b'{"a": {"n": 1}}\r\n',
+        b'{\n"a": {"n": 1}, "b": NaN}',
+        b'[{\n"a": {"n": 1}, "b": "\\ud83d"}]',
+        b'{"a": {"n": 1}, "b": 1e999}',
+        b'{\n"a": {"n": 1}, "b": ' + b"9" * 5_000 + b"}",
+        b'{"a": {"n": 0}, "a": {"n": 1}}',
+    ],
+)
+def test_body_is_read_as_a_line_of_a_file_is(body: bytes) -> None:
+    assert FieldMap({"n": "a.n"}).events_of(body, 0, 1_000) == (b'{"n":1}\n', 0)
+
+
+def test_first_line_behind_a_byte_order_mark_counts() -> None:
+    lines = b'\xef\xbb\xbf{"n": 1}\r\n{"n": Infinity}\r\n'
+    assert FieldMap({"n": "n"}).events_of(lines, 0, 1_000) == (b'{"n":1}\n{"n":Infinity}\n', 0)
+
+
 def test_two_lists_are_refused() -> None:
     with pytest.raises(ValueError, match="two different lists"):
         FieldMap({"a": "x[*].a", "b": "y[*].b"})

@@ -127,6 +127,20 @@ def test_visitors_have_hashes_and_addresses_stay_nowhere(
         ({"u": "https://myshop.example/BUY"}, 404, None),
         ({"n": 5}, 400, None),
         ({"n": ""}, 202, None),
+        ({"d": "other.example, Shop.Example"}, 202, {"page": "/a"}),
+        (
+            {"u": "https://ann:secret@www.Shop.example:8443/a#b"},
+            202,
+            {"page": "/a", "host": "www.shop.example"},
+        ),
+        ({"u": "https://shop.example/#/about?token=1", "h": 1}, 202, {"page": "/#/about"}),
+        ({"u": "/a"}, 202, {"page": "/a", "host": None}),
+        ({"u": "about:blank"}, 202, {"page": None, "name": "pageview"}),
+        (
+            {"p": {"t": "\ud83d", "n": float("nan"), "o": {"a": 1}, "": "x"}},
+            202,
+            {"props": {"t": "\ufffd", "": "x"}},
+        ),
     ],
 )
 def test_event_of_plausible_is_stored_by_its_rules(
@@ -179,6 +193,7 @@ def test_proxy_that_names_no_address_is_refused_and_others_name_none(tmp_path: P
         (["198.51.100.7:4000"], "198.51.100.7"),
         (["203.0.113.5, [2001:DB8::7]:4001"], "2001:db8::7"),
         (["198.51.100.7, 10.0.0.9, "], "198.51.100.7"),
+        (["203.0.113.5", '"198.51.100.7"', "10.0.0.9:80, ::ffff:127.0.0.1"], "198.51.100.7"),
         (["203.0.113.5", "unknown"], None),
         (["203.0.113.5, unix:"], None),
         (["10.0.0.9"], None),
@@ -194,8 +209,21 @@ def test_visitor_cannot_choose_the_address_that_a_proxy_says(lines: list[str], a
         with pytest.raises(ValueError, match="the proxy sent no address in X-Forwarded-For"):
             sites.event_of("/api/event", body, Headers(raw=sent), "127.0.0.1")
         return
-    _, event = sites.event_of("/api/event", body, Headers(raw=sent), "127.0.0.1")
-    assert json.loads(event)["visitor"] == visitor_of(key, address, AGENT)
+    for proxy in ("127.0.0.1", "::ffff:10.0.0.9"):  # as a listener on all addresses of IPv6 sees it
+        _, event = sites.event_of("/api/event", body, Headers(raw=sent), proxy)
+        assert json.loads(event)["visitor"] == visitor_of(key, address, AGENT)
+
+
+def test_event_of_several_sites_is_stored_for_each() -> None:
+    sites = Sites({"shop.example": "a", "two.example": "b", "three.example": "a"}, lambda _: b"k" * 32)
+    headers = Headers({"user-agent": AGENT})
+    for domain, spools in (("two.example,shop.example", ["b", "a"]), ("three.example,shop.example", ["a"])):
+        body = json.dumps({"n": "pageview", "u": "/", "d": domain}).encode()
+        for sent in (body, b"\xef\xbb\xbf" + body, body + b"\0"):
+            assert sites.event_of("/api/event", sent, headers, "203.0.113.1")[0] == spools
+    for wrong in (b"", b"n=pageview", b"[]", b'{"n": "caf\xe9"}'):
+        with pytest.raises(ValueError, match="the body is no event of a page"):
+            sites.event_of("/api/event", wrong, headers, "203.0.113.1")
 
 
 def test_key_of_a_day_is_destroyed_after_it(tmp_path: Path) -> None:
