@@ -46,6 +46,16 @@ class RotatedFiles(FileList):
         found = path.stat()
         return (found.st_dev, found.st_ino) != (device, inode)
 
+    def path(self, number: int) -> Path:
+        """Return where the records of a known file are now. Raises: OperatorError if they are nowhere."""
+        found = self.paths.get(self.files[number].name)
+        if found is None:
+            raise OperatorError(
+                f"{self.pattern}: the file with its last records was emptied, deleted, or compressed with "
+                f"another program than gzip; put it back as {self.pattern.name}.1, or name this log otherwise"
+            )
+        return found
+
     def is_rotated(self, number: int) -> bool:
         """Return whether the records of a known file are in another one than the one that grows."""
         return self.paths.get(self.files[number].name, self.pattern) != self.pattern

@@ -196,6 +196,31 @@ def test_rotation_may_write_its_mark_in_any_form(tmp_path: Path, rotated_name: s
     assert log.read == [f"/{number}" for number in range(7)]
 
 
+@pytest.mark.parametrize("step", ["emptied", "deleted", "compressed otherwise"])
+@pytest.mark.usefixtures("settled")
+def test_log_whose_last_file_is_gone_goes_on_once_it_is_back(tmp_path: Path, step: str) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    log.write(3)
+    log.look()
+    log.write(1)
+    before = log.log.read_bytes()
+    if step == "compressed otherwise":
+        (tmp_path / "access.log.1.xz").write_bytes(b"of xz")
+    if step == "emptied":
+        os.truncate(log.log, 0)
+    else:
+        log.log.unlink()
+        log.log.touch()
+    with pytest.raises(OperatorError, match=r"put it back as access\.log\.1, or name this log otherwise"):
+        log.look()
+    log.restart()
+    (tmp_path / "access.log.1").write_bytes(before)
+    log.write(2)
+    log.look()
+    log.restart()
+    assert log.read == [f"/{number}" for number in range(6)]
+
+
 @pytest.mark.parametrize("torn", [0, 20])
 @pytest.mark.usefixtures("settled")
 def test_line_that_was_read_and_that_the_copy_lacks_counts_once(tmp_path: Path, torn: int) -> None:
