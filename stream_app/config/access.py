@@ -224,7 +224,13 @@ def read_origins(value: object) -> tuple[str, ...]:
     """Read the origins of pages that may call from a browser."""
     if not isinstance(value, list) or not all(map(_is_origin, value)):
         raise ValueError("must be a list of origins, for example [https://charts.example.org], without paths")
-    return tuple(origin.rstrip("/") for origin in value)
+    return tuple(map(_as_browsers_write, value))
+
+
+def _as_browsers_write(origin: str) -> str:
+    """Return an origin in lower case, without a slash at its end and the port that its scheme has anyway."""
+    origin = origin.rstrip("/").lower()
+    return origin.removesuffix(":443" if origin.startswith("https:") else ":80")
 
 
 def _is_origin(value: object) -> bool:

@@ -21,6 +21,7 @@ _LITERALS = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _SLOW = re.compile(r"\)[*+{]|\(\?|\\[1-9]")
 _REPEATS, _MOST_REPEATS = re.compile(r"[*+]|\{\d*,\d*\}"), 2
 _CHOICES, _MOST_CHOICES = re.compile(r"[?|]"), 8
+_ESCAPE = re.compile(r"%[0-9a-fA-F]{2}")
 
 
 class Normalise(
@@ -148,4 +149,4 @@ def _decoded(text: str) -> str:
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
-        return text
+        return _ESCAPE.sub(lambda found: found[0].upper(), text)
