@@ -121,7 +121,7 @@ def test_visitors_have_hashes_and_addresses_stay_nowhere(
         ({"d": "other.example,shop.example"}, 202, {"host": "shop.example"}),
         ({"d": "other.example"}, 404, None),
         ({"u": "https://Blog.shop.example:8443/a"}, 202, {"host": "blog.shop.example"}),
-        ({"u": "https://www.pages.example/a"}, 202, {"host": "pages.example"}),  # of an origin
+        ({"u": "https://www.pages.example/a"}, 202, {"host": "www.pages.example"}),  # of an origin
         ({"u": "https://evil.example/BUY"}, 404, None),
         ({"u": "https://shop.example.evil.example/BUY"}, 404, None),
         ({"u": "https://myshop.example/BUY"}, 404, None),
