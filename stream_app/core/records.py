@@ -266,6 +266,8 @@ class Release:
     counter: bytes  # secret
     found: FoundKeys | None = None  # by the last bin
     shown_cells: Sequence[int] | None = None  # whose counts no release needs any more; None: all
+    past_bins: Sequence[int] = ()  # released before, which still have counts of the keys in ``found``
+    past_cells: Sequence[int] = ()  # of these keys
 
 
 @dataclass(frozen=True, slots=True)

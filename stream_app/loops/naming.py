@@ -37,13 +37,14 @@ class Decided:
     """What the next bin releases. SECRET.
 
     Args: counts, as ``Discovering.close_naming`` takes them; needless, cells whose counts no release needs
-        any more: those of all keys that are then public, and of keys that do not stay; keys, as they are
-        after the bin.
+        any more: those of all keys that are then public, and of keys that do not stay; past, those of the
+        keys that the bin names, in earlier bins; keys, as they are after the bin.
     """
 
     counts: Int64Array
     named: Named
     needless: Sequence[int]
+    past: Sequence[int]
     keys: KeyDiscovery = field(repr=False)
 
 
@@ -77,7 +78,11 @@ class Naming:
         decided = await self._decide(strategy, state)
         noise, nonce = self._ports.noise[self._stream], self._ports.make_nonce()
         release = make_release(state, strategy, decided.counts, noise, nonce, named=decided.named)
-        reply = await self._store.release(self._stream, replace(release, shown_cells=decided.needless))
+        release = replace(release, shown_cells=decided.needless)
+        if decided.past:
+            past_bins = range(state.epoch.first_bin, release.first_bin)
+            release = replace(release, past_bins=past_bins, past_cells=decided.past)
+        reply = await self._store.release(self._stream, release)
         if reply is Reply.DONE:
             self._keys, self._at = decided.keys, (state.noise, release.last_bin)
 
@@ -104,7 +109,9 @@ class Naming:
             await self._learn(keys, max(counted, default=-1))  # nobody may have brought them
             gone = [number for number in counted.difference(keys.named) if not self._stays(keys, number)]
             needless += [first + number + of for number in gone for of in (0, BROUGHT)]
-        return Decided(counts, replace(named, room=_rule_of(strategy).room), needless, keys)
+        past = [first + number + of for number in keys.named[len(before) :] for of in (0, BROUGHT)]
+        named = replace(named, room=_rule_of(strategy).room)
+        return Decided(counts, named, [*needless, *past], past, keys)
 
     async def _known(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
         """Return the keys after the last released bin, with what is then known of those that stay."""

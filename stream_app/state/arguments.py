@@ -161,9 +161,13 @@ def of_slots(slots: Slots | None) -> Iterator[Argument]:
 
 
 def of_found(release: Release) -> Iterator[Argument]:
-    """Yield the keys that a release finds, and the cells that are public; empty for other streams."""
+    """Yield the keys that a release finds, the cells that are public, and the past of these keys.
+
+    All of it is empty for other streams.
+    """
     yield encode_found([] if release.found is None else [release.found]).removesuffix(b"\n")
     yield b"" if release.shown_cells is None else _pack(list(release.shown_cells))
+    yield from (len(release.past_bins), _pack(list(release.past_cells)))
 
 
 def tile_arguments(tiles: Sequence[TileAppend]) -> Iterator[Argument]:

@@ -275,6 +275,7 @@ class RedisStore(ExactCountsInRedis, Store):
                 *(keys.cells(bin) for bin in bins),
                 *(keys.users(bin) for bin in bins),  # of the windows that end with these bins
                 *(keys.tile(append.key) for append in release.tiles),
+                *map(keys.cells, release.past_bins),
             ],
             [
                 *(release.strategy_hash, release.epoch, release.expected_seq, release.expected_head),

@@ -292,6 +292,28 @@ async def test_counts_of_keys_stay_until_the_epoch_ends(stores: Stores) -> None:
     assert (await loaded(stores)).epoch.found == ()
 
 
+async def test_the_past_of_a_key_leaves_with_the_row_that_names_it(stores: Stores) -> None:
+    await opened(stores)
+    store, name = stores.store, stores.stream
+    await named(stores, KEYS[:2])
+    cells = [(FIRST_BIN + bin, cell, 1) for bin in range(3) for cell in (0, LISTED, LISTED + 1)]
+    await store.apply(name, apply(0, 9, cells))
+    await cut_and_seal(stores, FIRST_BIN + 2)
+    first = replace(release_of(await loaded(stores), 2), shown_cells=[0])
+    assert await store.release(name, first) is Reply.DONE
+    bins = range(FIRST_BIN, FIRST_BIN + 3)
+    hidden = {LISTED: 1, LISTED + 1: 1}
+    assert await store.read_kept(name, bins, []) == [hidden, hidden, {0: 1} | hidden]
+    names = replace(release_of(await loaded(stores), 1), found=FoundKeys(FIRST_BIN + 2, ("/a",)))
+    names = replace(names, shown_cells=[0, LISTED], past_bins=bins[:2], past_cells=[LISTED])
+    conflict = replace(names, expected_seq=names.expected_seq + 1)
+    assert await store.release(name, conflict) is Reply.CONFLICT
+    assert await store.read_kept(name, bins[:2], []) == [hidden, hidden]
+    for reply in (Reply.DONE, Reply.ALREADY):
+        assert await store.release(name, names) is reply
+        assert await store.read_kept(name, bins, []) == [{LISTED + 1: 1}] * 3
+
+
 async def test_keys_of_rows_that_nobody_saw_are_forgotten(stores: Stores) -> None:
     await opened(stores)
     store, name = stores.store, stores.stream

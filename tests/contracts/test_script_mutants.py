@@ -352,15 +352,21 @@ MUTANTS = {
     ),
     "a found key has no past": Mutant(
         "release",
-        "else delete_shown(KEYS[GIVEN_KEYS + i])",
+        "else delete_cells(KEYS[GIVEN_KEYS + i], shown)",
         "else redis.call('UNLINK', KEYS[GIVEN_KEYS + i])",
         found_keys.test_counts_of_keys_stay_until_the_epoch_ends,
     ),
     "exact counts of found keys stay": Mutant(
         "release",
-        "else delete_shown(KEYS[GIVEN_KEYS + i])",
+        "else delete_cells(KEYS[GIVEN_KEYS + i], shown)",
         "",
         found_keys.test_counts_of_keys_stay_until_the_epoch_ends,
+    ),
+    "the past of found keys stays": Mutant(
+        "release",
+        "do delete_cells(KEYS[i], past_cells) end",
+        "do end",
+        found_keys.test_the_past_of_a_key_leaves_with_the_row_that_names_it,
     ),
     "counts of a running epoch are forgotten": Mutant(
         "forget_cells",

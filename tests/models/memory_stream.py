@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -262,6 +263,8 @@ class MemoryStream:
                 self.cells.pop(bin, None)
             for cell in release.shown_cells or ():
                 self.cells.get(bin, {}).pop(cell, None)
+        for bin, cell in product(release.past_bins, release.past_cells):
+            self.cells.get(bin, {}).pop(cell, None)
         if release.found is not None:
             self.epochs[-1] = replace(self.epoch, found=(*self.epoch.found, release.found))
 

@@ -129,6 +129,28 @@ async def test_one_user_with_invented_pages_gets_few_of_them_named(
     assert view.of_key("/open").count(view.span).value == len(others)
 
 
+@pytest.mark.parametrize("unit", ["event", "user"])
+async def test_no_exact_count_of_a_found_key_outlives_the_row_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: str
+) -> None:
+    write_visits(tmp_path, [(n / 5, f"user {n}", "/open") for n in range(100)])
+    store, held = MemoryStore(), dict[bool, list[int]]()
+    release = store.release
+
+    async def noted(stream: str, given: Release) -> Reply:
+        reply, state = await release(stream, given), store.streams[stream]
+        kept = sum(len(counts) for bin, counts in state.cells.items() if bin <= state.released_bin)
+        held.setdefault(any(one.names for one in state.epoch.found), []).append(kept)
+        return reply
+
+    monkeypatch.setattr(store, "release", noted)
+    own = {"unit": {"user": "user", "max_events": 1}} if unit == "user" else {}
+    keys = {"discover": {"epsilon": 1, "delta": 1e-3}}
+    await replay(tmp_path, store, store.reader(), keys=keys, privacy=own)
+    assert max(held[False]) > 0
+    assert max(held[True]) == 0
+
+
 async def test_keys_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis drops a connection that asks for a million keys in one call."""
     visits = drawn_visits(7)
