@@ -238,6 +238,19 @@ def test_key_of_a_day_is_destroyed_after_it(tmp_path: Path) -> None:
         assert left == [event["time"] // DAY_US]
 
 
+def test_origins_are_compared_as_browsers_write_them(tmp_path: Path) -> None:
+    written = [
+        "https://Shop.example:443/",
+        "http://a.example:80",
+        "http://a.example:443",
+        "http://[::1]:8000",
+    ]
+    ingest = settings_of(tmp_path, f", origins: {json.dumps(written)}").ingest
+    assert ingest is not None
+    sent = ["https://shop.example", "http://a.example", "http://a.example:443", "http://[::1]:8000"]
+    assert list(ingest.origins) == sent
+
+
 def test_configurations_of_the_page_are_read(tmp_path: Path) -> None:
     written = [one.text for one in blocks("docs/events.md") if one.text.startswith("ingest:\n")]
     assert len(written) == 2
