@@ -6,13 +6,16 @@ import asyncio
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from redis import Redis
 
+from stream_app.core.segments.names import generation, number_of
 from stream_app.shell.commands import main
 from stream_app.state.keys import StreamKeys
 from tests.e2e.topic_workers import Cell, running_cell
@@ -46,24 +49,64 @@ def test_workers_over_a_topic_take_the_next_generation_one_after_the_other(
         for one in workers:
             one.send_signal(signal.SIGTERM)
         assert [one.wait(PATIENCE_S) for one in workers] == [0, 0]
-        # Redis and state.dir are lost: the topics have both generations, and their settings.
+        # Redis and state.dir are lost, and an earlier build had written the topics. No bin gets noise again.
+        names = "clicks", "clicks@2", "approximate", "approximate@2"
+        before = asyncio.run(as_earlier_builds_wrote(cell, names))
+        lose(cell)
+        file.write_text(file.read_text().replace(".private}", ".older}"))
+        only = cell.start(*worker)
+        eventually(lambda: len(rows(cell, "clicks@2")) > len(before["clicks@2"]), cell.said)
+        only.send_signal(signal.SIGTERM)
+        assert only.wait(PATIENCE_S) == 0, cell.said()
+        assert {name: rows(cell, name)[: len(before[name])] for name in names} == before
+        # They are lost once more: the topic has both generations, and their settings.
         file.write_text(file.read_text().replace("bin: 500ms", "bin: 1s"))
-        rmtree(tmp_path / "state")
-        Redis.from_url(cell.redis.operator_url).flushall()
+        lose(cell)
         found = CliRunner().invoke(main, ["rebuild", "--config", str(file)])
         assert found.exit_code == 0, found.output
-        assert [line.split(":")[0] for line in found.output.splitlines()] == [
-            *("clicks", "clicks@2", "approximate", "approximate@2")
-        ]
+        assert [line.split(":")[0] for line in found.output.splitlines()] == [*names]
         assert found.output.count("were put back from its witness") == 4
+
+
+def lose(cell: Cell) -> None:
+    """Delete all that Redis and ``state.dir`` hold."""
+    rmtree(cell.folder / "state")
+    Redis.from_url(cell.redis.operator_url).flushall()
+
+
+def rows(cell: Cell, stream: str, place: str = "older") -> list[dict[str, Any]]:
+    return asyncio.run(cell._rows(stream, place))
+
+
+async def as_earlier_builds_wrote(cell: Cell, names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Write the rows of all segments to other topics, one for each number; return them, by segment."""
+    for name in names:
+        place = "older" if number_of(name) == 1 else f"older.{number_of(name)}"
+        async with cell.opened("private") as own:
+            kept, first = await own.rows(name, 0), await own.first(name)
+        assert first is not None
+        async with cell.opened(place, {name: first[1]} if first[1] else {}) as older:
+            await older.claim(name)
+            await older.append(name, kept)
+    return {name: await cell._rows(name) for name in names}
+
+
+PRIVACY = "privacy: {epsilon: 1.0e9, not"
+# What begins each segment: what the file says, and what it says then.
+EPSILON_THEN_GRACE = [{PRIVACY: "privacy: {epsilon: 2.0e9, not"}, {"grace: 1s": "grace: 3s"}]
+KEYS_AND_BINS = [{PRIVACY: f"keys: {{field: page, list: [a, b]}}\n    {PRIVACY}", "bin: 1s": "bin: 500ms"}]
 
 
 @pytest.mark.kafka
 @pytest.mark.redis
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_kills_during_changes_of_epsilon_and_grace_lose_and_double_no_event(
-    tmp_path: Path, bootstrap_servers: str
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param(EPSILON_THEN_GRACE, id="epsilon-grace"), pytest.param(KEYS_AND_BINS, id="keys-bins")],
+)
+def test_kills_during_changes_of_settings_lose_and_double_no_event(
+    tmp_path: Path, bootstrap_servers: str, changes: list[dict[str, str]]
 ) -> None:
     """Two workers under load; each is killed while the next segment begins. Late events are in it."""
     with running_cell(tmp_path, bootstrap_servers) as cell:
@@ -73,14 +116,15 @@ def test_kills_during_changes_of_epsilon_and_grace_lose_and_double_no_event(
         load = Load(cell)
         load.start()
         eventually(lambda: total(cell, "clicks"), "the first events are released")
-        changes = ("epsilon: 1.0e9, not", "epsilon: 2.0e9, not"), ("grace: 1s", "grace: 3s")
-        for number, (before, after) in enumerate(changes, start=2):
-            file.write_text(file.read_text().replace(before, after))
+        names = ["clicks"]
+        for change in changes:
+            names.append(name := generation("clicks", len(names) + 1))
+            for before, after in change.items():
+                file.write_text(file.read_text().replace(before, after))
             for one in range(2):
                 workers[one].kill()
                 workers[one].wait()
                 workers[one] = cell.start(*worker)
-            name = f"clicks@{number}"
             eventually(lambda name=name: begun(cell, name), f"{name} is in the store")  # type: ignore[misc]
             workers[0].kill()
             workers[0] = cell.start(*worker)
@@ -91,12 +135,12 @@ def test_kills_during_changes_of_epsilon_and_grace_lose_and_double_no_event(
         load.join()
 
         def all_counted() -> bool:
-            return sum(total(cell, name) or 0 for name in ("clicks", "clicks@2", "clicks@3")) >= cell.sent
+            return sum(total(cell, name) or 0 for name in names) >= cell.sent
 
         eventually(all_counted, "all events are released")
         time.sleep(3)  # whatever counted twice would come now
-        assert sum(total(cell, name) or 0 for name in ("clicks", "clicks@2", "clicks@3")) == cell.sent
-        assert all((total(cell, name) or 0) > 0 for name in ("clicks", "clicks@2", "clicks@3"))
+        assert sum(total(cell, name) or 0 for name in names) == cell.sent
+        assert all((total(cell, name) or 0) > 0 for name in names)
         assert all(one.poll() is None for one in workers), cell.said()
 
 
@@ -123,5 +167,5 @@ def begun(cell: Cell, stream: str) -> bool:
 
 def total(cell: Cell, stream: str) -> int | None:
     """Return the count of all bins of a stream without noise; None: it has released none."""
-    rows = asyncio.run(cell._rows(stream))
-    return sum(row["nodes"][0][2][0] if row["nodes"] else 0 for row in rows) if rows else None
+    counts = {row["epoch"]: row["estimate"][0] for row in asyncio.run(cell._rows(stream))}
+    return round(sum(counts.values())) if counts else None

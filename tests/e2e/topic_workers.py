@@ -8,8 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ class Cell:
         """Send events to every partition. Args: age_us, how old they are."""
         for partition in range(3):
             now_us = time.time_ns() // 1000 - age_us
-            value = json.dumps({"user": {"at": now_us}}).encode()
+            value = json.dumps({"user": {"at": now_us}, "page": "ab"[self.sent % 2]}).encode()
             asyncio.run(self.topic.send([value] * events, partition=partition))
             self.sent += events
 
@@ -89,10 +89,16 @@ class Cell:
             time.sleep(0.5)
         raise AssertionError(f"{rows[-3:]}\n{self.said()}")
 
-    async def _rows(self, stream: str) -> list[dict[str, Any]]:
-        witness = await WitnessTopic.open(Cluster(self.topic.servers), f"{self.topic.name}.private")
-        try:
+    async def _rows(self, stream: str, place: str = "private") -> list[dict[str, Any]]:
+        async with self.opened(place) as witness:
             return [json.loads(row.row) for row in await witness.rows(stream, 0)]
+
+    @asynccontextmanager
+    async def opened(self, place: str, notes: Mapping[str, bytes] = {}) -> AsyncIterator[WitnessTopic]:
+        """Yield an output topic. Args: notes, as for ``WitnessTopic``."""
+        witness = await WitnessTopic.open(Cluster(self.topic.servers), f"{self.topic.name}.{place}", notes)
+        try:
+            yield witness
         finally:
             await witness.close()
 
