@@ -14,6 +14,7 @@ from dphist.arrays import Int64Array
 from dphist.tree.anticipating_step import BinsNoise, bins_noise
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import Release
+from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import Condition
 from stream_app.core.declaration import Counted, Declaration
@@ -147,6 +148,11 @@ class Published:
 
     async def close_cells(self, cells: Int64Array, show: bool = True) -> None:
         """Count, seal and release the next bins. Args: cells, shape (bins, ...), of each bin its cells."""
+        most = max(1, LARGEST_APPLY_CELLS // self.strategy.width)
+        for first in range(0, len(cells), most):
+            await self._close_cells(cells[first : first + most], show)
+
+    async def _close_cells(self, cells: Int64Array, show: bool) -> None:
         state, width = await self._state(), self.strategy.width
         first, last = state.released_bin + 1, state.released_bin + len(cells)
         partition, counts = state.partitions["0"], cells.reshape(len(cells), width)

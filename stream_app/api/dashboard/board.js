@@ -157,8 +157,12 @@ function showAround() {
   at("not-private").hidden = !open.length;
   say(at("not-private"), open.length ? `Not private: ${open.join(", ")}. Together, all values shown from this source reveal too much to protect anybody.` : "");
   const meant = [...sources.values()].filter(({ detail }) => detail?.warning).map(({ detail }) => make("li", {}, bold(detail.title), `: ${detail.warning}`));
-  at("meanings").hidden = !meant.length;
-  if (at("meanings").textContent !== meant.map((one) => one.textContent).join("")) at("meanings").replaceChildren(...meant);
+  const words = meant.map((one) => one.textContent).join("");
+  at("meaning-box").hidden = !meant.length;
+  if (at("meanings").textContent !== words) {
+    at("meanings").replaceChildren(...meant);
+    at("meaning-box").open = words.length < 160;
+  }
   const first = slots.flatMap((slot) => slot.lines).find(({ detail }) => detail);
   if (first) listAnnotations(at("annotations"), listed(), first.times);
 }
