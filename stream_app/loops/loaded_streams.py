@@ -115,8 +115,9 @@ class LoadedStreams:
                     await self._cut.wait()
 
     def reached_cuts(self) -> bool:
-        """Return whether the reader has reached all known cuts."""
-        known = [view.partitions.get(name) for view in self._views.values() for name in self.owned or ()]
+        """Return whether the reader has reached all known cuts; a segment that is over has none to reach."""
+        views = [view for view in self._views.values() if not view.is_over]
+        known = [view.partitions.get(name) for view in views for name in self.owned or ()]
         return not any(state.cuts for state in known if state is not None)
 
     def own(self, partitions: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from stream_app.config.settings import ApiSettings, RedisSettings
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.ledger import ACCEPTED, statement
-from stream_app.core.records import Apply, Reply
+from stream_app.core.records import Apply, Cut, PartitionCuts, Reply
 from stream_app.loops.closer import Closer
 from stream_app.loops.segment_plan import SegmentPlan
 from stream_app.loops.stream import Stream
@@ -252,6 +252,12 @@ def test_an_ended_segment_costs_the_reader_nothing(one: OneSource, monkeypatch: 
         monkeypatch.setattr(one.store, "apply", applied)
         await worker.run(one, events, 113)
         assert {*counted} == {SECOND}
+        views = worker.ingest.counting.views
+        view = views._views[STREAM]
+        [(partition, at)] = view.partitions.items()
+        late = PartitionCuts(partition, at.last_cut_bin, [Cut(at.last_cut_bin + 1, at.position + 1)], 0)
+        views.cut(view, [late])  # it was being stored when the segment ended
+        assert views.reached_cuts()  # the reader pauses as before
         first, second = recounted(events, [EDGE], [1, 2])
         assert (Counter(await one.released()), Counter(await one.released(SECOND))) == (first, second)
 
