@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.chaos.processes import GRACE_S, RELEASES, STREAM, STREAMS
-from tests.chaos.traffic import BIN_MS
+from tests.chaos.traffic import BIN_MS, TERM
 from tests.simulator.checks import Broken, Watch
 
 
@@ -20,6 +20,7 @@ class Collector:
 
     def __init__(self, servers: str) -> None:
         self.watches = {stream: Watch() for stream in STREAMS}
+        self.terms = set[bytes]()  # all that the topic has ever named
         self.broken: Broken | None = None
         self.ended = threading.Event()
         self.consumer = Consumer(
@@ -51,7 +52,9 @@ class Collector:
             if message is None or message.error() is not None:
                 continue
             try:
-                self._see((message.key() or b"").decode().split("/")[0], message.value() or b"{}")
+                key, value = message.key() or b"", message.value() or b"{}"
+                self.terms.update(TERM.findall(key + b" " + value))
+                self._see(key.decode().split("/")[0], value)
             except Broken as broken:
                 self.broken = self.broken or broken
 

@@ -10,15 +10,20 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from redis import Redis
 
 from deploy.kafka import broker
 from deploy.ports import free_port
+from stream_app.ports import OperatorError
 from stream_app.state.embedded import EmbeddedRedis, find_server
+from tests.chaos.found_terms import CONFIGURATION as FOUND_TERMS
+from tests.chaos.found_terms import FOUND
 from tests.chaos.side_streams import CHOSEN, PEOPLE, SALES
 from tests.chaos.side_streams import CONFIGURATION as SIDE_STREAMS
+from tests.formats.dumps import dump
 from tests.host_clock import HostClock
 from tests.patience import PATIENCE_S, eventually
 from tests.simulator.checks import Broken
@@ -57,7 +62,7 @@ LOGS = f"""
     privacy: {{{{epsilon: 1000000000, not_private: true}}}}
     late: drop
 """
-OVER_TOPIC = (STREAM, CHOSEN, SALES, PEOPLE)
+OVER_TOPIC = (STREAM, CHOSEN, SALES, PEOPLE, FOUND)
 STREAMS = (*OVER_TOPIC, POSTED, ROTATED)
 
 
@@ -189,7 +194,7 @@ class Deployment:
 
     def _command(self, name: str, command: str, streams: Sequence[str]) -> Process:
         configuration = self.folder / f"{name}.yaml"
-        topic_streams = TOPIC_STREAM + SIDE_STREAMS if STREAM in streams else ""
+        topic_streams = TOPIC_STREAM + SIDE_STREAMS + FOUND_TERMS if STREAM in streams else ""
         configuration.write_text(
             (CONFIGURATION + topic_streams + (LOGS if POSTED in streams else "")).format(
                 url=self.redis.worker_url,
@@ -211,8 +216,18 @@ class Deployment:
         """kill -9 Redis and start it again without its data."""
         for file in self._kill_redis():
             _remove(file)
+        self._start_redis(down_s)
+
+    def _start_redis(self, down_s: float) -> None:
+        """Start Redis again, as often as the service does: until no child of the dead one writes its file."""
         time.sleep(down_s)
-        self.redis.restart()
+
+        def starts() -> bool:
+            with suppress(OperatorError):
+                self.redis.restart()
+            return self.redis.running
+
+        eventually(starts, "redis starts again")
 
     def _kill_redis(self) -> list[Path]:
         """kill -9 Redis; return the files that it wrote."""
@@ -237,8 +252,7 @@ class Deployment:
                 _copy(file, self.folder / "redis" / file.name)
         else:
             self._back_up()
-        time.sleep(down_s)
-        self.redis.restart()
+        self._start_redis(down_s)
 
     def renew_backups(self) -> None:
         """Replace all backups by a new one.
@@ -258,9 +272,17 @@ class Deployment:
             _copy(file, backup / file.name)
         self.backups.append(backup)
 
+    def in_redis(self) -> list[bytes]:
+        """Return a text of each key with its value."""
+        with self._operator() as client:
+            return [line.encode() for line in dump(client)]
+
+    def _operator(self) -> Redis:
+        return Redis.from_url(self.redis.operator_url, protocol=2)
+
     def redis_ahead_s(self) -> float:
         """Return how far the clock that Redis sees is ahead of the true one."""
-        with Redis.from_url(self.redis.operator_url, protocol=2) as client:
+        with self._operator() as client:
             seconds, microseconds = client.time()
         return float(seconds + microseconds / 1e6 - time.time())
 

@@ -10,13 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos import found_terms
 from tests.chaos.collector import closes_s, released_bins
+from tests.chaos.found_terms import LOG, FoundRecount, check_hidden
 from tests.chaos.logs import LogFault, compare_logs, draw_log_steps
 from tests.chaos.processes import POSTED, ROTATED
 from tests.chaos.schedule import Fault, draw_steps
+from tests.chaos.traffic import Visit
 from tests.chaos.world import FAULTS_A_BREATH, World
 from tests.e2e.log_traffic import Confirmed, LogTraffic
 from tests.simulator.checks import Broken
+from tests.stream_app.found_keys import drawn_visits, replay, view_at, write_visits
 
 SEED = 99  # chosen because its schedule contains each fault whose recovery is timed
 
@@ -77,6 +81,41 @@ def test_the_recount_of_logs_finds_an_event_too_many_and_one_too_few(tmp_path: P
     for posted, rotated in ((49.0, 1.0), (53.0, 1.0), (50.0, 2.0), (50.0, 0.0)):
         with pytest.raises(Broken, match="differ"):
             compare(posted, rotated)
+
+
+@pytest.mark.anyio
+async def test_the_recount_of_found_terms_finds_what_is_wrong(tmp_path: Path) -> None:
+    drawn = drawn_visits(1)
+    write_visits(tmp_path, drawn)
+    replayed = await replay(tmp_path, time={"epoch": "12h"}, name=found_terms.FOUND)
+    rows = {int(seq): row for seq, row in await replayed.store.rows(found_terms.FOUND, 0, 100)}
+    start = (await view_at(replayed.reader, 24, found_terms.FOUND)).span.start
+    visits = [Visit(start + int(hour), "", "", None, "", page) for hour, _, page in drawn]
+    await FoundRecount(visits, least=2).check(replayed.reader, rows)
+    too_early = {seq: row.replace(b"keys", b"kept") for seq, row in rows.items()}
+    for given, shown, words in (
+        (visits[1:], rows, "names|as recounted"),
+        (visits, too_early, "it must name"),
+        (visits, {seq: row for seq, row in rows.items() if seq > 12}, "lists keys that no row has named"),
+    ):
+        with pytest.raises(Broken, match=words):
+            await FoundRecount(given, least=2).check(replayed.reader, shown)
+    without_keys = {"seq": 24, "start": [start], "end": [start + 24], "keys": []}
+    with pytest.raises(Broken, match="the API has answered"):
+        await FoundRecount(visits, least=2).check(replayed.reader, rows, [without_keys])
+
+
+def test_a_hidden_term_is_found_wherever_it_is_written(tmp_path: Path) -> None:
+    for name in (f"{LOG}/00.log", "state/letters", "worker.log"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("term-1-10" if name.startswith(LOG) else "term-1-1")
+    check_hidden(["term-1-1"], [b"term-1-1"], tmp_path)
+    for said in ([b'{"key":"term-1-10"}'], [b"", b"term-2-1,"]):
+        with pytest.raises(Broken, match="no row has named"):
+            check_hidden(["term-1-1"], said, tmp_path)
+    (tmp_path / "state" / "letters").write_text("term-1-12")
+    with pytest.raises(Broken, match="term-1-12"):
+        check_hidden(["term-1-1"], [], tmp_path)
 
 
 def row(seq: int, epoch: int, bin: int, running: float) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 import time
 from typing import NamedTuple
@@ -20,6 +21,8 @@ _IDLE = PARTITIONS - 1  # rarely gets an event, and must not delay any bin
 _LONGEST_LAG_MS = 1_500
 PAGES, COUNTRIES = ("/", "/shop", "/about"), ("FR", "DE", "IT")
 _MEMBERS = 3_000  # many of them come back within an epoch
+TERM = re.compile(rb"term-\d+-\d+")
+_TERM_MS, _RARE = 90_000, 0.6  # terms change every 90 s; a few dozen come often, most of them once
 
 
 class Visit(NamedTuple):
@@ -30,13 +33,14 @@ class Visit(NamedTuple):
     country: str
     amount: float | None
     member: str
+    term: str
 
     @classmethod
     def of(cls, value: bytes) -> Visit:
         """Return the visit that a record's value says."""
         said = json.loads(value)
         amount = said.get("amount")
-        return cls(said["at"] // BIN_MS, said["page"], said["country"], amount, said["member"])
+        return cls(said["at"] // BIN_MS, said["page"], said["country"], amount, said["member"], said["term"])
 
 
 def make_topic(servers: str, topic: str) -> None:
@@ -139,6 +143,7 @@ class Traffic:
                 "page": self.rng.choice(PAGES),
                 "country": self.rng.choice(COUNTRIES),
                 "member": f"m{self.rng.randrange(_MEMBERS)}",
+                "term": f"term-{at_ms // _TERM_MS}-{int(self.rng.paretovariate(_RARE))}",
             }
             if self.rng.random() < 0.5:
                 event["amount"] = self.rng.randrange(-20, 120) / 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import signal
@@ -11,7 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from stream_app.shell.processes import REFUSED
+from stream_app.state.reader import RedisReader
 from tests.chaos.collector import Collector, last_closed_bin, released_bins
+from tests.chaos.found_terms import FOUND, Answer, FoundRecount, ask_keys, check_hidden
 from tests.chaos.logs import PAUSE_S, compare_logs, draw_log_steps
 from tests.chaos.processes import GRACE_S, POSTED, STREAM, STREAMS, TOPIC, Deployment
 from tests.chaos.recount import Recount
@@ -58,6 +61,7 @@ class World:
         self.load = load
         self.recovery_s = recovery_s
         self.recovered_s: list[float] = []
+        self.answers: list[Answer] = []  # of the API after each fault, about the keys that are shown
         self.traffic: Traffic | None = None
         self.logs: LogTraffic | None = None
         self.set_back_at_bin = -1  # the last bin that was seen when Redis was last set back
@@ -93,6 +97,7 @@ class World:
                     self.tell(f"beside it: {log_step.fault}")
                     log_step.strike(deployment)
                 _check(collector, followers)
+                self.answers += ask_keys(deployment.port)
                 if number % FAULTS_A_BREATH == 0:
                     self._await_recovery(deployment, collector)
             traffic.end()
@@ -112,9 +117,14 @@ class World:
             _check(collector, followers)
             _check_nothing_left_out(deployment)
             summary = self._compare(deployment.port, collector, followers, recount, logs)
+            terms = FoundRecount(recount.visits)
+            asyncio.run(self._compare_terms(deployment, terms, dict(followers[FOUND].seen)))
             self._lose_records(deployment, recount)
-            self._await_history(deployment, collector)
-            return summary
+            self._await_history(deployment, collector, followers[STREAM])
+            check_hidden(terms.named, (*deployment.in_redis(), *collector.terms), self.folder)
+            of_terms = f"{len(terms.named)} terms named, {len(terms.hidden)} hidden"
+            rows = f"{len(collector.watches[FOUND].hashes)} hashes of rows, {len(self.answers)} answers"
+            return f"{summary}; {of_terms}, as {rows} say"
         finally:
             for follower in followers.values():
                 follower.close()
@@ -224,14 +234,17 @@ class World:
             raise Broken(f"recovery took {took_s:.1f} s, at most {self.recovery_s:.0f}\n{words}")
         self.recovered_s.append(took_s)
 
-    def _await_history(self, deployment: Deployment, collector: Collector) -> None:
-        """Check that the API still shows every row that the releases topic ever showed."""
+    def _await_history(self, deployment: Deployment, collector: Collector, before: Follower) -> None:
+        """Check that the API still shows every row that it has ever shown.
+
+        The topic may have one more: a worker ended before it made the row visible, and none may continue.
+        """
         history = Follower(deployment.port, STREAM)
         try:
             self._await(
                 deployment,
                 collector,
-                lambda: history.seen.keys() >= collector.watch.rows.keys(),
+                lambda: history.seen.keys() >= before.seen.keys(),
                 "the API shows the whole history again",
             )
         finally:
@@ -288,6 +301,15 @@ class World:
             f"recovered in {statistics.median(self.recovered_s or [0.0]):.1f} s (median), "
             f"{max(self.recovered_s, default=0.0):.1f} s at most"
         )
+
+    async def _compare_terms(
+        self, deployment: Deployment, terms: FoundRecount, rows: Mapping[int, bytes]
+    ) -> None:
+        reader = RedisReader(deployment.redis.api_url)
+        try:
+            await terms.check(reader, rows, self.answers)
+        finally:
+            await reader.close()
 
 
 def _check(collector: Collector, followers: Mapping[str, Follower]) -> None:

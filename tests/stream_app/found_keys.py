@@ -121,22 +121,19 @@ class Replayed:
         return [json.loads(row) for _, row in await self.store.rows(self.name, 0, 10**6)]
 
 
-async def view_at(reader: PublicReader, seq: int, name: str = FOUND) -> StreamView:
-    """Return what readers saw when a row was the last visible one."""
-    state = await reader.public_state(name)
-    assert state is not None
-    shown = replace(state, visible_seq=seq, epochs=visible_epochs(state.epochs, seq))
-    view = StreamView(shown.strategy, shown.earlier)
-    wanted = view.missing(shown)
-    rows = [await reader.tile_rows(name, *want, width_of(shown, want)) for want in wanted]
-    view.extend(shown, zip(wanted, rows, strict=True))
-    return view
-
-
 async def view_of(reader: PublicReader, name: str = FOUND, view: StreamView | None = None) -> StreamView:
     """Return a view, or bring one up to date."""
+    return await view_at(reader, None, name, view)
+
+
+async def view_at(
+    reader: PublicReader, seq: int | None, name: str = FOUND, view: StreamView | None = None
+) -> StreamView:
+    """Return what readers saw when a row was the last visible one (None: now). Args: view, to bring there."""
     state = await reader.public_state(name)
     assert state is not None
+    if seq is not None:
+        state = replace(state, visible_seq=seq, epochs=visible_epochs(state.epochs, seq))
     view = view or StreamView(state.strategy, state.earlier)
     wanted = view.missing(state)
     rows = [await reader.tile_rows(name, *want, width_of(state, want)) for want in wanted]
