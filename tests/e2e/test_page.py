@@ -16,7 +16,7 @@ from deploy.ports import free_port
 from stream_app.state.embedded import EmbeddedRedis
 from tests.e2e.flights import START, instant
 from tests.e2e.service import Service, answers, get
-from tests.stream_app.api.browsing import opened, panel, photograph
+from tests.stream_app.api.browsing import eventually, opened, panel, photograph
 
 pytestmark = [pytest.mark.redis, pytest.mark.browser, pytest.mark.slow]
 
@@ -69,11 +69,9 @@ def overview_moves(page: Page) -> None:
     numbers = page.get_by_test_id("value")
     expect(numbers).to_have_count(len(PANELS))
     before = [int(one.get_attribute("data-seq") or 0) for one in numbers.all()]
-    page.wait_for_function(
-        """before => [...document.querySelectorAll(".number")]
-          .every((one, i) => Number(one.dataset.seq) > before[i])""",
-        arg=before,
-    )
+    later = """before => [...document.querySelectorAll(".number")]
+      .every((one, i) => Number(one.dataset.seq) > before[i])"""
+    eventually(page, lambda: bool(page.evaluate(later, before)))
 
 
 def rule_stands(page: Page, rule: str, words: str) -> None:

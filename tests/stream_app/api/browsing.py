@@ -189,7 +189,12 @@ def in_address(page: Page, text: str, is_there: bool = True) -> None:
 
 def fits(page: Page) -> None:
     """Wait until the page is not wider than its window, to which charts adapt a moment after other parts."""
-    page.wait_for_function("document.documentElement.scrollWidth <= window.innerWidth")
+    holds(page, "document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def holds(page: Page, expression: str) -> None:
+    """Wait until an expression is true. The page's policy lets no script of its own evaluate texts."""
+    eventually(page, lambda: bool(page.evaluate(expression)))
 
 
 def ink(page: Page, selector: str) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.stream_app.api.browsing import Backstage, fits, opened, panel
+from tests.stream_app.api.browsing import Backstage, fits, holds, opened, panel
 from tests.stream_app.api.client import EXACT
 from tests.stream_app.published_keys import PublishedKeys
 
@@ -75,7 +75,7 @@ def test_long_key_fits_into_its_card(browser: Browser, address: str) -> None:
             button.focus()
             page.keyboard.press("Shift+Tab")
             page.keyboard.press("Tab")  # a key of the keyboard shows the whole name
-            page.wait_for_function("document.activeElement.clientHeight > 60")
+            holds(page, "document.activeElement.clientHeight > 60")
             fits(page)
             button.click()
             expect(page.locator("#stream-name")).to_contain_text(LONG)

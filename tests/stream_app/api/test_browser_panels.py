@@ -18,6 +18,7 @@ from tests.stream_app.api.browsing import (
     Backstage,
     asked,
     eventually,
+    holds,
     in_address,
     inked,
     opened,
@@ -152,7 +153,7 @@ def test_week_before_is_drawn_and_the_difference_has_an_interval(browser: Browse
         page.get_by_label("Compare with the week before").check()
         expect(page.locator("#difference")).to_be_visible()
         in_address(page, "compare=1")
-        page.wait_for_function("document.querySelector('#bins-readout').textContent.includes('week before')")
+        holds(page, "document.querySelector('#bins-readout').textContent.includes('week before')")
         inked(page, "#bins canvas", alone)
         week = [
             asked(page, f"count?confidence=0.975&start=2013-01-{day}T00:00:00Z&end=2013-01-{end}T00:00:00Z")
