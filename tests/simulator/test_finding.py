@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -19,7 +18,7 @@ from tests.simulator.mutants import HalfNoise, ReleaseTwice
 from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import BIN_US, START_US, Action, Deed, Schedule, draw_schedule, seeds
 from tests.simulator.test_mutants import slow_releases
-from tests.simulator.world import World, run_schedule, run_world
+from tests.simulator.world import World, assert_caught, run_schedule, run_world
 
 SCHEDULES = int(os.environ.get("SCHEDULES", "40"))
 SEEDS = range(60)
@@ -112,14 +111,4 @@ CAUGHT = [
 def test_the_simulator_catches(
     mutant: type[Pipeline], shape: Callable[[Schedule], Schedule], words: str
 ) -> None:
-    heard = Counter[str]()
-    for seed in SEEDS:
-        try:
-            run_schedule(seed, pipeline=mutant(), schedule=shape(draw_schedule(seed)))
-        except (AssertionError, ValueError) as broken:
-            if words in str(broken):
-                return
-            heard[str(broken)] += 1
-    raise AssertionError(
-        f"{mutant.__name__} lived through {len(SEEDS)} schedules; heard {heard.most_common(3)}"
-    )
+    assert_caught(mutant, shape, words, SEEDS)

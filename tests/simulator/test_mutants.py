@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -17,7 +16,7 @@ from tests.simulator.neighbours import binned, is_one_record, moved
 from tests.simulator.pipeline import Pipeline
 from tests.simulator.recount import Place
 from tests.simulator.schedule import BIN_US, START_US, Action, Deed, Schedule, draw_schedule
-from tests.simulator.world import World, run_schedule
+from tests.simulator.world import World, assert_caught
 
 pytestmark = pytest.mark.slow
 
@@ -199,17 +198,7 @@ CAUGHT = [
 def test_the_simulator_catches(
     mutant: type[Pipeline], shape: Callable[[Schedule], Schedule], words: str
 ) -> None:
-    heard = Counter[str]()
-    for seed in SEEDS:
-        try:
-            run_schedule(seed, pipeline=mutant(), schedule=shape(draw_schedule(seed)))
-        except (AssertionError, ValueError) as broken:
-            if words in str(broken):
-                return
-            heard[str(broken)] += 1
-    raise AssertionError(
-        f"{mutant.__name__} lived through {len(SEEDS)} schedules; heard {heard.most_common(3)}"
-    )
+    assert_caught(mutant, shape, words, SEEDS)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -329,6 +329,23 @@ def run_schedule(
     """Run one seed and return what happened in one line. Raises: AssertionError for a broken rule."""
     world = World(schedule or draw_schedule(seed), trace=trace, pipeline=pipeline)
     return run_world(world)
+
+
+def assert_caught(
+    mutant: type[Pipeline], shape: Callable[[Schedule], Schedule], words: str, seeds: Sequence[int]
+) -> None:
+    """Check that one of the drawn schedules breaks a rule under a mutant. Args: words, of the broken rule."""
+    heard = Counter[str]()
+    for seed in seeds:
+        try:
+            run_schedule(seed, pipeline=mutant(), schedule=shape(draw_schedule(seed)))
+        except (AssertionError, ValueError) as broken:
+            if words in str(broken):
+                return
+            heard[str(broken)] += 1
+    raise AssertionError(
+        f"{mutant.__name__} lived through {len(seeds)} schedules; heard {heard.most_common(3)}"
+    )
 
 
 def run_world(world: World) -> str:
