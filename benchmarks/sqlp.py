@@ -134,8 +134,12 @@ def approximate(epsilon: Fraction, instants: int) -> Count:
 
 
 def pure(epsilon: Fraction, instants: int) -> Count:
-    """Return counts without delta: a tree with noise ahead, at most ``MOST`` events of a user."""
-    design = plan_tree(instants, epsilon, release="anticipating", max_events=MOST)
+    """Return counts without delta: a tree with noise ahead, at most ``MOST`` events of a user.
+
+    The tree is planned for running counts and, as errors are compared at the last instant, for the total.
+    """
+    questions = {"prefix": "0.7", f"sliding({instants})": "0.3"}
+    design = plan_tree(instants, epsilon, questions, release="anticipating", max_events=MOST)
 
     def count(exact: Int64Array) -> NDArray[np.float64]:
         counter = AnticipatingCounter(design, SystemNoise(), exact.shape[1])
@@ -144,9 +148,13 @@ def pure(epsilon: Fraction, instants: int) -> Count:
     return count
 
 
-def counted(records: Records, found: Int64Array, keys: int, count: Count) -> NDArray[np.float64]:
-    """Return the released counts of the found keys at the last instant, from the first one on."""
-    counts = without_repeats(records, keys)
+def counted(
+    records: Records, counts: NDArray[np.bool_], found: Int64Array, keys: int, count: Count
+) -> NDArray[np.float64]:
+    """Return the released counts of the found keys at the last instant, from the first one on.
+
+    Args: counts, which contributions count.
+    """
     column = np.full(keys, -1, np.int64)
     column[found] = np.arange(found.size)
     width = -(-found.size // COLUMNS) * COLUMNS
@@ -183,7 +191,9 @@ def run(
     found, named = np.flatnonzero(named_at < instants), time.process_time() - worked
     count = (pure if is_pure else approximate)(counts, instants)
     released = np.zeros(keys)
-    released[found] = counted(records, found, keys, count)
+    all_count = np.ones(records.keys.size, bool)
+    counts_once = all_count if is_pure else without_repeats(records, keys)
+    released[found] = counted(records, counts_once, found, keys, count)
     seconds, processor = time.perf_counter() - started, time.process_time() - worked
     true, error = records.true, np.abs(released - records.true)
     by_time = {
