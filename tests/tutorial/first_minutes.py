@@ -1,7 +1,7 @@
 """``python -m tests.tutorial.first_minutes``: install from nothing, run README and first lesson, time them.
 
 Takes a fresh copy of the last commit, runs ``make demo``, installs the copy as docs/tutorial/index.md says,
-and takes the first lesson as written. Then it runs the demo of the built wheel with the real pipx and uvx.
+and takes the first lesson as written. Then it runs the demo of the built wheels with the real pipx and uvx.
 Downloads come from the caches of pip and uv if they are warm. Writes benchmarks/results/first_minutes.json
 with ``--write``; a word such as ``demo`` runs only the steps whose name has it.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,15 +27,18 @@ from deploy.ports import free_port
 from tests.ending import end_all_with_this_run
 
 REPOSITORY = Path(__file__).parents[2]
+INSTALL = REPOSITORY / "docs" / "tutorial" / "index.md"
 PATIENCE_S = 900.0
 COUNT = "http://127.0.0.1:{port}/v1/streams/{stream}/count"
+PACKAGE = "private-counts[demo]"
 Seconds = dict[str, float]
 
 
 def installed(copy: Path) -> None:
     """Install a copy as the page says."""
     subprocess.run([sys.executable, "-m", "venv", "counts"], cwd=copy, check=True)
-    subprocess.run(["counts/bin/pip", "install", "--quiet", ".[embedded,kafka]"], cwd=copy, check=True)
+    (line,) = re.findall(r"^\$ (counts/bin/pip install .*)$", INSTALL.read_text(), re.MULTILINE)
+    subprocess.run(shlex.split(line), cwd=copy, check=True)
 
 
 def until_answered(address: str) -> None:
@@ -61,25 +66,23 @@ def lesson(copy: Path) -> None:
 
 
 def tools(copy: Path) -> None:
-    """Install pipx and uv, and build the wheel."""
+    """Install pipx and uv, and build the wheels of the service and of the library."""
     subprocess.run([sys.executable, "-m", "venv", "tools"], cwd=copy, check=True)
     subprocess.run(["tools/bin/pip", "install", "--quiet", "pipx", "uv"], cwd=copy, check=True)
-    subprocess.run(
-        ["tools/bin/uv", "build", "--quiet", "--wheel", "--out-dir", "wheel"], cwd=copy, check=True
-    )
+    for project in (".", "dphist"):
+        build = ["tools/bin/uv", "build", "--quiet", "--wheel", "--out-dir", "wheels", project]
+        subprocess.run(build, cwd=copy, check=True)
 
 
-def of_wheel(*program: str) -> Callable[[Path], None]:
-    """Return a step that runs the demo of the wheel in an empty folder, until it answers its first count.
+def of_wheels(*program: str) -> Callable[[Path], None]:
+    """Return a step that runs the demo of the wheels in an empty folder, until it answers its first count.
 
-    Args: program, which installs what it is given and runs it.
+    Args: program, which installs what it is given and runs it, with {wheels} for their folder.
     """
 
     def step(copy: Path) -> None:
-        (wheel,) = (copy / "wheel").glob("*.whl")
-        port = free_port()
-        packages, (tool, *options) = f"private-counts[demo] @ file://{wheel}", program
-        command = [f"{copy}/tools/bin/{tool}", *options, packages, "stream-app", "demo", "--port", str(port)]
+        port, (tool, *options) = free_port(), (word.format(wheels=copy / "wheels") for word in program)
+        command = [f"{copy}/tools/bin/{tool}", *options, "stream-app", "demo", "--port", str(port)]
         with tempfile.TemporaryDirectory() as empty:
             environment = os.environ | {"PIPX_HOME": f"{copy}/pipx"}
             run = subprocess.Popen(command, cwd=empty, env=environment, start_new_session=True)
@@ -117,9 +120,13 @@ def main(write: bool, words: list[str]) -> None:
         "make demo, from nothing to the first answer": demo,
         "install as the tutorial says": installed,
         "the first lesson: own file counted and asked": lesson,
-        "install pipx and uv, build the wheel": tools,
-        "pipx run, in an empty folder, to the first answer": of_wheel("pipx", "run", "--spec"),
-        "uvx, in an empty folder, to the first answer": of_wheel("uvx", "--from"),
+        "install pipx and uv, build the wheels": tools,
+        "pipx run, in an empty folder, to the first answer": of_wheels(
+            "pipx", "run", "--pip-args=--find-links {wheels}", "--spec", PACKAGE
+        ),
+        "uvx, in an empty folder, to the first answer": of_wheels(
+            "uvx", "--find-links", "{wheels}", "--from", PACKAGE
+        ),
     }
     seconds = measured({name: steps[name] for name in steps if not words or any(map(name.count, words))})
     found = {
