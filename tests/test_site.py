@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 from html.parser import HTMLParser
-from inspect import isclass, isfunction
+from inspect import getdoc, getmembers, isclass, isfunction
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -98,6 +98,13 @@ def test_reference_has_every_command_path_and_exported_name(site: Path) -> None:
     missing = [name for name in dphist.__all__ if f'id="dphist.{name}"' not in library]
     assert described.isdisjoint(missing)
     assert 'id="get-v1streamsstreamcount"' in (site / "reference" / "http.html").read_text(encoding="utf-8")
+
+
+def test_methods_of_the_client_can_be_read_in_a_clone() -> None:
+    page = (DOCS / "reference" / "client.md").read_text(encoding="utf-8")
+    methods = [(name, one) for name, one in getmembers(Client, isfunction) if name[0] != "_"]
+    first = [(name, (getdoc(one) or "").partition("\n")[0]) for name, one in methods]
+    assert "\n".join(f"| `{name}` | {line} |" for name, line in first) in page
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)

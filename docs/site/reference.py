@@ -1,7 +1,7 @@
 """``python -m docs.site.reference``: print the pages of the reference that are made from the code, as JSON.
 
-The commands come from Click's own help, the HTTP interface from the service's OpenAPI document. Nothing of
-it is committed, so it cannot differ from the code.
+The commands come from Click's own help, the HTTP interface from the service's OpenAPI document, the metrics
+from their registries. Nothing of it is committed, so it cannot differ from the code.
 """
 
 from __future__ import annotations
@@ -12,13 +12,24 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import click
+from prometheus_client.metrics import MetricWrapperBase
 
 from dphist.cli import main as dphist_command
 from stream_app.api.app import create_app
+from stream_app.monitoring.alerting import AlertingMetrics
+from stream_app.monitoring.listener import Registered
+from stream_app.monitoring.machine import watch_machine
+from stream_app.monitoring.metrics import Metrics
+from stream_app.monitoring.reading import ReadingMetrics
+from stream_app.monitoring.receiving import ReceivingMetrics
 from stream_app.shell.commands import main as stream_app_command
 from stream_app.shell.processes import MEANINGS
 
-PAGES = {"reference/commands.md": "commands", "reference/http.md": "http"}
+PAGES = {
+    "reference/commands.md": "commands",
+    "reference/http.md": "http",
+    "reference/metrics.md": "metrics",
+}
 COMMANDS = {"stream-app": stream_app_command, "dphist": dphist_command}
 COMMANDS_HEAD = """\
 # Commands
@@ -33,6 +44,12 @@ HTTP_HEAD = """\
 
 Every path of the service, from its OpenAPI document. A running service has the same under `/docs` and
 `/openapi.json`. [Stability](../stability.md#http) says which paths are stable.
+"""
+METRICS_HEAD = """\
+# Metrics
+
+What each process serves on its operator's port ([Watching](../../deploy/README.md#watching)). A scrape has
+the same text in the line `# HELP` of each metric. Each process also has the usual `process_*`.
 """
 
 
@@ -69,6 +86,43 @@ def http() -> str:
     lines += ["## Answers", "", "What the fields of each answer mean.", ""]
     for name, schema in document["components"]["schemas"].items():
         lines += [f"### {name}", "", schema.get("description", ""), "", *fields(schema)]
+    return "\n".join(lines)
+
+
+def operators() -> dict[str, Registered]:
+    """Return the metrics of each process, by its name."""
+    every: dict[str, Registered] = {
+        "Worker": Metrics(),
+        "Listener of events": ReceivingMetrics({}, 1),
+        "API": ReadingMetrics(),
+        "Watcher of alert rules": AlertingMetrics(),
+    }
+    for one in every.values():
+        watch_machine(one.registry, {}, {})
+    return every
+
+
+def metrics() -> str:
+    """Return the page of the operator's metrics: name, labels and meaning of each, by process."""
+    lines = [METRICS_HEAD]
+    for process, own in operators().items():
+        if isinstance(own, Metrics):
+            own.know("clicks", 60.0)
+            own.stored.show("clicks", {})
+        known = {
+            one._name: one._labelnames
+            for one in own.registry._collector_to_names
+            if isinstance(one, MetricWrapperBase)
+        }
+        lines += [f"## {process}", "", "| metric | labels | type | meaning |", "|---|---|---|---|"]
+        for family in own.registry.collect():
+            if not family.name.startswith("stream_app_"):
+                continue
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            seen = {label for one in family.samples for label in one.labels} - {"le"}
+            labels = ", ".join(known.get(family.name, sorted(seen)))
+            lines.append(f"| `{name}` | {labels} | {family.type} | {cell(family.documentation)} |")
+        lines.append("")
     return "\n".join(lines)
 
 

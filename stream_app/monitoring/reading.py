@@ -20,7 +20,7 @@ class ReadingMetrics:
         self.registry = CollectorRegistry(auto_describe=True)
         self.waiting = Waiting(self.registry, (REDIS,))
         new = partial(Counter, namespace="stream_app", registry=self.registry)
-        about = "Answers to readers, by the pattern of the path and by status"
+        about = "Answers by the path's pattern; other: unknown or refused unread; 499: the reader left"
         self._answers = new("api_answers", about, ["route", "status"])
         self._seconds = Histogram(
             "api_seconds",

@@ -42,7 +42,7 @@ class StoredCounts(Collector):
         stream = ["stream"]
         refused = CounterMetricFamily(
             "stream_app_refused_records",
-            "Records not counted in their bin, since the stream began",
+            "Records not counted, since the stream began (late ones that a later bin counts are none)",
             labels=["stream", "reason"],
         )
         aside = CounterMetricFamily(

@@ -11,15 +11,9 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client import generate_latest
-from prometheus_client.metrics import MetricWrapperBase
 
 from deploy.redis import make_users
-from stream_app.monitoring.alerting import AlertingMetrics
-from stream_app.monitoring.listener import Registered
-from stream_app.monitoring.machine import watch_machine
-from stream_app.monitoring.metrics import Metrics
-from stream_app.monitoring.reading import ReadingMetrics
-from stream_app.monitoring.receiving import ReceivingMetrics
+from docs.site import reference
 from tests.patience import PATIENCE_S
 from tests.services import amtool, promtool, required
 
@@ -29,17 +23,9 @@ NOTIFYING = DEPLOY / "prometheus" / "alertmanager.yml"
 SCRAPING = DEPLOY / "prometheus" / "prometheus.yml"
 
 
-def processes() -> tuple[Registered, ...]:
-    """Return the metrics of each process that has any."""
-    every = (Metrics(), ReceivingMetrics({}, 1), ReadingMetrics(), AlertingMetrics())
-    for one in every:
-        watch_machine(one.registry, {}, {})
-    return every
-
-
 def exposed() -> set[str]:
     """Return the metric names of all processes, as PromQL uses them."""
-    shown = b"".join(generate_latest(one.registry) for one in processes())
+    shown = b"".join(generate_latest(one.registry) for one in reference.operators().values())
     return {name for name, _ in re.findall(r"# TYPE (\S+) (\S+)", shown.decode())}
 
 
@@ -57,26 +43,13 @@ def test_rules_and_readme_name_existing_metrics() -> None:
         assert asked <= exposed(), file
 
 
-def test_readme_lists_exactly_the_metrics_of_all_processes_with_their_labels() -> None:
-    exported: dict[str, set[str]] = {}
-    for process in processes():
-        if isinstance(process, Metrics):
-            process.know("clicks", 60.0)
-            process.stored.show("clicks", {})
-        for family in process.registry.collect():
-            name = f"{family.name}_total" if family.type == "counter" else family.name
-            labels = {label for one in family.samples for label in one.labels} - {"le"}
-            exported[name] = labels or exported.get(name, set())
-        # A metric without any sample yet shows no label; its labels are known to the registry's own metrics.
-        for own in process.registry._collector_to_names:
-            if isinstance(own, MetricWrapperBase):
-                name = f"{own._name}_total" if own._type == "counter" else own._name
-                exported[name] = exported[name] or set(own._labelnames)
-    rows = re.findall(
-        r"^\| `(stream_app_\w+)` \| ([\w, ]*)\|", (DEPLOY / "README.md").read_text(), re.MULTILINE
-    )
-    listed = {name: set(re.findall(r"\w+", labels)) for name, labels in rows}
-    assert listed == {name: labels for name, labels in exported.items() if name.startswith("stream_app_")}
+def test_page_of_metrics_has_each_metric_with_its_labels() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([\w, ]*) \| (\w+) \| (.+) \|$", reference.metrics(), re.MULTILINE)
+    assert {name for name, *_ in rows} == {name for name in exposed() if name.startswith("stream_app_")}
+    labels = {name: listed for name, listed, *_ in rows}
+    assert labels["stream_app_lag"] == "source, partition"
+    assert labels["stream_app_refused_records_total"] == "reason, stream"
+    assert labels["stream_app_waiting"] == "service"
 
 
 def test_every_rule_states_fault_and_remedy() -> None:
