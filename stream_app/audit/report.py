@@ -93,31 +93,23 @@ def _today() -> str:
 
 
 def _questions(checks: Sequence[Check]) -> Iterator[str]:
-    """Yield the table of a part, a row for each finding. Subjects with the same findings share a row."""
+    """Yield the table of a part: one row for a question that passed, one for each finding that did not."""
     most = max(Counter(asked for asked, _ in {(check.asked, check.subject) for check in checks}).values())
     yield from ("", "| what | about | found |", "|---|---|---|")
     for asked, passed in dict.fromkeys((check.asked, check.passed) for check in checks):
         found: dict[str, list[str]] = {}
         for check in checks:
             if (check.asked, check.passed) == (asked, passed):
-                found.setdefault(check.subject, []).append(check.found)
-        subjects: dict[str, list[str]] = {}
-        for subject, findings in found.items():
-            subjects.setdefault(_together(findings), []).append(subject)
+                found.setdefault(check.found, []).append(check.subject)
+        rows = [(text, list(dict.fromkeys(about))) for text, about in found.items()]
+        if passed and len(rows) > 1:
+            about = list(dict.fromkeys(one for _, of_one in rows for one in of_one))
+            rows = [(f"{rows[0][0]}; the JSON file has {len(rows) - 1} more", about)]
         question = f"{asked}: {_WORDS[passed]}"
-        for text, about in subjects.items():
+        for text, about in rows:
             named = f"all {len(about)}" if len(about) == most > 1 else ", ".join(about)
             yield f"| {_cell(question)} | {_cell(named)} | {_cell(text)} |"
             question = ""
-
-
-def _together(findings: Sequence[str]) -> str:
-    """Return findings as one text. Those with the same result, after a colon, say it once."""
-    results: dict[str, list[str]] = {}
-    for finding in findings:
-        case, colon, result = finding.partition(": ")
-        results.setdefault(colon + result, []).append(case)
-    return "<br>".join("; ".join(dict.fromkeys(cases)) + result for result, cases in results.items())
 
 
 def _cell(text: str) -> str:
