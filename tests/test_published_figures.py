@@ -21,13 +21,14 @@ from tests.small_benchmarks import SHARED, SMALL
 REPOSITORY = Path(__file__).parents[1]
 HORIZONS = (1_024, 65_536, 1_048_576)
 ROWS = {
-    "binary tree (Chan et al.)": ("binary (Chan)",),
-    "binary tree, refined online (Honaker)": ("Honaker online",),
-    "k-ary tree": ("plain k-ary",),
-    "k-ary with subtraction (Andersson et al.)": ("k-ary with subtraction",),
-    "OpenDP's consistent tree, when the epoch is over": ("OpenDP's b-ary tree, offline",),
-    "**ours, causal**": ("causal",),
-    "**ours, anticipating** (the default)": ("anticipating",),
+    "flat": "flat",
+    "binary tree (Chan et al.)": "binary (Chan)",
+    "binary tree, refined online (Honaker)": "Honaker online",
+    "plain k-ary tree, best k": "plain k-ary",
+    "k-ary with subtraction (Andersson et al.), best k": "k-ary with subtraction",
+    "OpenDP's consistent b-ary tree, best k; not live": "OpenDP's b-ary tree, offline",
+    "**causal**": "causal",
+    "**anticipating**": "anticipating",
 }
 
 
@@ -238,15 +239,18 @@ def test_table_of_approximate_errors_equals_the_results():
         assert f"| 2^{row['bits']} | {row['keys']} | {' | '.join(cells)} |" in text
 
 
-def test_table_of_errors_equals_the_predictions():
-    predicted = {(row["horizon"], row["mechanism"]): row["predicted"] for row in results("accuracy")["rows"]}
-    text = (REPOSITORY / "docs" / "index.md").read_text()
-    for title, mechanisms in ROWS.items():
+def test_table_of_errors_equals_the_results():
+    rows = {(row["horizon"], row["mechanism"]): row for row in results("accuracy")["rows"]}
+    text = (REPOSITORY / "docs" / "accuracy.md").read_text()
+    for title, mechanism in ROWS.items():
         cells = []
-        for horizon in HORIZONS:
-            errors = [predicted[horizon, mechanism] for mechanism in mechanisms]
-            cell = " / ".join(rounded(error, 1 if error < 1_000 else 0) for error in errors)
-            cells.append(f"**{cell}**" if title.startswith("**") else cell)
+        for row in (rows[horizon, mechanism] for horizon in HORIZONS):
+            predicted, measured, error = (
+                rounded(row[name], 0 if row["predicted"] > 10_000 else 1)
+                for name in ("predicted", "measured", "standard_error")
+            )
+            cells.append(f"**{predicted}**" if title.startswith("**") else predicted)
+            cells.append(f"{measured} ± {error}")
         assert f"| {title} | {' | '.join(cells)} |" in text
 
 
