@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -215,24 +215,29 @@ class MemoryStream:
         Shards come in the order of bins.
         """
         shards = sorted(self.untallied_shards(up_to_bin), key=lambda shard: (shard.bin, shard.name))
+        hashes = {
+            window: {number: one.hash for number, one in enumerate(self.unlisted.get(window, []))}
+            for window in {shard.window for shard in shards}
+        }
         fields = 0
         for number, shard in enumerate(shards[:LARGEST_TALLY_SHARDS]):
             fields += len(self.untallied[shard])
             if number and fields > LARGEST_TALLY_FIELDS:
                 break
-            self._tally_shard(shard, bounds, slots)
+            self._tally_shard(shard, bounds, hashes[shard.window], slots)
         return bool(shards)
 
     def untallied_shards(self, up_to_bin: int) -> list[UserShard]:
         """Return the shards that are not tallied yet, of bins up to this bin."""
         return [shard for shard in self.untallied if shard.bin <= up_to_bin]
 
-    def _tally_shard(self, shard: UserShard, bounds: Bounds, slots: Slots | None = None) -> None:
+    def _tally_shard(
+        self, shard: UserShard, bounds: Bounds, hashes: Mapping[int, bytes], slots: Slots | None = None
+    ) -> None:
         by_user: dict[bytes, dict[bytes, int]] = {}
         for name, number in self.untallied.pop(shard).items():
             by_user.setdefault(name[:ID_BYTES], {})[name] = number
         cells, users = self.cells.setdefault(shard.bin, {}), self.users.setdefault(shard.window, {})
-        hashes = {number: one.hash for number, one in enumerate(self.unlisted.get(shard.window, []))}
         over = 0
 
         def ranked(name: bytes) -> bytes:

@@ -23,7 +23,7 @@ class FirstAppliedStore(MemoryStore):
         bounds = Strategy.from_json(state.strategy).declared.bounds
         for shard in list(state.untallied):
             assert bounds is not None
-            state._tally_shard(shard, bounds)
+            state._tally_shard(shard, bounds, {})
         return reply
 
 

@@ -1,6 +1,7 @@
 """A replay whose truth is known: found keys are exact without noise, and their intervals hold the truth.
 
-``python -m tests.stream_app.loops.test_found_truth 59780`` replays as many users, and tells the result.
+``python -m tests.stream_app.loops.test_found_truth 59780`` replays as many users over a real Redis, and tells
+the result.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.reader import RedisReader
+from stream_app.state.redis_store import RedisStore
 from tests.stream_app.found_keys import Replayed, Visit, replay, write_visits
 
 OF_USER, PAGES, BINS = 10, 20_000, 24
@@ -44,13 +47,13 @@ def drawn(users: int, seed: int) -> list[Visit]:
     return [(hour, f"u{at // OF_USER}", f"/{page}") for at, (hour, page) in numbered]
 
 
-async def replayed_with(directory: Path, visits: list[Visit], epsilon: float) -> Replayed:
-    """Replay visits with epsilon, of which the names take half."""
+async def replayed_with(directory: Path, visits: list[Visit], epsilon: float, *stores: Any) -> Replayed:
+    """Replay visits with epsilon, of which the names take half. Args: stores, as of ``replay``."""
     write_visits(directory, visits)
     keys = {"discover": {"epsilon": epsilon / 2, "delta": 1e-9}}
     unit = {"user": "user", "max_events": OF_USER}
     privacy = {"epsilon": epsilon, "not_private": epsilon > 20, "unit": unit}
-    return await replay(directory, keys=keys, privacy=privacy)
+    return await replay(directory, *stores, keys=keys, privacy=privacy)
 
 
 async def shown(replayed: Replayed, visits: list[Visit]) -> list[Shown]:
@@ -93,23 +96,31 @@ async def test_intervals_of_found_keys_hold_the_truth(tmp_path: Path) -> None:
     assert max(abs(one.value - one.truth) for one in found) > 0
 
 
-def _told(users: int) -> Iterator[str]:
-    visits = drawn(users, seed=3)
-    yield f"{users:,} users with {OF_USER} visits each to {len({page for _, _, page in visits}):,} pages"
+async def _told(visits: list[Visit], epsilon: float) -> str:
+    with TemporaryDirectory() as name, EmbeddedRedis(Path(name) / "redis") as server:
+        store, reader = RedisStore(server.worker_url), RedisReader(server.api_url)
+        began_s, worked_s = time.monotonic(), time.process_time()
+        found = await shown(await replayed_with(Path(name), visits, epsilon, store, reader), visits)
+        took_s, worked_s = time.monotonic() - began_s, time.process_time() - worked_s
+        await store.close()
+        await reader.close()
+    exact, inside = sum(one.value == one.truth for one in found), sum(map(holds, found))
+    memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return (
+        f"epsilon {epsilon:g}: {len(found):,} keys found, {exact:,} exact, {inside:,} inside their interval; "
+        f"{took_s:.0f} s, of the processor {worked_s:.0f} s without Redis, {memory_mb:,.0f} MB"
+    )
+
+
+def main() -> None:
+    """Tell what a replay finds without noise and with epsilon 1."""
+    visits = drawn(int(sys.argv[1]), seed=3)
+    print(
+        f"{len(visits):,} visits, {OF_USER} of each user, to {len({page for _, _, page in visits}):,} pages"
+    )
     for epsilon in (1e9, 1.0):
-        with TemporaryDirectory() as directory:
-            began = time.monotonic()
-            replayed = asyncio.run(replayed_with(Path(directory), visits, epsilon))
-            took_s = time.monotonic() - began
-            found = asyncio.run(shown(replayed, visits))
-        exact, inside = sum(one.value == one.truth for one in found), sum(map(holds, found))
-        memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        yield (
-            f"epsilon {epsilon:g}: {len(found):,} keys found, {exact:,} exact, {inside:,} inside their "
-            f"interval; {took_s:.0f} s, {memory_mb:,.0f} MB"
-        )
+        print(asyncio.run(_told(visits, epsilon)), flush=True)
 
 
 if __name__ == "__main__":
-    for line in _told(int(sys.argv[1])):
-        print(line, flush=True)
+    main()
