@@ -21,6 +21,7 @@ from stream_app.api.prometheus.promql import NAME_LABEL, Selector
 from stream_app.api.prometheus.quantities import read, reading
 from stream_app.core.answers.asked_keys import labels_of_keys
 from stream_app.core.answers.query import StreamView
+from stream_app.core.kinds.tables import Span
 
 SHORTEST_LOOKBACK_US = 300_000_000  # Prometheus' own
 
@@ -53,18 +54,21 @@ def bin_at(view: StreamView, time_us: int, step_us: int = 0) -> int | None:
     return last if age_us < max(SHORTEST_LOOKBACK_US, patience_us, step_us) else None
 
 
-def values_of(view: StreamView, wanted: Sequence[BinSeries], bins: Sequence[int]) -> list[dict[int, float]]:
+def values_of(
+    view: StreamView, wanted: Sequence[BinSeries], bins: Sequence[int], together: int = 1
+) -> list[dict[int, float]]:
     """Return each series' values at the ends of bins, without bins that were never measured.
 
     A mean has no value where the estimated count is not above 0. Cost: ``reading_us``.
+    Args: together, how many bins a value adds up, unless it is a running one: the last ones.
     """
-    spans = [epoch.span for epoch in view.epochs]
-    known = [bin for bin in bins if any(span.start <= bin < span.stop for span in spans)]
+    first = view.span.start + together - 1
+    known = [bin for bin in bins if bin >= first and not view.unmeasured(Span(bin + 1 - together, bin + 1))]
     found: dict[tuple[Of, Quantity, Statistic, int | None], list[float]] = {}
     for (of, quantity, _), group in _groups(wanted).items():
         places = list(dict.fromkeys(one.place for one in group))
         parts = list(dict.fromkeys(one.metric.part for one in group))
-        for part, columns in read(view, of, quantity, places, parts, known).items():
+        for part, columns in read(view, of, quantity, places, parts, known, together).items():
             found |= {(of, quantity, part, place): row for place, row in zip(places, columns, strict=True)}
     rows = [found[one.metric.of, one.metric.quantity, one.metric.part, one.place] for one in wanted]
     return [{bin: value for bin, value in zip(known, row, strict=True) if value == value} for row in rows]

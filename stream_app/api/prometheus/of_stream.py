@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from stream_app.api.prometheus.bin_samples import BinSeries, bin_at, reading_us, selected, values_of
-from stream_app.api.prometheus.promql import Selector, parse_selector
+from stream_app.api.prometheus.promql import NAME_LABEL, PromQLError, Selector, parse_selector
 from stream_app.api.schemas import MAX_POINTS
 from stream_app.core.answers.query import StreamView
 
@@ -84,12 +84,33 @@ def samples(view: StreamView, reading: Selection) -> bytes:
     wanted = _wanted(view, reading)
     at_times = [(at, bin_at(view, at, reading.step_us)) for at in reading.times_us]
     bins = [(at, bin) for at, bin in at_times if bin is not None]
+    together = _together(view, reading.selector.over_us) if wanted else None
+    if together is not None and reading.step_us:
+        # Not before the last bin is released: later it would be in this sum and in that of the next step.
+        bins = [(at, bin) for at, bin in bins if view.binning.end_us(bin + 1) > at]
+    found = values_of(view, wanted, sorted({bin for _, bin in bins}), together or 1)
     items: list[Any] = []
-    for one, values in zip(wanted, values_of(view, wanted, sorted({bin for _, bin in bins})), strict=True):
+    for one, values in zip(wanted, found, strict=True):
         of_series = [(at, values[bin]) for at, bin in bins if bin in values]
         if of_series:
-            items.append(shown(reading.shape, one.labels, of_series))
+            # As in Prometheus, what a function returns has no name.
+            named = together is None
+            labels = {label: text for label, text in one.labels.items() if named or label != NAME_LABEL}
+            items.append(shown(reading.shape, labels, of_series))
     return _items(items)
+
+
+def _together(view: StreamView, over_us: int | None) -> int | None:
+    """Return how many bins a length of time has; None without one. Raises: PromQLError for parts of bins."""
+    if over_us is None:
+        return None
+    together, rest = divmod(over_us, view.binning.bin_us)
+    if rest:
+        raise PromQLError(
+            f"sum_over_time: {over_us / 1e6:g} s are no whole number of the bins of {view.name}, "
+            f"{view.binning.text}; ask for a multiple (in Grafana: Min step)"
+        )
+    return together
 
 
 def _items(found: list[Any]) -> bytes:
@@ -97,7 +118,16 @@ def _items(found: list[Any]) -> bytes:
 
 
 def _wanted(view: StreamView, reading: Selection) -> list[BinSeries]:
-    return list(islice(selected(view, [reading.selector]), MOST_VALUES + 1))
+    """Return the selected series. Raises: PromQLError for a sum over time of values that do not add up."""
+    found = list(islice(selected(view, [reading.selector]), MOST_VALUES + 1))
+    if found and _together(view, reading.selector.over_us) is not None:
+        wrong = [one for one in found if one.metric.quantity != "bin" or one.metric.of == "mean"]
+        if wrong:
+            raise PromQLError(
+                f"sum_over_time: {wrong[0].labels[NAME_LABEL]} does not add up over time; ask for "
+                "private_counts_bin or private_counts_sum_bin, and their keys and ends of intervals"
+            )
+    return found
 
 
 def shown(shape: Shape, labels: Mapping[str, str], samples: Sequence[tuple[int, float]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The supported part of PromQL: one selector with matchers, or arithmetic on numbers.
+"""The supported part of PromQL: one selector with matchers, its sum over time, or arithmetic on numbers.
 
-Functions, ranges and operators over series are refused in one line, because their results would lose the
+All other functions and operators over series are refused in one line, because their results would lose the
 estimates' errors. Grafana queries ``1+1`` to check the connection.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stream_app.api.prometheus.patterns import Pattern, PatternError, parse_pattern
 
@@ -24,7 +24,8 @@ _TOKEN = re.compile(
       | (?P<text>(?P<quote>["'])
             (?:(?!(?P=quote))[^\\] | \\. | (?P=quote)(?!\s*(?:[,}]|\w+\s*[=!]|\Z)))*
             (?P=quote) | `[^`]*`)
-      | (?P<sign>=~|!~|!=|[={},+\-*/()\[\]])
+      | \[(?P<over>[^\]]*)\]
+      | (?P<sign>=~|!~|!=|[={},+\-*/()])
       | (?P<end>\Z)
     )""",
     re.VERBOSE | re.DOTALL,
@@ -34,6 +35,9 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)?\s*", flags=re.ASCII)
+_SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+_OVER_TIME = "sum_over_time"
 _REMEDY = 'ask for one series, for example private_counts_running{stream="clicks"}'
 
 
@@ -56,9 +60,13 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Selects series whose labels fulfil every matcher."""
+    """Selects series whose labels fulfil every matcher.
+
+    Args: over_us, the time whose bins ``sum_over_time`` adds up; None: single samples are wanted.
+    """
 
     matchers: tuple[Matcher, ...]
+    over_us: int | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether a series with these labels, including its name, matches."""
@@ -67,6 +75,20 @@ class Selector:
     def without(self, *labels: str) -> Selector:
         """Return the selector without its conditions on these labels."""
         return Selector(tuple(one for one in self.matchers if one.label not in labels))
+
+
+def length_us(name: str, text: str) -> int:
+    """Return a length of time in microseconds. Raises: PromQLError, which names the part of the question.
+
+    >>> length_us("step", "5m"), length_us("step", "0.5")
+    (300000000, 500000)
+    """
+    match = _DURATION.fullmatch(text)
+    asked_us = float(match[1]) * _SECONDS[match[2] or "s"] * 1e6 if match else 0.0
+    us = round(asked_us) if math.isfinite(asked_us) else 0
+    if us <= 0:
+        raise PromQLError(f"{name}: {text!r} is not a length of time; write seconds, or for example 5m")
+    return us
 
 
 def parse(query: str) -> Selector | float:
@@ -83,8 +105,10 @@ def parse(query: str) -> Selector | float:
 def parse_selector(text: str) -> Selector:
     """Read a query that must be a selector. Raises: PromQLError."""
     found = parse(text)
-    if isinstance(found, float):
-        raise PromQLError(f"{text!r} is a number, not a series; {_REMEDY}")
+    if isinstance(found, float) or found.over_us is not None:
+        raise PromQLError(
+            f"{text!r} is {'a number' if isinstance(found, float) else 'a sum'}, not a series; {_REMEDY}"
+        )
     return found
 
 
@@ -96,7 +120,10 @@ class _Reader:
 
     def query(self) -> Selector | float:
         kind, _, _ = self._peek()
-        found = self._sum() if kind == "number" or self._is("-") or self._is("+") else self._selector()
+        if kind == "number" or self._is("-") or self._is("+"):
+            found: Selector | float = self._sum()
+        else:
+            found = self._over_time() if self._tokens[0][1] == _OVER_TIME else self._selector()
         kind, text, position = self._peek()
         if kind != "end":
             raise self._outside(text, position)
@@ -120,6 +147,16 @@ class _Reader:
         if kind != "number":
             raise self._outside(text, position)
         return sign * float(text)
+
+    def _over_time(self) -> Selector:
+        self._next()
+        self._expect("(")
+        selector = self._selector()
+        kind, text, position = self._next()
+        if kind != "over":
+            raise self._outside(text, position)
+        self._expect(")")
+        return replace(selector, over_us=length_us(_OVER_TIME, text))
 
     def _selector(self) -> Selector:
         matchers: list[Matcher] = []
@@ -186,8 +223,8 @@ class _Reader:
 
     def _outside(self, text: str, position: int) -> PromQLError:
         return PromQLError(
-            f"{text[:40]!r} at character {position + 1}: this service answers selectors and no functions, "
-            f"ranges or operators; {_REMEDY}"
+            f"{text[:40]!r} at character {position + 1}: this service answers selectors, their "
+            f"{_OVER_TIME}, and no other functions, ranges or operators; {_REMEDY}"
         )
 
 

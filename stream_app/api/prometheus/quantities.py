@@ -39,21 +39,27 @@ def read(
     places: Sequence[int | None],
     parts: Sequence[Statistic],
     bins: Sequence[int],
+    together: int = 1,
 ) -> Columns:
     """Return the parts of a quantity at the ends of measured bins, for each key index (None: all events).
 
+    Args: together, how many bins a count or a sum of bins adds up: the last ones.
     A mean is NaN where the estimated count is not above 0, and has no standard error.
     Cost: as ``reading`` says; a few keys are read one by one, many keys of a bin at once.
     """
-    labels = keys.labels if (keys := view.strategy.axes.keys) else ()
+    labels = tuple(keys.place_of_label) if (keys := view.strategy.axes.keys) else ()
     names = [None if place is None else labels[place] for place in places]
     if of == "mean":
         return _means(view, quantity, names, parts, bins)
     if len(places) > FEW_KEYS:
         of_bin = sums_of_keys if of == "sum" else StreamView.counts_of_keys
-        estimates = _of_keys(view, of_bin, quantity, [place for place in places if place is not None], bins)
+        spans = [
+            Span(view.span.start if quantity == "running" else bin + 1 - together, bin + 1) for bin in bins
+        ]
+        estimates = _of_keys(view, of_bin, [place for place in places if place is not None], spans)
         return {part: part_of(estimates, part, len(places)).T.tolist() for part in parts}
     most, (starts, stops) = max(2, len(bins)), view.ends_of(quantity, bins)
+    starts = starts if quantity == "running" else stops - together
     if of == "sum":
         points = [sums_over(view, quantity, starts, stops, name, points=most) for name in names]
     else:
@@ -89,14 +95,13 @@ def _part_of_points(points: Points, part: Statistic) -> list[float]:
 def _of_keys(
     view: StreamView,
     of_bin: Callable[[StreamView, Span], Estimate],
-    quantity: Quantity,
     places: Sequence[int],
-    bins: Sequence[int],
+    spans: Sequence[Span],
 ) -> list[Estimate]:
-    """Return a quantity of many keys at the end of each bin; all keys of a bin are read at once."""
-    first, estimates = view.span.start, []
-    for bin in bins:
-        all_keys = of_bin(view, Span(first if quantity == "running" else bin, bin + 1))
+    """Return a quantity of many keys over ranges; all keys of a range are read at once."""
+    estimates = []
+    for span in spans:
+        all_keys = of_bin(view, span)
         # Keep only the requested keys, because many bins of all keys would not fit in memory.
         estimates.append(replace(all_keys, value=np.asarray(all_keys.value)[list(places)]))
     return estimates

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +17,7 @@ from stream_app.api.admission.work import check_work
 from stream_app.api.metrics.names import KEY_METRICS, METRICS, Of, metrics_of, with_words, words_of
 from stream_app.api.prometheus import of_stream
 from stream_app.api.prometheus.of_stream import MOST_VALUES, Selection
-from stream_app.api.prometheus.promql import PromQLError, Selector, parse
+from stream_app.api.prometheus.promql import PromQLError, Selector, length_us, parse
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import computed
 from stream_app.api.routes import all_replicas, readable
@@ -29,8 +27,6 @@ from stream_app.core.instants import parse_instant
 router = APIRouter(prefix="/api/v1", include_in_schema=False)
 
 MOST_SELECTORS = 16  # in one question about labels
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)?", flags=re.ASCII)
-_SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 BOTH = ["GET", "POST"]  # Grafana sends its queries as POST forms
 
 T = TypeVar("T")
@@ -242,7 +238,7 @@ async def _parameters(request: Request) -> Parameters:
 def _times(given: Mapping[str, str]) -> tuple[range, int]:
     """Return start, start + step, ... up to end, and the step, in microseconds. Raises: PromQLError."""
     start_us, end_us = (_time(name, _required(given, name), 0) for name in ("start", "end"))
-    step_us = _step_us(_required(given, "step"))
+    step_us = length_us("step", _required(given, "step"))
     if end_us < start_us:
         raise PromQLError("end: it is before start; exchange them")
     times = range(start_us, end_us + 1, step_us)
@@ -266,15 +262,6 @@ def _time(name: str, text: str | None, default_us: int) -> int:
         return parse_instant(text)
     except ValueError as failure:
         raise PromQLError(f"{name}: {failure}") from None
-
-
-def _step_us(text: str) -> int:
-    match = _DURATION.fullmatch(text)
-    asked_us = float(match[1]) * _SECONDS[match[2] or "s"] * 1e6 if match else 0.0
-    step_us = round(asked_us) if math.isfinite(asked_us) else 0
-    if step_us <= 0:
-        raise PromQLError(f"step: {text!r} is not a length of time; write seconds, or for example 5m")
-    return step_us
 
 
 def _now_us() -> int:

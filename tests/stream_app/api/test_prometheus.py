@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stream_app.api.prometheus.promql import PromQLError, Selector, parse
-from tests.stream_app.api.client import EXACT, Api, with_api
-from tests.stream_app.published import FIRST_BIN
+from tests.models.memory import MemoryStore
+from tests.stream_app.api.client import EXACT, Api, api_at, with_api
+from tests.stream_app.published import FIRST_BIN, Published
+from tests.stream_app.published_keys import PublishedKeys
 
 COUNTS = [3, 1, 4, 1, 5, 9, 2, 6]
 START_S = FIRST_BIN * 3600
@@ -78,6 +81,73 @@ async def test_sample_equals_the_count_of_the_api(api: Api) -> None:
         (START_S + HOUR_S, 1),
     ):
         assert len((await ask(api, "query", query="private_counts_bin", time=time))["result"]) == found
+
+
+SUM = "sum_over_time(private_counts_bin{}[{}])"
+
+
+async def test_sum_over_time_has_the_numbers_of_the_series() -> None:
+    """Each bin is in one step, also where epochs meet; each end of an interval is that of the sum."""
+    stream = Published(MemoryStore(), epoch_bins=32)
+    for epoch, counts in enumerate((range(32), range(18))):
+        await stream.open(epoch, FIRST_BIN + 32 * epoch)
+        await stream.close(counts)
+    async with api_at(stream) as api:
+        await _check_sums(api)
+
+
+async def _check_sums(api: Api) -> None:
+    steps = await api.json("series", kind="bin", step=6)
+    whole = {"start": START_S + HOUR_S, "end": START_S + 55 * HOUR_S, "step": 6 * HOUR_S}
+    for shift in (
+        5 * HOUR_S,
+        5 * HOUR_S + 1_000,
+    ):  # a step may end inside a bin: its bins are those that ended
+        asked = {**whole, "start": whole["start"] + shift}
+        for part in ("value", "stderr", "lower", "upper"):
+            name = "" if part == "value" else f"_{part}"
+            [found] = (await ask(api, "query_range", query=SUM.format(name, "6h"), **asked))["result"]
+            assert found["metric"] == {"stream": "departures", "private": "true"}
+            times = [at - shift + 5 * HOUR_S for at, _ in found["values"]]
+            assert times == steps["end"] == [START_S + (6 * step + 6) * HOUR_S for step in range(8)]
+            assert [float(value) for _, value in found["values"]] == pytest.approx(steps[part], abs=1e-6)
+    # At an instant it is of the last bins that are released.
+    now = START_S + 51 * HOUR_S
+    last = await api.json("count", start=now - 3 * HOUR_S, end=now - HOUR_S)
+    [found] = (await ask(api, "query", query=SUM.format("", "7200s"), time=now))["result"]
+    assert float(found["value"][1]) == last["value"]
+    # A range that begins before the stream does has no sum.
+    assert (await ask(api, "query", query=SUM.format("", "3d"), time=now))["result"] == []
+
+
+async def test_sum_over_time_of_many_keys_has_the_numbers_of_each_series() -> None:
+    stream = PublishedKeys(MemoryStore(), epoch_bins=32, carriers=("AA", "B6", "UA"))
+    await stream.fill(np.random.default_rng(2).poisson(20, (48, 3)))
+    whole = {"start": START_S + 6 * HOUR_S, "end": START_S + 48 * HOUR_S, "step": "6h"}
+    async with api_at(stream) as api:
+        for part in ("value", "upper", "stderr"):
+            name = "private_counts_key_bin" + ("" if part == "value" else f"_{part}")
+            found = (await ask(api, "query_range", query=f"sum_over_time({name}[6h])", **whole))["result"]
+            assert [one["metric"]["key"] for one in found] == ["AA", "B6", "UA"]
+            for one in found:
+                of_key = await api.json("series", kind="bin", step=6, key=one["metric"]["key"])
+                assert [float(value) for _, value in one["values"]] == pytest.approx(of_key[part], abs=1e-6)
+
+
+@with_api(COUNTS)
+async def test_sum_over_time_says_what_does_not_add_up(api: Api) -> None:
+    whole = {"start": START_S, "end": START_S + 8 * HOUR_S, "step": "1h"}
+    for query, said in (
+        (SUM.format("", "90m"), "5400 s are no whole number of the bins of departures, 1 hour"),
+        (SUM.format("", "5m"), "in Grafana: Min step"),
+        ("sum_over_time(private_counts_running[1h])", "private_counts_running does not add up over time"),
+        ('sum_over_time({stream="departures"}[1h])', "does not add up over time"),
+        (SUM.format("", "soon"), "sum_over_time: 'soon' is not a length of time"),
+        ("sum_over_time(private_counts_bin)", "character 33"),
+        ("private_counts_bin[1h]", "character 20"),
+    ):
+        assert said in await refused(api, "query_range", query=query, **whole)
+    assert "is a sum, not a series" in await refused(api, "series", **{"match[]": SUM.format("", "1h")})
 
 
 @with_api(COUNTS)
