@@ -75,6 +75,7 @@ lock: ## resolve both pyproject.toml anew into requirements/*.txt (needs uv)
 	$(LOCK) --extra avro --extra protobuf -c requirements/lock.txt pyproject.toml -o requirements/image.txt
 	$(LOCK) requirements/tools.in -o requirements/tools.txt
 	$(LOCK) requirements/docs.in -o requirements/docs.txt
+	$(LOCK) --no-strip-extras requirements/recipes.in -o requirements/recipes.txt
 
 demo: $(DEMO_STAMP) ## replay a year of real events, live page on 127.0.0.1:8088 (DEMO_SECONDS=n ends it; DEMO_OPTIONS=--fresh)
 	@$(BIN)/stream-app demo --seconds $(DEMO_SECONDS) $(DEMO_OPTIONS)

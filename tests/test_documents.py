@@ -28,7 +28,7 @@ FOLDERS = {f"{parent}" for name in FILES for parent in Path(name).parents}
 DOCUMENTS = sorted(name for name in TRACKED if re.fullmatch(r"[^/]+\.md|(docs|deploy|research)/.*\.md", name))
 FILE = re.compile(r"[\w./{},-]+(/|\.(py|md|ya?ml|lua|toml|json|conf|properties|sh|js|css|html|txt))")
 # Folders and files that commands create.
-MADE = {"state/", "dead_letters/", "deploy/secrets/", "pages.txt"}
+MADE = {"state/", "dead_letters/", "deploy/secrets/", "pages.txt", "manifest.json"}
 # Pages of the documentation site that are made from the code.
 BUILT = {REPOSITORY / "docs" / page for page in reference.PAGES}
 TESTS = {

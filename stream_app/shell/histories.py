@@ -15,16 +15,22 @@ from stream_app.shell.options import STREAM, config_option
 from stream_app.shell.working import working
 from stream_app.wiring import histories, rebuilding
 
-_FILE = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-
 
 @click.command()
 @config_option
-@_FILE
+@click.argument("file", type=click.Path())
 @click.option(
     "--stream", "streams", type=STREAM, multiple=True, help="A stream; may be repeated.  [default: all]"
 )
-def export(config: Path, file: Path, streams: tuple[str, ...]) -> None:
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["ndjson", "parquet"]),
+    default="ndjson",
+    show_default=True,
+    help="parquet: a file for each whole day, in the folder or the bucket FILE.",
+)
+def export(config: Path, file: str, streams: tuple[str, ...], form: str) -> None:
     """Write the released data of streams to FILE.
 
     Another store can import them. A stream's name means all of its generations, NAME@2 only one.
@@ -32,14 +38,25 @@ def export(config: Path, file: Path, streams: tuple[str, ...]) -> None:
     it needs access to the store's public keys only. The service may run meanwhile. docs/exports.md describes
     the file.
 
+    With --format parquet it adds the days that FILE lacks, for DuckDB, dbt, Spark and notebooks. FILE is then
+    a folder or s3://BUCKET/PREFIX. No store can import these.
+
     \b
-    Example:
+    Examples:
       stream-app export clicks.ndjson --stream clicks --config app.yaml
+      stream-app export days --format parquet --config app.yaml
     """
+    if form == "parquet":
+        from stream_app.wiring.day_files import export_days
+
+        with working("writing days"):
+            said = asyncio.run(export_days(load(config), streams, file))
+        click.echo("\n".join(said))
+        return
     with working("reading released data"):
         found = asyncio.run(histories.export(load(config), streams))
         try:
-            write_durably(file.absolute(), (line + b"\n" for line in lines_of(found)))
+            write_durably(Path(file).absolute(), (line + b"\n" for line in lines_of(found)))
         except OSError as failure:
             raise OperatorError(
                 f"{file}: cannot be written ({failure.strerror}); name another file"
@@ -51,7 +68,7 @@ def export(config: Path, file: Path, streams: tuple[str, ...]) -> None:
 
 @click.command("import")
 @config_option
-@_FILE
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def import_(config: Path, file: Path) -> None:
     """Store the streams of FILE, an export, as history.
 

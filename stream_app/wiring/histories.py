@@ -45,16 +45,10 @@ async def export(settings: Settings, names: Sequence[str]) -> Export:
     Args: names, of the streams, each with all its segments, or of one segment; empty: all of the store.
     Raises: OperatorError for a stream that the store does not have, or that has released nothing.
     """
-    async with _reading(settings) as url:
-        reader = RedisReader(url)
-        try:
-            known = await reader.streams()
-            wanted = [one for name in names for one in _named(name, known)] if names else known
-            found = [await _exported(reader, name) for name in dict.fromkeys(wanted)]
-            streams = tuple(one for one in found if one is not None)
-            return Export(streams, await _ledger(reader, [one.strategy.source for one in streams]))
-        finally:
-            await reader.close()
+    async with reading(settings, names) as (reader, wanted):
+        found = [await _exported(reader, name) for name in wanted]
+        streams = tuple(one for one in found if one is not None)
+        return Export(streams, await _ledger(reader, [one.strategy.source for one in streams]))
 
 
 def _named(name: str, known: Sequence[str]) -> list[str]:
@@ -327,6 +321,24 @@ async def writing(settings: Settings) -> AsyncIterator[str]:
         if connected.redis.url is None:
             raise OperatorError("redis.url: it is missing; name the store")
         yield connected.redis.url
+
+
+@asynccontextmanager
+async def reading(
+    settings: Settings, names: Sequence[str]
+) -> AsyncIterator[tuple[PublicReader, Sequence[str]]]:
+    """Yield a reader of the store's public keys, and the streams that are named.
+
+    Args, raises: as ``export``.
+    """
+    async with _reading(settings) as url:
+        reader = RedisReader(url)
+        try:
+            known = await reader.streams()
+            wanted = [one for name in names for one in _named(name, known)] if names else known
+            yield reader, list(dict.fromkeys(wanted))
+        finally:
+            await reader.close()
 
 
 @asynccontextmanager

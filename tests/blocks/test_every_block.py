@@ -47,6 +47,7 @@ NOT_HERE = {
 }
 _SENDERS = "stream_app/receiving/test_senders.py"
 _LIBRARIES = "dphist/test_libraries.py"
+_DAYS = "blocks/test_days.py"
 # Blocks that another test runs as they are written. The test reads them from the page.
 ELSEWHERE = {
     "docs/audit.md: stream-app audit --config app.yaml --report audit": "stream_app/shell/test_audit.py",
@@ -59,6 +60,13 @@ ELSEWHERE = {
     "docs/explanation/libraries.md: import itertools": _LIBRARIES,
     "docs/explanation/libraries.md: from diffprivlib import BudgetAccountant, tools": _LIBRARIES,
     "docs/explanation/libraries.md: import pandas": _LIBRARIES,
+    "docs/exports.md: stream-app export days --format parquet --config stream-app.yaml": _DAYS,
+    "docs/exports.md: import duckdb": _DAYS,
+    "docs/exports.md: name: counts": _DAYS,
+    "docs/exports.md: counts:": _DAYS,
+    "docs/exports.md: {{ config(materialized='table') }}": _DAYS,
+    "docs/exports.md: from pyspark.sql import SparkSession": _DAYS,
+    "docs/exports.md: import pandas": _DAYS,
     'docs/how-to/backup.md: redis-cli -u "$REDIS_OPERATOR_URL" --rdb backup.rdb': "deployment/test_backup.py",
     "docs/how-to/backup.md: stream-app check-backup backup.rdb --config stream-app.yaml": (
         "deployment/test_backup.py"

@@ -87,7 +87,7 @@ def load_arrow() -> Any:
         import pyarrow
     except ImportError:
         raise QueryError(
-            "format: this service has no pyarrow; install the extra 'frames' beside it, or ask for csv",
+            "format: this service has no pyarrow; install the extra 'parquet' beside it, or ask for csv",
             "format",
         ) from None
     return pyarrow

@@ -198,6 +198,58 @@ def test_an_export_holds_no_secret(counted: Path, servers: Any) -> None:
     assert (counted.parent / "public.ndjson").read_bytes() == exported
 
 
+async def series_of(server: EmbeddedRedis, stream: str, **asked: str) -> dict[float, tuple[float, ...]]:
+    """Return what the API answers for each bin, by its start."""
+    reader = RedisReader(server.api_url)
+    app = create_app(reader, apart=SHARED)
+    await app.state.replicas.refresh()
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app), base_url="http://localhost"
+    ) as client:
+        answer = await client.get(f"/v1/streams/{stream}/series", params={"kind": "bin"} | asked)
+    await reader.close()
+    found = answer.json()
+    rows = zip(*(found[name] for name in ("value", "stderr", "lower", "upper")), strict=True)
+    return dict(zip(found["start"], rows, strict=True))
+
+
+def test_days_have_the_numbers_of_the_api(counted: Path, servers: Any) -> None:
+    from pyarrow import parquet
+
+    # They are written with the rights of the API.
+    config = counted.parent / "public.yaml"
+    config.write_text(counted.read_text().replace(servers[0].worker_url, servers[0].api_url))
+    days = counted.parent / "days"
+    said = command("export", days, "--format", "parquet", "--config", config).splitlines()
+    assert said == [
+        *(f"{name}: 1 new days, until 2024-01-01" for name in sorted(STREAMS)),
+        f"{days}: 7 new files, 7 in all",
+    ]
+    again = command("export", days, "--format", "parquet", "--config", config).splitlines()
+    assert again[-1] == f"{days}: 0 new files, 7 in all"
+    for stream in STREAMS:
+        for table in ("bin", "key_bin"):
+            file = days / stream / table / "2024-01-01.parquet"
+            assert file.exists() == (table == "bin" or stream in ("keys", "found"))
+            rows = parquet.read_table(file).to_pylist() if file.exists() else []
+            for key in {row.get("key") for row in rows}:
+                own = {row["start"].timestamp(): row for row in rows if row.get("key") == key}
+                asked = asyncio.run(series_of(servers[0], stream, **({} if key is None else {"key": key})))
+                assert asked.keys() <= own.keys()
+                assert stream == "found" or len(asked) == 24
+                for start, numbers in asked.items():
+                    row = own[start]
+                    assert (row["value"], row["stderr"]) == pytest.approx(numbers[:2])
+                    assert (row["lower"], row["upper"]) == pytest.approx(numbers[2:], abs=1e-6)
+                    assert (row["stream"], row["generation"], row["private"]) == (stream, 1, True)
+        whole = {row["start"]: row["value"] for row in parquet.read_table(days / stream / "bin").to_pylist()}
+        assert len(whole) == 24
+        if stream in ("keys", "found"):  # what a list does not name is in no key, and in the total
+            keys = parquet.read_table(days / stream / "key_bin").to_pylist()
+            for start, value in whole.items():
+                assert sum(row["value"] for row in keys if row["start"] == start) == pytest.approx(value)
+
+
 def test_the_ledger_comes_along_and_counts(counted: Path, empty: Path, servers: Any) -> None:
     here, there = servers
     with_ledger = empty.read_text().replace(
