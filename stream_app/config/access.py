@@ -78,6 +78,7 @@ def read_operator(section: Section, environment: Mapping[str, str]) -> OperatorS
     host = section.take("host", values.text, "127.0.0.1")
     port = section.take("port", values.port, 0)
     token = section.take("token", str, None, as_written)
+    otlp = section.take("otlp", _page_url, None)
     section.finish()
     if not section.written:
         return None
@@ -89,7 +90,7 @@ def read_operator(section: Section, environment: Mapping[str, str]) -> OperatorS
         raise section.error("token", _NO_TOKEN)
     if (given := environment.get(OPERATOR_TOKEN)) is not None and not _TOKEN.fullmatch(given):
         raise ConfigError(f"environment: {OPERATOR_TOKEN} {_NO_TOKEN}")
-    return OperatorSettings(host, port, given or token)
+    return OperatorSettings(host, port, given or token, otlp=otlp)
 
 
 def check_operator(operator: OperatorSettings | None) -> None:
@@ -116,7 +117,7 @@ def read_operator_port(section: Section, operator: OperatorSettings | None) -> O
             "operator_port", "needs the section operator, which says who may read the metrics"
         )
     digest = None if operator.token is None else digest_of(f"Bearer {operator.token}")
-    return OperatorSettings(operator.host, port, token_digest=digest)
+    return OperatorSettings(operator.host, port, token_digest=digest, otlp=operator.otlp)
 
 
 def is_loopback(host: str) -> bool:

@@ -88,13 +88,15 @@ class ApiSettings:
 class OperatorSettings:
     """Where the operator's metrics are served, and the token to read them. Metrics and token are secret.
 
-    Args: token_digest, of the token's header, for a process that checks the token and must not know it.
+    Args: token_digest, of the token's header, for a process that checks the token and must not know it;
+        otlp, the address of a collector to which the metrics are pushed; None: none.
     """
 
     host: str
     port: int
     token: str | None = field(default=None, repr=False)
     token_digest: str | None = None
+    otlp: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ _EXTRAS = {
     "fastavro": "avro",
     "google": "protobuf",
     "matplotlib": "plot",
+    "opentelemetry": "otlp",
     "pyarrow": "parquet",
 }
 

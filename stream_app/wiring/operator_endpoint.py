@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
+from socket import gethostname
 from types import MappingProxyType
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,6 +14,7 @@ from stream_app.config.kafka import CERTIFICATE
 from stream_app.config.settings import OperatorSettings, Settings
 from stream_app.monitoring.listener import Registered, serving
 from stream_app.monitoring.machine import watch_machine
+from stream_app.monitoring.pushing import pushing
 
 
 @asynccontextmanager
@@ -24,6 +27,8 @@ async def operator_endpoint(
 ) -> AsyncIterator[None]:
     """Serve metrics and health during the block, where the configuration says; nowhere if it says nothing.
 
+    With ``operator.otlp`` the metrics are pushed, too.
+
     Args: key, which sets the port, for messages; directories, that the process writes to, and certificates,
         that it shows to others, by their keys.
     Raises: OperatorError if it cannot listen there.
@@ -33,7 +38,17 @@ async def operator_endpoint(
         return
     watch_machine(metrics.registry, directories, certificates)
     digest = operator.token_digest
-    async with serving(metrics, operator.host, operator.port, operator.token, token_digest=digest, key=key):
+    section = key.partition(".")[0]
+    role = "worker" if section == "operator" else section
+    about = {
+        "service.name": f"private-counts-{role}",
+        "service.instance.id": f"{gethostname()}:{operator.port}",
+        "service.version": version("private-counts"),
+    }
+    async with (
+        serving(metrics, operator.host, operator.port, operator.token, token_digest=digest, key=key),
+        pushing(metrics.registry, operator.otlp, about),
+    ):
         yield
 
 

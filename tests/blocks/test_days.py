@@ -60,7 +60,7 @@ def programs() -> Path:
     if not stamp.exists() or stamp.read_text() != LOCK.read_text():
         run(sys.executable, "-m", "venv", "--clear", RECIPES, cwd=REPOSITORY)
         pip = (RECIPES / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        run(*pip, "--require-hashes", "-r", LOCK, cwd=REPOSITORY)
+        run(*pip, "--no-deps", "--require-hashes", "-r", LOCK, cwd=REPOSITORY)
         stamp.write_text(LOCK.read_text())
     return RECIPES / "bin"
 

@@ -1,0 +1,117 @@
+"""The operator's metrics, pushed to a collector by OTLP over HTTP, where nothing can scrape them. SECRET."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric as Family
+
+from stream_app.outage import Outage
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import Metric, MetricsData
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 15.0
+_PATIENCE_S = 2.0  # a process that ends waits for its last push
+
+
+@asynccontextmanager
+async def pushing(
+    registry: CollectorRegistry, address: str | None, about: Mapping[str, str], every_s: float = EVERY_S
+) -> AsyncIterator[None]:
+    """Push metrics again and again during the block. A collector that does not answer holds up nothing.
+
+    Args: address, of the collector, without the path /v1/metrics; None: nothing is pushed. about, the
+        attributes that name this process.
+    """
+    if address is None:
+        yield
+        return
+    task = asyncio.create_task(_push(registry, f"{address}/v1/metrics", about, every_s))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _push(registry: CollectorRegistry, url: str, about: Mapping[str, str], every_s: float) -> None:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.sdk.metrics.export import MetricExportResult
+
+    exporter = OTLPMetricExporter(url, timeout=_PATIENCE_S)
+    outage, began_ns = Outage(log, "operator.otlp"), time.time_ns()
+    while True:
+        data = metrics_data(registry, about, began_ns, time.time_ns())
+        if await asyncio.to_thread(exporter.export, data) is MetricExportResult.SUCCESS:
+            outage.over()
+        else:
+            outage.failed("the collector did not take the metrics")
+        await asyncio.sleep(every_s)
+
+
+def metrics_data(
+    registry: CollectorRegistry, about: Mapping[str, str], began_ns: int, now_ns: int
+) -> MetricsData:
+    """Return what Prometheus would scrape, with the same names and labels. A name loses its ``_total``.
+
+    Args: began_ns, since when counters count, in nanoseconds since 1970.
+    """
+    from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    metrics = [one for family in registry.collect() for one in _metrics_of(family, began_ns, now_ns)]
+    scope = ScopeMetrics(InstrumentationScope("private-counts"), metrics, "")
+    return MetricsData([ResourceMetrics(Resource(dict(about)), [scope], "")])
+
+
+def _metrics_of(family: Family, began_ns: int, now_ns: int) -> Iterator[Metric]:
+    """Yield a family as a metric; nothing if it has no sample."""
+    from opentelemetry.sdk.metrics import export
+
+    data: Any
+    if family.type == "histogram":
+        points = list(_histograms(family, began_ns, now_ns))
+        data = export.Histogram(points, export.AggregationTemporality.CUMULATIVE)
+    else:
+        points = [
+            export.NumberDataPoint(dict(one.labels), began_ns, now_ns, one.value) for one in family.samples
+        ]
+        data = export.Gauge(points)
+        if family.type == "counter":
+            data = export.Sum(points, export.AggregationTemporality.CUMULATIVE, is_monotonic=True)
+    if points:
+        yield export.Metric(family.name, family.documentation, family.unit, data)
+
+
+def _histograms(family: Family, began_ns: int, now_ns: int) -> Iterator[Any]:
+    """Yield each series of a histogram; Prometheus' buckets hold all smaller ones, those of OTLP do not."""
+    from opentelemetry.sdk.metrics.export import HistogramDataPoint
+
+    sums = dict[tuple[tuple[str, str], ...], float]()
+    upto: dict[tuple[tuple[str, str], ...], dict[float, int]] = defaultdict(dict)
+    for one in family.samples:
+        labels = tuple((name, text) for name, text in one.labels.items() if name != "le")
+        if one.name.endswith("_bucket"):
+            upto[labels][float(one.labels["le"])] = int(one.value)
+        elif one.name.endswith("_sum"):
+            sums[labels] = one.value
+    for labels, buckets in upto.items():
+        bounds = [bound for bound in sorted(buckets) if bound < math.inf]
+        counts = [buckets[bound] for bound in (*bounds, math.inf)]
+        apart = [counts[0], *(after - before for before, after in pairwise(counts))]
+        extremes: Any = {"min": None, "max": None}  # nobody has kept them
+        yield HistogramDataPoint(
+            dict(labels), began_ns, now_ns, counts[-1], sums[labels], apart, bounds, **extremes
+        )

@@ -1,0 +1,145 @@
+"""A collector gets by OTLP what Prometheus would scrape, and its silence holds up nothing."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from deploy.ports import free_port
+from stream_app.config.settings import OperatorSettings
+from stream_app.monitoring.metrics import Metrics
+from stream_app.monitoring.reading import ReadingMetrics
+from stream_app.wiring.operator_endpoint import operator_endpoint
+from tests.patience import eventually_async
+from tests.stream_app.config.test_load import LIVE, read
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@contextmanager
+def collector(got: list[ExportMetricsServiceRequest], status: int = 200) -> Iterator[str]:
+    """Run a collector that reads OTLP by its own definition; yield its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert (self.path, self.headers["content-type"]) == ("/v1/metrics", "application/x-protobuf")
+            body = self.rfile.read(int(self.headers["content-length"]))
+            got.append(ExportMetricsServiceRequest.FromString(body))
+            answer = ExportMetricsServiceResponse().SerializeToString()
+            self.send_response(status)
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def scraped(text: str) -> Samples:
+    """Return the samples that Prometheus gets."""
+    return {
+        (one.name, tuple(sorted(one.labels.items()))): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+    }
+
+
+def pushed(request: ExportMetricsServiceRequest) -> Samples:
+    """Return what was pushed, as Prometheus would have got it."""
+    found: Samples = {}
+    [resource] = request.resource_metrics
+    [scope] = resource.scope_metrics
+    for metric in scope.metrics:
+        kind = str(metric.WhichOneof("data"))
+        for point in getattr(metric, kind).data_points:
+            labels = sorted((one.key, one.value.string_value) for one in point.attributes)
+            if kind == "histogram":
+                upto = 0
+                bounds = [*map(str, point.explicit_bounds), "+Inf"]
+                for bound, count in zip(bounds, point.bucket_counts, strict=True):
+                    upto += count
+                    found[f"{metric.name}_bucket", tuple(sorted([*labels, ("le", bound)]))] = upto
+                found[f"{metric.name}_count", tuple(labels)] = point.count
+                found[f"{metric.name}_sum", tuple(labels)] = point.sum
+                assert not point.HasField("min")
+            else:
+                name = f"{metric.name}_total" if kind == "sum" else metric.name
+                found[name, tuple(labels)] = point.as_double
+                assert kind == "gauge" or (
+                    metric.sum.is_monotonic and metric.sum.aggregation_temporality == 2
+                )
+    return found
+
+
+def without_moving(samples: Samples) -> Samples:
+    """Return samples that stay between two readings, with a text in place of NaN."""
+    moving = ("process_", "stream_app_disk", "stream_app_waiting", "python_")
+    return {
+        key: "NaN" if math.isnan(value) else value  # type: ignore[misc]
+        for key, value in samples.items()
+        if not key[0].startswith(moving)
+    }
+
+
+async def test_collector_gets_what_prometheus_scrapes(tmp_path: Path) -> None:
+    metrics = Metrics(lambda: 0.0)
+    metrics.releases.labels("clicks").inc(3)
+    metrics.lag.labels("file:a", "0").set(7)
+    for seconds in (0.002, 0.3, 100.0):
+        metrics.redis_seconds.labels("apply").observe(seconds)
+    metrics.redis_seconds.labels("seal").observe(0.004)
+    got: list[ExportMetricsServiceRequest] = []
+    with collector(got) as address:
+        text = f"operator: {{port: {free_port()}, otlp: {address}/}}\n"
+        operator = read(tmp_path, LIVE + text).operator
+        assert operator is not None
+        async with operator_endpoint("operator.port", metrics, operator):
+            await eventually_async(lambda: _some(got), "metrics are pushed")
+    attributes = {one.key: one.value.string_value for one in got[0].resource_metrics[0].resource.attributes}
+    assert attributes["service.name"] == "private-counts-worker"
+    assert attributes["service.instance.id"].endswith(f":{operator.port}")
+    found = without_moving(pushed(got[0]))
+    assert found == without_moving(scraped(metrics.exposition().decode()))
+    assert found["stream_app_releases_total", (("stream", "clicks"),)] == 3
+    assert ("stream_app_redis_seconds_bucket", (("call", "apply"), ("le", "+Inf"))) in found
+
+
+async def _some(got: list[ExportMetricsServiceRequest]) -> bool:
+    return bool(got)
+
+
+async def test_collector_that_refuses_is_logged_and_metrics_are_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    got: list[ExportMetricsServiceRequest] = []
+    with collector(got, status=400) as address, caplog.at_level(logging.WARNING):
+        operator = OperatorSettings("127.0.0.1", free_port(), otlp=address)
+
+        async def logged() -> bool:
+            return "operator.otlp: the collector did not take the metrics" in caplog.text
+
+        async with operator_endpoint("api.operator_port", ReadingMetrics(), operator):
+            await eventually_async(logged, "the refusal is logged")
