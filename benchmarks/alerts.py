@@ -6,6 +6,8 @@
 - **at the threshold**: in all streams the true count of the window is at the threshold at every release. A
   rule with confidence c may hold for at most 1 - c of them. Releases close together share noise, so many
   streams are drawn.
+- **against the past**: the window has half the events of its past, whose bins share nodes with it or lie in
+  the epoch before.
 - **over keys and values**: the same for a key's count, two keys together, a quantile and a share, whose true
   value is at the threshold in every bin.
 - **cost**: 10,000 rules decided at one release, over windows of one count, and over keys and quantiles.
@@ -28,8 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist import SeededNoise, plan_product, plan_tree
+from dphist.laws.law import WeightedNoise
 from dphist.product.counter import ProductCounter
 from dphist.tree.anticipating import new_counter
+from dphist.tree.estimate import Estimate
+from dphist.tree.weights import weighted_law
 from stream_app.core.alerts.readings import margins, readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import evaluate
@@ -45,6 +50,7 @@ from tests.stream_app.published import Published, declared
 
 RESULTS = Path(__file__).parent / "results" / "alerts.json"
 BINS, WINDOW, RATE = 256, 8, 5
+PAST, AGO = 2 * WINDOW, 64
 AXES_BINS = 64
 EVALUATIONS = 20_000
 CONFIDENCES = (0.9, 0.99, 0.999)
@@ -108,6 +114,37 @@ def published_counts() -> dict[str, object]:
     return {"evaluations": done, "streams": STREAMS, "holds_wrongly": parts}
 
 
+def past_counts() -> dict[str, object]:
+    """Return the part of releases at which a rule holds although the window is half of its past."""
+    wrong: dict[str, NDArray[np.float64]] = {}
+    done: dict[str, int] = {}
+    for release in ("causal", "anticipating"):
+        design = plan_tree(BINS, 1.0, release=release)
+        before, drawn = (new_counter(design, SeededNoise(seed), STREAMS) for seed in (91, 92))
+        before.push_many(np.zeros((BINS, STREAMS), np.int64))
+        for end in range(1, BINS + 1):
+            drawn.push(np.zeros(STREAMS, np.int64))
+            now, then = (end - WINDOW, end), (end - AGO - PAST, end - AGO)
+            if now[0] < 0 or then[0] < 0 < then[1]:
+                continue
+            if then[0] >= 0:
+                name, past = f"{release}, one epoch", drawn.range(*then)
+                law = weighted_law(design, end, ((*now, 1.0), (*then, -0.5)))
+            else:
+                name, past = f"{release}, two epochs", before.range(then[0] + BINS, then[1] + BINS)
+                law = WeightedNoise.weighted([(1.0, 1, drawn.range(*now).law), (0.5, 1, past.law)])
+            found = np.asarray(drawn.range(*now).value) - 0.5 * np.asarray(past.value)
+            estimate = Estimate(0.0, law.variance, law, drawn.range(*now).rounding + 0.5 * past.rounding)
+            over = [(found > margins([estimate], c)[0]).sum() for c in CONFIDENCES]
+            wrong[name], done[name] = wrong.get(name, 0) + np.array(over), done.get(name, 0) + STREAMS
+    parts = {
+        f"{name}, {confidence}": part / done[name]
+        for name, of_name in wrong.items()
+        for confidence, part in zip(CONFIDENCES, of_name.tolist(), strict=True)
+    }
+    return {"evaluations": done, "streams": STREAMS, "holds_wrongly": parts}
+
+
 @lru_cache
 def axes_strategy(keys: int, buckets: int, epsilon: str = "1") -> Strategy:
     """Return the strategy of a stream over keys and values."""
@@ -151,6 +188,7 @@ def axes_calibration() -> dict[str, object]:
         "one key": f"sum(delays['k1'], {window}h) > {of_key}",
         "two keys": f"sum(delays['k0', 'k2'], {window}h) < {2 * of_key}",
         "median": f"quantile(delays, 0.5, {window}h) > {buckets // 2}",
+        "a key against its past": f"sum(delays['k1'], {window}h) > sum(delays['k1'], {window}h, 24h ago)",
         "share of a key": f"cdf(delays['k1'], {buckets // 4}, {window}h) < 0.25",
     }
     rules = [
@@ -163,7 +201,7 @@ def axes_calibration() -> dict[str, object]:
         seed += 1
         for view in axes_view(keys, buckets, per_bucket, 7_000 + seed):
             found = readings(rules, view)
-            if found[0] is not None and done < EVALUATIONS:
+            if None not in found and done < EVALUATIONS:
                 done += 1
                 wrong += [one is not None and one.past(two) for one, two in zip(found, rules, strict=True)]
     parts = {f"{one.name}, {one.confidence:g}": part for one, part in zip(rules, wrong / done, strict=True)}
@@ -229,6 +267,7 @@ async def measured(only: Sequence[str]) -> dict[str, object]:
         ("cost", cost),
         ("cost_over_keys", axes_cost),
         ("at_the_threshold_anticipating", published_counts),
+        ("at_the_threshold_against_the_past", past_counts),
         ("at_the_threshold_over_keys_and_values", axes_calibration),
         ("at_the_threshold", calibration),
     ):

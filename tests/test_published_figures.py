@@ -45,6 +45,10 @@ def percent(part: float) -> str:
     return f"{rounded(float(Decimal(repr(part)) * 100), 2)} %"
 
 
+def two_releases(parts: dict[str, float], of: str) -> str:
+    return "; ".join(percent(parts[f"{release}, {of}, 0.99"]) for release in ("causal", "anticipating"))
+
+
 def of_the_api() -> list[str]:
     found = results("api")
     return [
@@ -75,11 +79,14 @@ def of_alerts() -> list[str]:
     found = results("alerts")
     axes = found["at_the_threshold_over_keys_and_values"]["holds_wrongly"]
     plain, ahead = found["at_the_threshold"], found["at_the_threshold_anticipating"]
+    past = found["at_the_threshold_against_the_past"]["holds_wrongly"]
     first, again = found["cost_over_keys"]["first_cpu_s"], found["cost_over_keys"]["median_cpu_s"]
     return [
         f"| events in a window | {percent(plain['holds_wrongly']['0.99'])} |",
         f"| the same of anticipating streams | {percent(ahead['holds_wrongly']['0.99'])} |",
         f"| {percent(axes['one key, 0.99'])}; {percent(axes['two keys, 0.99'])} |",
+        *(f"| {two_releases(past, epochs)} |" for epochs in ("one epoch", "two epochs")),
+        f"| a key against its past | {percent(axes['a key against its past, 0.99'])} |",
         f"| {percent(axes['median, 0.99'])}; {percent(axes['share of a key, 0.99'])} |",
         f"take {rounded(found['cost']['median_cpu_s'], 1)} s of processor time per release over 100 windows",
         f"{rounded(again, 1)} to {rounded(first, 1)} s over 100 keys",

@@ -9,16 +9,18 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import combinations
 
 import numpy as np
 
 from dphist.arrays import Int64Array
-from dphist.laws.law import LawTable
+from dphist.laws.law import LawTable, WeightedNoise
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ColumnDesign, ColumnGroup
 from dphist.toeplitz import ToeplitzDesign
 from dphist.toeplitz.estimate import prefix_variances, range_variances, rounding_bounds
 from dphist.tree.shape import TreeShape
+from dphist.tree.weights import WeightedRange
 from dphist.units import UNITS_PER_COUNT
 
 _ONE_BUCKET = ValueAxis(1, TreeShape((2,)), (Fraction(1),))
@@ -42,6 +44,17 @@ class ToeplitzGroup(ColumnGroup):
 
     def published_rounding(self, a: int) -> float:
         return (1 + (a > 0)) * _rounding(self.design)
+
+    def weighted_law(self, bins: int, ranges: tuple[WeightedRange, ...]) -> WeightedNoise:
+        weights: dict[int, float] = {}  # of each running count; they add up to 0
+        for a, b, weight in ranges:
+            weights[b] = weights.get(b, 0.0) + weight
+            weights[a] = weights.get(a, 0.0) - weight
+        pairs = np.array(list(combinations(sorted(weights), 2)), np.int64).T
+        products = [weights[a] * weights[b] for a, b in pairs.T.tolist()]
+        # For weights that add up to 0: var(sum w_t o_t) = -sum over pairs of w_s w_t var(o_t - o_s).
+        variance = -float(range_variances(self.design, *pairs) @ np.array(products))
+        return WeightedNoise.normal(math.sqrt(max(variance, 0.0)))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
 from dphist.tree.upward import LARGEST_COUNT
+from dphist.tree.weights import WeightedRange
 
 # Weight that an epoch of sums may hold. Half of what its numbers can, so that the check sees it in time.
 MOST_WEIGHT = LARGEST_COUNT // 2
@@ -107,6 +108,10 @@ class ColumnSum:
         law = self.law([group.law for group in total.groups])
         rounding = self.rounding([group.rounding for group in total.groups])
         return Estimate(self.value_of(total), law.variance, law, rounding)
+
+    def weighted_law(self, bins: int, ranges: tuple[WeightedRange, ...]) -> WeightedNoise:
+        """Return the exact law of the error of a weighted sum of ranges of one epoch, as ``weights.py``."""
+        return self.law([group.weighted_law(bins, ranges) for group in self.design.groups])
 
     def published_laws(self, starts: Int64Array, stops: Int64Array) -> LawTable:
         """Return the laws of the errors of ranges of an anticipating design, one range per row.

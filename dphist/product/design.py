@@ -18,12 +18,13 @@ from functools import cached_property
 import numpy as np
 
 from dphist.arrays import Int64Array
-from dphist.laws.law import LawTable
+from dphist.laws.law import LawTable, WeightedNoise
 from dphist.privacy import exact, path_epsilon
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.tree.design import TreeDesign
 from dphist.tree.published_laws import published_laws, published_rounding
 from dphist.tree.shape import TreeShape
+from dphist.tree.weights import WeightedRange, weighted_law
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,10 @@ class ColumnGroup(ABC):
     def published_rounding(self, a: int) -> float:
         """Return a bound, in counts, on the rounding error of a published range that starts at bin ``a``."""
 
+    @abstractmethod
+    def weighted_law(self, bins: int, ranges: tuple[WeightedRange, ...]) -> WeightedNoise:
+        """Return the law of the error of one column's weighted sum of ranges when ``bins`` are closed."""
+
 
 @dataclass(frozen=True)
 class TreeGroup(ColumnGroup):
@@ -73,6 +78,9 @@ class TreeGroup(ColumnGroup):
 
     def published_rounding(self, a: int) -> float:
         return published_rounding(self.design, a)
+
+    def weighted_law(self, bins: int, ranges: tuple[WeightedRange, ...]) -> WeightedNoise:
+        return weighted_law(self.design, bins, ranges)
 
 
 class ColumnDesign(ABC):

@@ -148,8 +148,9 @@ class ReleasedForest:
         if not 0 <= a <= b <= self.bins:
             raise ValueError(f"range [{a}, {b}): closed bins are [0, {self.bins})")
         units = np.zeros(self.width)
-        for level, first, count, weight in range_weights(self.design.shape, self.bins, a, b):
-            units += weight * self._estimates[level - 1].view()[first : first + count].sum(axis=0)
+        for one in range_weights(self.design, self.bins, a, b):
+            nodes = self._estimates[one.level - 1].view()[one.first : one.first + one.nodes]
+            units += one.weight * nodes.sum(axis=0)
         errors = forest_errors(self.design, self.bins, np.array([a]), np.array([b]))
         return Estimate.of_units(units, *errors.error(0))
 

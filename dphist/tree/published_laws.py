@@ -167,7 +167,7 @@ def _groups(design: TreeDesign, paths: int) -> _Groups:
     """Return the groups of all ranges with this number of paths."""
     found: list[tuple[float, ...]] = []
     on_paths = 2 * paths * design.shape.height  # the first of these terms
-    for level, below in enumerate(_all_unfolded(design)):
+    for level, below in enumerate(unfolded_levels(design)):
         for term in range(2 * paths * level, 2 * paths * (level + 1)):
             found += [(term, *group) for group in below]
         own = range(on_paths + paths * level, on_paths + paths * (level + 1))
@@ -176,7 +176,8 @@ def _groups(design: TreeDesign, paths: int) -> _Groups:
     return _Groups(terms.astype(np.int64), *columns)
 
 
-def _all_unfolded(design: TreeDesign) -> list[list[tuple[float, int, float]]]:
+@lru_cache(maxsize=64)
+def unfolded_levels(design: TreeDesign) -> list[list[tuple[float, int, float]]]:
     """Return, per level, a complete node's estimate: weight, copies and scale of its subtree's levels."""
     weights, scales = decoder_weights(design), [float(scale) for scale in design.scales]
     levels = []

@@ -26,7 +26,7 @@ from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
 from stream_app.api.replies import answered, apart_of, making_turn
 from stream_app.api.succession import Succession
-from stream_app.core.alerts.readings import Shown
+from stream_app.core.alerts.readings import Now
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.segments.names import base_of
@@ -118,7 +118,7 @@ async def list_streams(request: Request, _query: Nothing) -> schemas.StreamList:
 @router.get("/alerts", tags=["Alerts"], response_model=schemas.AlertList)
 async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
     """Every alert rule: its state, since when it is watched, its last change and what it reads now."""
-    replicas, now = all_replicas(request), dict[str, Shown]()
+    replicas, now = all_replicas(request), dict[str, Now]()
     for replica in readable(request):
         now |= await request.app.state.rule_readings.of(replica)
 

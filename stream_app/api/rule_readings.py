@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import lru_cache
 
 from stream_app.api.admission.apart import Apart, ProcessEndedError
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
-from stream_app.core.alerts.readings import Shown, shown_now
+from stream_app.api.succession import Succession
+from stream_app.core.alerts.readings import Now, shown_now
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.answers.query import StreamView
 from stream_app.core.segments.names import base_of
@@ -27,7 +30,7 @@ class RuleReadings:
     def __init__(self, replicas: Replicas, apart: Apart) -> None:
         self._replicas, self._apart = replicas, apart
 
-    async def of(self, replica: StreamReplica) -> Mapping[str, Shown]:
+    async def of(self, replica: StreamReplica) -> Mapping[str, Now]:
         """Return what the rules over a stream read now, by rule.
 
         It is empty if a long question about the stream is under way: a list of rules must not wait for it.
@@ -37,21 +40,21 @@ class RuleReadings:
         names, texts = self._rules(stream)
         if not names or replica.view is None or self._replicas.streams.shown_as(stream) is not replica:
             return {}
-        key = ("readings", texts)
+        key, asked = ("readings", texts), Succession((replica,))
+        if any(condition.against_past for text in texts if (condition := _parsed(text))):
+            asked = Succession.of(replica, self._replicas.by_name, lambda name: base_of(name) == stream)
         if key not in replica.answers:
             try:
-                async with asyncio.timeout(WAIT_S):
-                    await replica.asked_apart.acquire()
-            except TimeoutError:
+                async with AsyncExitStack() as held:
+                    async with asyncio.timeout(WAIT_S):
+                        for one in asked.parts:  # oldest first, as all questions
+                            await held.enter_async_context(one.asked_apart)
+                    await self._compute(asked, key)
+            except (TimeoutError, ProcessEndedError):
                 return {}
-            try:
-                await self._compute(replica, key)
-            except ProcessEndedError:
-                return {}
-            finally:
-                replica.asked_apart.release()
         found = replica.answers.get(key)
-        return {} if found is None else dict(zip(names, map(tuple, json.loads(found)), strict=True))
+        shown = [] if found is None else [Now(*one) for one in json.loads(found)]
+        return dict(zip(names, shown, strict=False))
 
     def _rules(self, stream: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the names and the conditions of the rules over a stream."""
@@ -59,26 +62,27 @@ class RuleReadings:
         own = [last for last in lasts if last is not None and last["stream"] == stream][:MOST_RULES]
         return tuple(last["rule"] for last in own), tuple(last["condition"] for last in own)
 
-    async def _compute(self, replica: StreamReplica, key: tuple[str, tuple[str, ...]]) -> None:
-        view = replica.view
+    async def _compute(self, asked: Succession, key: tuple[str, tuple[str, ...]]) -> None:
+        view, replica = asked.view, asked.own
         if view is None or key in replica.answers:
             return
         seq = view.visible_seq
         found = await self._apart.of_view(view, readings_now, key[1])
-        if replica.view is view and view.visible_seq == seq:
+        if replica.view is view.own and view.own.visible_seq == seq:
             replica.answers[key] = found
 
 
 def readings_now(view: StreamView, texts: Sequence[str]) -> bytes:
-    """Return what conditions read at a view's release, as JSON: [value, standard error] each.
+    """Return what conditions read at a view's release, as JSON: the fields of ``Now`` for each.
 
     A condition that this version cannot parse reads nothing.
     """
     parsed = [_parsed(text) for text in texts]
     shown = iter(shown_now([one for one in parsed if one is not None], view))
-    return json.dumps([(None, None) if one is None else next(shown) for one in parsed]).encode()
+    return json.dumps([Now() if one is None else next(shown) for one in parsed]).encode()
 
 
+@lru_cache(maxsize=4 * MOST_RULES)
 def _parsed(text: str) -> Condition | None:
     try:
         return parse_condition(text)

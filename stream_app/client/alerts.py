@@ -14,8 +14,10 @@ class AlertRule(Answered):
     Args: phase, "inactive", "pending" or "firing"; since, when the condition began to hold; changed, when the
         phase last changed, None for never; watched, since when the rule is watched, None if not known; value
         and stderr, the estimate at the last change; value_now and stderr_now, at the last release, None where
-        there is none; unit, of a rate; meaning, what values are of, empty if every event counts; refused, the
-        targets that refused its last notification. Instants are RFC 3339.
+        there is none; against and against_now, the estimate of the past that the value is compared with,
+        times the factor; missing_now, why the rule cannot be decided now; quiet, when it does not fire; unit,
+        of a rate; meaning, what values are of, empty if every event counts; refused, the targets that refused
+        its last notification. Instants are RFC 3339.
     """
 
     rule: str
@@ -36,3 +38,7 @@ class AlertRule(Answered):
     unit: str = ""
     meaning: str = ""
     refused: list[str] = field(default_factory=list)
+    against: float | None = None
+    against_now: float | None = None
+    missing_now: str = ""
+    quiet: str = ""

@@ -14,6 +14,7 @@ from stream_app.config.document import Section
 from stream_app.config.kafka import cluster_name, topic_name
 from stream_app.config.settings import AlertSettings, OperatorSettings, StreamSettings
 from stream_app.core.alerts.each import written_out
+from stream_app.core.alerts.quiet import QuietHours
 from stream_app.core.alerts.ranges import edge_of
 from stream_app.core.alerts.rules import (
     OF_AMOUNTS,
@@ -104,18 +105,34 @@ def _rule(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> R
         clear=section.take("clear", _FINITE, None),
         labels=section.take("labels", _labels, {}),
         summary=section.take("summary", values.text, ""),
+        quiet=_quiet(section, streams[condition.stream].declared.time.timezone),
     )
     section.finish()
     _check_options(section, rule, streams[condition.stream])
     return rule
 
 
+def _quiet(section: Section, timezone: str | None) -> QuietHours | None:
+    edges = section.take("quiet", _hours, None)
+    return None if edges is None else QuietHours(*edges, timezone)
+
+
+def _hours(value: object) -> tuple[int, int]:
+    found = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", str(value))
+    if found is None:
+        raise ValueError("must be two times of a day, for example 22:00-06:00")
+    hour, minute, to_hour, to_minute = map(int, found.groups())
+    if (start := 60 * hour + minute) == (stop := 60 * to_hour + to_minute):
+        raise ValueError("begins when it ends; write two different times")
+    return start, stop
+
+
 def _check_options(section: Section, rule: Rule, stream: StreamSettings) -> None:
     """Refuse options that do not apply to a rule's condition."""
     condition = rule.condition
     if condition.measure == "no_data":
-        for key in ("confidence", "for", "clear"):
-            section.refuse(key, "does not apply to no_data, which has no noise; take it out")
+        for key in ("confidence", "for", "clear", "quiet"):
+            section.refuse(key, "does not apply to no_data, which reads no value; take it out")
         return
     if condition.measure == "ks" and rule.confidence > LARGEST_DISTANCE_CONFIDENCE:
         most = f"{LARGEST_DISTANCE_CONFIDENCE:.3f}, the largest of a ks rule"

@@ -26,7 +26,7 @@ from stream_app.core.alerts.states import (
 )
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.query import StreamView
-from stream_app.core.answers.succession import is_complete
+from stream_app.core.answers.succession import continued, is_complete
 from stream_app.core.answers.visible import visible_epochs, width_of
 from stream_app.core.ledger import statement
 from stream_app.core.promise import Statement
@@ -68,6 +68,7 @@ class AlertWatcher:
         self._all = tuple(rules)
         self._reader, self._store = reader, store
         self._views: dict[str, StreamView] = {}
+        self._past: dict[str, StreamView] = {}  # earlier segments that rules look back to
         self._states: dict[str, State] = {}
         self._decided: dict[str, int] = {}  # by segment: the last release that was evaluated
         self._at: dict[str, str] = {}  # by stream: the segment that its rules read now
@@ -188,16 +189,34 @@ class AlertWatcher:
             for want, rows in await self._read(stream, view, target)
         }
         view.statement = await self._stated(view)
+        await self._read_past(stream, view)
         total = Outcome({}, [])
         for seq in range(before + 1, upto + 1):
             state = _state_at(public, seq)
             view.extend(state, [(want, _part(columns, want)) for want in view.missing(state)])
             states = self._states | total.states
-            decided = evaluate(self._rules_now(view, states), states, view, own_clock_us())
+            history = view.following(continued(view, self._past.get))
+            decided = evaluate(self._rules_now(view, states), states, history, own_clock_us())
             total.states.update(decided.states)
             total.transitions.extend(decided.transitions)
         await self._commit(stream, before, upto, total)
         return upto < public.visible_seq
+
+    async def _read_past(self, stream: str, view: StreamView) -> None:
+        """Read the earlier segments of a stream that its rules look back to. Raises: OSError."""
+        name, after = base_of(stream), view
+        back_us = max(rule.condition.looks_back_us for rule in self._rules[name])
+        needed_us = (view.released_until_us or view.start_us) - back_us
+        while back_us and after.start_us > needed_us:
+            before = after.declared.successor_of
+            if before is None or base_of(before) != name:
+                return  # readers of this stream may have no access to another one
+            if before not in self._past or not is_complete(self._past[before], after):
+                public = await self._reader.public_state(before)
+                if public is None:
+                    return
+                self._past[before] = await self._view_at(before, public, public.visible_seq)
+            after = self._past[before]
 
     async def _stated(self, view: StreamView) -> Statement:
         """Return the statement of a view's source, as readers may know it now."""

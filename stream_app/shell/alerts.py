@@ -34,6 +34,7 @@ def plan_alert(config: Path, name: str | None, events: float | None) -> None:
     It also shows which changes a rule sees.
     The column "values in" has the unit of the errors: events or users first seen, these per time for a rate,
     the amount for a total. For a quantile or a share they are the number of events by which it is missed. For
+    a rule against the past they are of the difference: the window less the factor times the past. For
     ks they are shares, and they depend on the number of events in a window (--events). For a mean they are in
     the amount with --events; without, they are those of the window's total, to be divided by its events.
 

@@ -62,6 +62,8 @@ def _print(found: Sequence[AlertRule], titles: dict[str, str]) -> None:
     words = sorted(
         {f"{titles.get(rule.stream, rule.stream)}: {rule.meaning}" for rule in found if rule.meaning}
     )
+    words += [f"{rule.rule}: not decided now, {rule.missing_now}" for rule in found if rule.missing_now]
+    words += [f"{rule.rule}: does not fire in {rule.quiet}" for rule in found if rule.quiet]
     words += [f"{rule.rule}: refused by {', '.join(rule.refused)}" for rule in found if rule.refused]
     print_whole(table, escape("\n".join(words)))
 
@@ -70,4 +72,5 @@ def _reading(rule: AlertRule) -> str:
     if rule.value_now is None:
         return "–"
     error = "" if rule.stderr_now is None else f" (standard error {rule.stderr_now:,.3g}{rule.unit})"
-    return f"{rule.value_now:z,.6g}{rule.unit}{error}"
+    against = "" if rule.against_now is None else f", against {rule.against_now:z,.6g}"
+    return f"{rule.value_now:z,.6g}{rule.unit}{error}{against}"

@@ -44,6 +44,8 @@ def alert_of(told: Transition, site: str | None) -> dict[str, Any]:
         annotations |= {"value": f"{told['value']:.4g}", "confidence": str(told["confidence"])}
     if told["stderr"] is not None:
         annotations |= {"value": f"{told['value']:.2f}", "stderr": f"{told['stderr']:.2f}"}
+    if told.get("against") is not None:
+        annotations["against"] = f"{told['against']:.2f}"
     if told.get("unit"):  # of a rate; a transition of an older version has none
         annotations["unit"] = f"{told.get('counted_in', 'events')}{told['unit']}"
     if told.get("meaning"):

@@ -33,7 +33,8 @@ def text_of(told: Transition) -> str:
     certain = "" if told["value"] is None else f" (confidence {told['confidence']:.6g})"
     lines.append(f"Condition: {told['condition']}{certain}")
     if told["value"] is not None:
-        lines.append(f"Estimate: {_value(told)}{f' {unit}' if unit else ''}")
+        against = "" if told.get("against") is None else f", against an estimate of {told['against']:,.6g}"
+        lines.append(f"Estimate: {_value(told)}{f' {unit}' if unit else ''}{against}")
     lines.append(told.get("meaning") or "")
     if not told["private"]:
         lines.append("Not private: this value protects nobody")

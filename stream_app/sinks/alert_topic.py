@@ -41,6 +41,7 @@ def cloud_event(told: Mapping[str, Any], site: str | None = None) -> dict[str, A
         | {name: told[name] for name in same}
         # Transitions of older versions lack these two.
         | {name: told.get(name, "") for name in ("unit", "meaning")}
+        | {name: told[name] for name in ("against",) if name in told}
         | {name: format_instant(us) for name, us in instants.items()}
         | ({} if site is None else {"url": page_of(told, site)}),
     }

@@ -293,7 +293,7 @@ def test_rules_of_the_page_can_be_read(tmp_path: Path) -> None:
         "streams: {departures: {source: {topic: departures}, privacy: {epsilon: 1}, "
         "time: {field: at, format: ms, bin: 1h, grace: 1m, epoch: 30d}}}\n" + block(ALERTS).text
     )
-    assert [rule.name for rule in load(file, {}).alerts.rules] == ["busy", "slow", "silent"]
+    assert [rule.name for rule in load(file, {}).alerts.rules] == ["busy", "slow", "drop", "silent"]
 
 
 SPOOL = "docs/events.md: ingest: {port: 8089, keys: writers.ndjson}"

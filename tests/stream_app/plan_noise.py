@@ -98,7 +98,7 @@ def _of_parts(
 
 
 def _nodes_over_epochs(view: StreamView, span: Span) -> Sequence[EpochNode]:
-    covers = view._over(view.epochs)
+    covers = view.over(view.epochs)
     assert covers is not None
     return covers.covers(np.array([span.start]), np.array([span.stop])).nodes[0]
 

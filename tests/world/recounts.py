@@ -12,9 +12,12 @@ import pytest
 
 from dphist.noise import NoiseSource, SeededNoise
 from dphist.tree.estimate import Interval
+from stream_app.core.alerts.readings import readings
+from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import point_ranges
 from stream_app.core.answers.sums import mean_over, means_over, sum_of, sum_series
+from stream_app.core.answers.weighted import weighted_count
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, Span, node_table
 from tests.stream_app.declared import FIRST_BIN
 from tests.stream_app.series import estimates
@@ -78,6 +81,30 @@ def check_exact(view: StreamView, feature: Feature, recount: Recount, bins: int)
             assert np.allclose(view.cells(span).groups[-1].values, rows, atol=1e-2), (start, stop)
     for pattern in (None, *feature.keys[:1]):
         _check_series(view, feature, recount, pattern, near)
+        _check_rules(view, feature, recount, bins, pattern)
+
+
+def _check_rules(
+    view: StreamView, feature: Feature, recount: Recount, bins: int, pattern: str | None
+) -> None:
+    """Compare rules against the past with the recount: within an epoch, over two epochs, whole epochs."""
+    asked, near = "" if pattern is None else f"[{pattern!r}]", 0.2
+    for window, length, ago in ((1, 1, 1), (2, 1, 2), (4, 3, 5), (1, EPOCH_BINS, bins - 2 * EPOCH_BINS)):
+        now = recount.within(bins - window, bins, pattern)
+        past = recount.within(bins - ago - length, bins - ago, pattern)
+        for measure in ("count", "total") if feature.has("sum") else ("count",):
+            of = f"{measure}({view.name}{asked}, "
+            lengths = (f"{bins * 10}s" for bins in (window, length, ago))
+            text = "{0}{1}) > 0.5 * {0}{2}, {3} ago)".format(of, *lengths)
+            [reading] = readings([Rule("r", text, parse_condition(text))], view)
+            assert reading is not None
+            values = [
+                float(total_of(one, feature)) if measure == "total" else len(one) for one in (now, past)
+            ]
+            assert reading.beyond == pytest.approx(values[0] - 0.5 * values[1], abs=near), text
+            assert (reading.show()[0], reading.against()) == pytest.approx(
+                (values[0], 0.5 * values[1]), abs=near
+            )
 
 
 def check_rows(world: World, name: str, feature: Feature, recount: Recount) -> None:
@@ -115,6 +142,12 @@ def check_points(view: StreamView, feature: Feature) -> None:
                 alone = own.count(span)
                 assert point.value == pytest.approx(alone.value, abs=alone.rounding + point.rounding + 1e-6)
                 assert point.variance == pytest.approx(alone.variance, rel=1e-6)
+                assert weighted_count(own, [(span, 1.0)]).law.variance == pytest.approx(alone.variance)
+                epochs = {(bin - FIRST_BIN) // EPOCH_BINS for bin in (span.start, span.stop - 1)}
+                if len(epochs) == 1 < span.stop - span.start:  # both parts share nodes
+                    edge = span.start + 1
+                    parts = [(span._replace(stop=edge), 1.0), (span._replace(start=edge), 1.0)]
+                    assert weighted_count(own, parts).law.variance == pytest.approx(alone.variance)
                 assert point.rounding >= alone.rounding * (1 - 1e-9)
                 if sums is not None:
                     summed = sum_of(view, span, pattern)

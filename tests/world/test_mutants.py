@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dphist.laws.law import WeightedNoise
+from stream_app.core.alerts import ranges
+from stream_app.core.answers import weighted
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.counting import bounding, choosing
 from stream_app.core.counting.bins import Assignment, BinRules
@@ -16,6 +19,7 @@ from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.counting.where import Not
 from stream_app.core.kinds.over_epochs import OverEpochs
+from stream_app.core.kinds.tables import Span
 from stream_app.core.records import Cut, LedgerEntry
 from stream_app.core.releases import release
 from stream_app.loops import cutting, publishing, slices
@@ -27,7 +31,12 @@ from tests.stream_app.loops.test_total import TWO_EPOCHS, users
 from tests.world.arrivals import CASES, check
 from tests.world.features import FEATURES
 from tests.world.recounts import counting
-from tests.world.test_recounts import check_all
+from tests.world.test_recounts import (
+    check_all,
+)
+from tests.world.test_recounts import (
+    test_points_of_series_are_the_answers_about_their_ranges as points_have_their_laws,
+)
 from tests.world.world import World
 
 
@@ -85,6 +94,7 @@ async def _always(ledger: SourceLedger, entry: LedgerEntry) -> bool:
 
 
 _counted = bounding.counted
+_past = ranges.Ranges._past
 _errors = release.row_errors
 
 MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
@@ -145,6 +155,18 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         "kept",
         lambda kind, state: b"",
         nodes_are_over_epochs,
+    ),
+    "a rule reads the past one bin too late": (
+        ranges.Ranges,
+        "_past",
+        lambda ranges, condition: Span(*(edge + 1 for edge in _past(ranges, condition))),
+        feature("events"),
+    ),
+    "the two windows of a rule have independent noise": (
+        weighted,
+        "_law",
+        lambda view, ranges: WeightedNoise.weighted((w, 1, view.count(span).law) for span, w in ranges),
+        lambda: points_have_their_laws("causal"),
     ),
     "rows are shown as soon as they are released": (
         publishing,

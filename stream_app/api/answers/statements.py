@@ -12,7 +12,7 @@ from stream_app.api import schemas
 from stream_app.api.answers.ranges import (
     released,
 )
-from stream_app.core.alerts.readings import Shown
+from stream_app.core.alerts.readings import Now
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
 from stream_app.core.budget import one_more_in_words
@@ -166,7 +166,7 @@ def _total(view: StreamView) -> schemas.TotalAnswer | None:
 def alerts(
     states: Mapping[str, State],
     private: Callable[[str], bool],
-    now: Mapping[str, Shown],
+    now: Mapping[str, Now],
     refused: Mapping[str, list[str]],
 ) -> schemas.AlertList:
     """Return the states of all rules that are watched.
@@ -199,10 +199,10 @@ def times_of(last: Mapping[str, Any], instant: Callable[[int], Any]) -> dict[str
     }
 
 
-def reading_of(now: Mapping[str, Shown], rule: str) -> dict[str, Any]:
+def reading_of(now: Mapping[str, Now], rule: str) -> dict[str, Any]:
     """Return what a rule reads now, if that is known."""
-    value, stderr = now.get(rule, (None, None))
-    return {"value_now": value, "stderr_now": stderr}
+    found = now.get(rule, Now())
+    return {f"{name}_now": value for name, value in found._asdict().items()}
 
 
 def _ledger_row(view: StreamView, entry: LedgerEntry, named: bool) -> schemas.LedgerRow:

@@ -261,7 +261,7 @@ async function showPicker() {
 }
 
 // Return a text that differs if a rule changed its state, and not if only what it reads changed.
-const statesOf = (alerts) => JSON.stringify(alerts.map(({ value_now: _value, stderr_now: _stderr, ...state }) => state));
+const statesOf = (alerts) => JSON.stringify(alerts.map(({ value_now: _value, stderr_now: _stderr, against_now: _against, missing_now: _missing, ...state }) => state));
 
 // Read the alert rules' current states. Read the list of changes only if a state differs from before.
 async function readAlerts() {

@@ -31,7 +31,7 @@ from stream_app.api.answers.statements import reading_of, times_of
 from stream_app.api.answers.values import buckets_of, check_quantiles, in_values
 from stream_app.api.panels import schemas
 from stream_app.api.panels.key_rows import KeyRows, key_rows_of
-from stream_app.core.alerts.readings import Shown
+from stream_app.core.alerts.readings import Now
 from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answers.answered import QueryError, declared_keys
@@ -274,7 +274,7 @@ def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> sch
 def marks(
     view: StreamView,
     states: Mapping[str, State],
-    now: Mapping[str, Shown],
+    now: Mapping[str, Now],
     refused: Mapping[str, list[str]],
 ) -> schemas.AlertMarks:
     """Return the rules over a stream: their thresholds and last changes.
@@ -314,21 +314,21 @@ def _mark(
     view: StreamView,
     state: State,
     last: dict[str, Any],
-    now: Mapping[str, Shown],
+    now: Mapping[str, Now],
     refused: Mapping[str, list[str]],
 ) -> schemas.AlertMark:
     condition = _condition(last["condition"])
     window_us = condition.window_us if condition else None
-    events = None
-    if condition is not None and condition.threshold is not None and condition.measure in _OF_EVENTS:
-        events = condition.events(condition.threshold)
+    threshold, events = condition.threshold if condition and not condition.against_past else None, None
+    if condition is not None and threshold is not None and condition.measure in _OF_EVENTS:
+        events = condition.events(threshold)
     return schemas.AlertMark(
         **last,
         phase=state.phase,
         measure=condition.measure if condition else last["condition"].partition("(")[0],
         window_bins=None if window_us is None else window_us // view.binning.bin_us,
         comparison=condition.comparison if condition else None,
-        threshold=condition.threshold if condition else None,
+        threshold=threshold,
         threshold_events=events,
         keys=list(condition.keys) if condition and not condition.without else [],
         not_keys=list(condition.keys) if condition and condition.without else [],

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from stream_app.api.schemas import (
+    AGAINST,
     MAX_WHOLE,
     AboutKeys,
     BandConfidence,
@@ -294,6 +295,12 @@ class AlertMark(BaseModel):
         default=None, description="estimate at the last release; null: none, or not computed yet"
     )
     stderr_now: float | None = None
+    against: float | None = Field(default=None, description=AGAINST)
+    against_now: float | None = Field(default=None, description=f"at the last release, {AGAINST}")
+    missing_now: str = Field(
+        default="", description="why the rule cannot be decided now, for example its past; empty if it can"
+    )
+    quiet: str = Field(default="", description="hours of the day in which the rule does not fire")
     unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
     meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
     refused: list[str] = Field(
@@ -313,6 +320,7 @@ class AlertTransition(BaseModel):
     seq: int = Field(description="of that release")
     value: float | None = Field(description="the estimate then; null: no_data")
     stderr: float | None
+    against: float | None = Field(default=None, description=AGAINST)
     unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
     meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
 

@@ -102,6 +102,11 @@ class PrivacyAnswer(Released):
     ledger: list[LedgerRow]
 
 
+AGAINST = (
+    "estimate that the value is compared with: the factor times the past; null: no rule against the past"
+)
+
+
 class AlertAnswer(BaseModel):
     """The state of one alert rule, and its last change."""
 
@@ -127,6 +132,12 @@ class AlertAnswer(BaseModel):
         default=None, description="estimate at the last release; null: none, or not computed yet"
     )
     stderr_now: float | None = None
+    against: float | None = Field(default=None, description=AGAINST)
+    against_now: float | None = Field(default=None, description=f"at the last release, {AGAINST}")
+    missing_now: str = Field(
+        default="", description="why the rule cannot be decided now, for example its past; empty if it can"
+    )
+    quiet: str = Field(default="", description="hours of the day in which the rule does not fire")
     unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
     meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
     private: bool

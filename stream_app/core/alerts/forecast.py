@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dphist.laws.law import WeightedNoise
 from dphist.product.answers import Cdf, Histogram
 from dphist.product.columns import ColumnSum
 from dphist.product.forest import RangeSum
@@ -51,7 +52,13 @@ def forecast(rule: Rule, strategy: Strategy, bin_us: int, events: float | None =
         return _of_distance(rule, strategy, bin_us, events)
     axes = strategy.kind.axes
     columns = None if axes is None else columns_asked(condition, axes, strategy.declared.cells)
-    estimates = _estimates(strategy.kind, columns, window)
+    past = condition.reference
+    if past is None:
+        estimates = _estimates(strategy.kind, columns, window)
+    elif past.length_us // bin_us > horizon:
+        raise ValueError("its past is longer than an epoch; shorten it")
+    else:
+        estimates = _differences(rule, strategy.kind, columns, bin_us)
     sure, seen = (np.array(margins(estimates, level)) for level in (rule.confidence, SEEN))
     stderr = float(np.median([one.stderr for one in estimates]))
     return Forecast(stderr, float(np.median(sure)), float(np.median(sure + seen)))
@@ -66,6 +73,24 @@ def _estimates(kind: Kind, columns: ColumnSum | None, window: int | None) -> lis
         start = 0 if window is None else closed - window
         law, rounding = errors.within(closed, np.array([start]), np.array([closed])).error(0)
         found.append(Estimate(0.0, law.variance, law, rounding))
+    return found
+
+
+def _differences(rule: Rule, kind: Kind, columns: ColumnSum | None, bin_us: int) -> list[Estimate]:
+    """Return estimates without events of a window less its past, at many releases of one epoch of many."""
+    condition, horizon, errors = rule.condition, kind.design.horizon, kind.errors(columns=columns)
+    window, past, back = _lengths(rule, bin_us)
+    assert condition.threshold is not None
+    found = []
+    for closed in np.unique(np.linspace(window, horizon, _MOST_RELEASES, dtype=int)).tolist():
+        ranges = (closed - window, closed, 1.0), (closed - back, closed - back + past, -condition.threshold)
+        laws = []
+        for number in range(-(-max(back - closed, 0) // horizon) + 1):  # this epoch, and those before
+            first, bins = -number * horizon, horizon if number else closed
+            own = [(max(a - first, 0), min(b - first, bins), weight) for a, b, weight in ranges]
+            laws.append(errors.weighted(bins, tuple(one for one in own if one[0] < one[1])))
+        law = WeightedNoise.joined(laws)
+        found.append(Estimate(0.0, law.variance, law))
     return found
 
 

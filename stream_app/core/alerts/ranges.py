@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dphist.arrays import Int64Array
+from dphist.laws.law import NORMAL
 from dphist.product.answers import Histogram
 from dphist.product.columns import ColumnSum
 from dphist.product.design import ColumnDesign
@@ -25,7 +26,10 @@ from stream_app.core.alerts.rules import OF_AMOUNTS, OF_VALUES, Condition
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.steps import JoinedBinning
+from stream_app.core.answers.weighted import weighted_count
 from stream_app.core.counting.cells import Amounts, Buckets, Cells
+from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
 
 Places = tuple[int, ...] | None
@@ -41,7 +45,8 @@ class AskedSum:
         below: how many buckets lie below the condition's point, None for a count of events; for amounts, the
             column of the low end.
         of_all, of_below: the weights of all events and of the events below the point.
-        reference: the range that ks compares with.
+        reference: the range that ks, or a rule against the past, compares with.
+        factor: of the past in a rule against it, 0 for other rules.
     """
 
     bins: int | None
@@ -50,6 +55,7 @@ class AskedSum:
     of_all: float = 1.0
     of_below: float = 0.0
     reference: Span | None = None
+    factor: float = 0.0
 
     @property
     def over_cells(self) -> bool:
@@ -118,10 +124,14 @@ def _lengths_us(condition: Condition) -> list[int]:
 
 
 class Ranges:
-    """Answers the rules' questions about one view; each sum is computed once."""
+    """Answers the rules' questions about one view; each sum is computed once.
 
-    def __init__(self, view: StreamView) -> None:
-        self.view = view
+    Args: history, the view with its earlier segments, if it has any. Only rules against the past read them.
+    """
+
+    def __init__(self, history: StreamView) -> None:
+        self.history, self.view = history, history.own
+        view = self.view
         self.span = view.span
         self._cells: dict[Span | None, RangeSum] = {}
         self._estimates: dict[AskedSum, Estimate] = {}
@@ -133,7 +143,8 @@ class Ranges:
 
         A rule is written for the configured settings. Before these begin, the stream may have other bins,
         keys or buckets, which cannot answer it.
-        Args: point, for a quantile or a share: takes the place of the threshold.
+        Args: point, for a quantile, a share or a past: takes the place of the threshold.
+        Raises: QueryError for a past that is not known.
         """
         if any(length_us % self.view.binning.bin_us for length_us in _lengths_us(condition)):
             return None
@@ -145,6 +156,10 @@ class Ranges:
         if keys == () or in_windows or stop == first or (bins is not None and stop - bins < first):
             return None
         question, buckets = AskedSum(bins, keys), cells.buckets
+        if condition.against_past:
+            factor = condition.threshold if point is None else point
+            assert factor is not None
+            question = replace(question, reference=self._past(condition), factor=factor)
         if condition.measure in OF_AMOUNTS:
             return of_amounts(condition, question, cells.amounts, point) if cells.amounts else None
         if condition.measure not in OF_VALUES:
@@ -170,9 +185,21 @@ class Ranges:
             span = Span(end - reference.length_us // binning.bin_us, end)
         return span if first <= span.start < span.stop <= stop else None
 
+    def _past(self, condition: Condition) -> Span:
+        """Return the bins with which the window is compared. Raises: QueryError if they are not known."""
+        binning, reference = self.history.binning, condition.reference
+        assert reference is not None
+        end = self.span.stop - reference.ago_us // self.view.binning.bin_us
+        span = Span(end - reference.length_us // self.view.binning.bin_us, end)
+        over = Span(span.start, self.span.stop)
+        earlier = binning.touched(over) if isinstance(binning, JoinedBinning) else []
+        if any(piece.binning != self.view.binning for piece, _ in earlier):
+            raise QueryError("its past had bins of another length", "start")
+        return span
+
     def value(self, question: AskedSum) -> float:
         """Return the estimated sum; its error is left out where it costs extra. Raises: QueryError."""
-        if not question.over_cells or self._lists_differ(question):
+        if question.factor or not question.over_cells or self._lists_differ(question):
             return float(self.estimate(question).value)
         return self._columns(question).value_of(self._cells_of(self._span(question)))
 
@@ -184,11 +211,40 @@ class Ranges:
 
     def _estimate(self, question: AskedSum) -> Estimate:
         span, view = self._span(question), self.view
+        if question.factor:
+            assert span is not None  # only windows are compared with their past
+            return self._over_times(question, [(span, 1.0), (question.reference or span, -question.factor)])
         if self._lists_differ(question):
             view = view.showing(self._columns(question), counts=True, place=question.keys)
         elif question.over_cells:
             return self._over_cells(question, span)
         return view.running() if span is None else view.count(_measured(view, span))
+
+    def _over_times(self, question: AskedSum, ranges: list[tuple[Span, float]]) -> Estimate:
+        """Return a weighted sum of a question's counts of different times, with its exact law."""
+        view = self.history
+        if question.over_cells:
+            view = view.showing(self._columns(question), question.below is None, question.keys)
+        for span, _ in ranges:
+            if span.start < view.span.start:
+                begins, kept = format_instant(view.binning.start_us(view.span.start)), " that is kept"
+                line = f"its past begins before the first interval{kept * bool(view.trimmed)}, {begins}"
+                raise QueryError(line, "start")
+            _measured(view, span)
+        found = weighted_count(view, ranges)
+        if len({scale == NORMAL for _, _, scale in found.law.groups}) > 1:
+            raise QueryError("its past has noise of another kind: no exact law is known", "start")
+        return found
+
+    def past(self, condition: Condition, question: AskedSum) -> float | None:
+        """Return the estimate of the past with which a rule compares its window, times the factor.
+
+        Raises: QueryError if the rule cannot be decided.
+        """
+        if not question.factor or question.reference is None:
+            return None
+        self.estimate(question)
+        return float(self._over_times(question, [(question.reference, question.factor)]).value)
 
     def _lists_differ(self, question: AskedSum) -> bool:
         """Return whether keys are asked for, and not all epochs show the same ones."""
@@ -211,7 +267,7 @@ class Ranges:
         if condition.measure == "ks":
             return self.distance(question), None
         if question.below is None or condition.measure == "total":
-            estimate = self.estimate(question)
+            estimate = self.estimate(replace(question, reference=None, factor=0.0))
             return condition.in_unit(float(estimate.value)), condition.in_unit(estimate.stderr)
         if condition.measure == "mean":
             return self._mean(question), None
@@ -229,7 +285,7 @@ class Ranges:
         """Return half the width of the 95 % interval of what ``shown`` returns; None without an error."""
         if condition.measure == "ks" or (question.below is not None and condition.measure != "total"):
             return None
-        interval = self.estimate(question).interval()
+        interval = self.estimate(replace(question, reference=None, factor=0.0)).interval()
         return condition.in_unit(float(interval.upper - interval.lower) / 2)
 
     def _over_cells(self, question: AskedSum, span: Span | None) -> Estimate:
@@ -242,7 +298,7 @@ class Ranges:
         return replace(self._laws[kind], value=columns.value_of(total))
 
     def _columns(self, question: AskedSum) -> ColumnSum:
-        asked = replace(question, bins=None, reference=None)
+        asked = replace(question, bins=None, reference=None, factor=0.0)
         if asked not in self.view.sums:
             product = self.view.strategy.kind.axes
             assert product is not None  # otherwise the stream has neither keys nor values
@@ -280,7 +336,7 @@ def _measured(view: StreamView, span: Span) -> Span:
     Raises: QueryError.
     """
     if view.unmeasured(span):
-        raise QueryError("a part of the rule's window was never measured", "start")
+        raise QueryError("a part of its window was never measured", "start")
     return span
 
 

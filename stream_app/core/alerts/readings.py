@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,19 @@ _FEW = 16
 Shown = tuple[float | None, float | None]
 
 
+class Now(NamedTuple):
+    """What a condition reads at the last release, in its own unit.
+
+    Args: value and stderr, None where there is none; against, as of ``Reading``; missing, why the condition
+        cannot be decided: bins that were never measured, or a past that is not known.
+    """
+
+    value: float | None = None
+    stderr: float | None = None
+    against: float | None = None
+    missing: str = ""
+
+
 @dataclass(frozen=True)
 class Reading:
     """The value that a rule sees at one release, in events (ks: in shares).
@@ -34,6 +48,8 @@ class Reading:
         show: the value and its standard error in the condition's own unit, for notifications; None if
             there is none.
         reach: half the width of the value's 95 % interval, in the same unit; None if there is none.
+        against: the estimate of the past with which the value is compared, times the factor; None if there is
+            none.
     """
 
     beyond: float
@@ -41,6 +57,7 @@ class Reading:
     beyond_clear: float
     show: Callable[[], Shown]
     reach: Callable[[], float | None] = lambda: None
+    against: Callable[[], float | None] = lambda: None
 
     def past(self, rule: Rule) -> bool:
         """Return whether the true value is past the threshold with the rule's confidence.
@@ -60,6 +77,7 @@ class Reading:
 def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
     """Return each rule's reading of a stream now; None if part of its window was never measured.
 
+    Args: view, with its earlier segments if rules compare with them.
     Cost: one estimate per length of window; a product of columns per different sum, and a millisecond for
         each sum that is past a rule's threshold; two bands for each distance that is past its threshold.
     """
@@ -67,8 +85,11 @@ def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
     seen: dict[int, tuple[AskedSum, tuple[float, float]]] = {}  # by the rule's place
     past: dict[float, list[int]] = defaultdict(list)  # places of rules past their threshold, by confidence
     for place, rule in enumerate(rules):
-        question = ranges.question(rule.condition)
-        far = None if question is None else _beyond(rule, question, ranges)
+        try:
+            question = ranges.question(rule.condition)
+            far = None if question is None else _beyond(rule, question, ranges)
+        except QueryError:  # some of its bins were never measured, or its past is not known
+            continue
         if question is not None and far is not None:
             seen[place] = question, far
             if far[0] >= 0 and rule.condition.measure != "ks":
@@ -84,18 +105,23 @@ def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
     ]
 
 
-def shown_now(conditions: Sequence[Condition], view: StreamView) -> list[Shown]:
-    """Return what each condition reads now, in its own unit, with the standard error where there is one.
+def shown_now(conditions: Sequence[Condition], view: StreamView) -> list[Now]:
+    """Return what each condition reads now, in its own unit.
 
+    Args: view, as of ``readings``.
     Cost: one estimate per length of window, one product of columns per different sum.
     """
-    ranges, found = Ranges(view), list[Shown]()
+    ranges, found = Ranges(view), list[Now]()
     for condition in conditions:
         try:
             question = None if condition.measure == "no_data" else ranges.question(condition)
-            found.append((None, None) if question is None else ranges.shown(condition, question))
-        except QueryError:  # some of its bins were never measured: an epoch ended early
-            found.append((None, None))
+            if question is None:
+                found.append(Now())
+                continue
+            against = ranges.past(condition, question)
+            found.append(Now(*ranges.shown(condition, question), against))
+        except QueryError as missing:
+            found.append(Now(missing=missing.line))
     return found
 
 
@@ -154,24 +180,21 @@ def margin_bounds(estimates: Sequence[Estimate], confidence: float) -> tuple[lis
     return (low[rows] - rounding).tolist(), (high[rows] + rounding).tolist()
 
 
-def _beyond(rule: Rule, question: AskedSum, ranges: Ranges) -> tuple[float, float] | None:
-    """Return how far the estimate is past the threshold and past the clearing value; None if unknown."""
+def _beyond(rule: Rule, question: AskedSum, ranges: Ranges) -> tuple[float, float]:
+    """Return how far the estimate is past the threshold and past the clearing value. Raises: QueryError."""
     condition, threshold = rule.condition, rule.condition.threshold
     assert threshold is not None  # only rules on silence have none
     clear = threshold if rule.clear is None else rule.clear
-    try:
-        if condition.measure == "ks":
-            distance = ranges.distance(question)
-            found = [distance - threshold, distance - clear]
-        elif condition.measure in OF_VALUES or condition.measure == "mean":
-            back = question if rule.clear is None else ranges.question(condition, clear)
-            assert back is not None
-            found = [ranges.value(question), ranges.value(back)]
-        else:
-            value = ranges.value(question)
-            found = [value - condition.events(threshold), value - condition.events(clear)]
-    except QueryError:
-        return None  # some of its bins were never measured: an epoch ended early
+    if condition.measure == "ks":
+        distance = ranges.distance(question)
+        found = [distance - threshold, distance - clear]
+    elif condition.measure in OF_VALUES or condition.measure == "mean" or condition.against_past:
+        back = question if rule.clear is None else ranges.question(condition, clear)
+        assert back is not None
+        found = [ranges.value(question), ranges.value(back)]
+    else:
+        value = ranges.value(question)
+        found = [value - condition.events(threshold), value - condition.events(clear)]
     # Every reading is positive if the measure is above the threshold. The q-quantile is above a point if
     # less than a part q of the events lies below the point. A mean is above a point if the sum is more than
     # the point times the count.
@@ -193,4 +216,5 @@ def _reading(
         back,
         lambda: ranges.shown(rule.condition, question),
         lambda: ranges.reach(rule.condition, question),
+        lambda: ranges.past(rule.condition, question),
     )

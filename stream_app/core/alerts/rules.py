@@ -1,14 +1,15 @@
 """The rule language: ``sum(departures, 24h) > 900``, ``rate(clicks['FR'], 1h) < 40/m``.
 
 condition = "count(" counted ")" comparison number
-          | "sum(" counted "," length ")" comparison number
+          | window comparison ( number | [ number "*" ] past )
           | "rate(" counted "," length ")" comparison number "/" unit
-          | "total(" counted "," length ")" comparison number
           | "mean(" counted "," length ")" strictly number
           | "quantile(" counted "," number "," length ")" strictly number
           | "cdf(" counted "," number "," length ")" strictly number
           | "ks(" counted "," length "," reference ")" strictly number
           | "no_data(" stream "," length ")"
+window    = ( "count(" | "sum(" | "total(" ) counted "," length ")"
+past      = the window's name and "(" counted "," length "," length "ago" ")"
 counted   = stream [ "[" ( [ "not" ] key { "," key } | "each" ) "]" ]
 reference = length [ "ago" length ] | "'" instant "/" instant "'"
 comparison = ">" | ">=" | "<" | "<="; strictly = ">" | "<"
@@ -21,10 +22,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NoReturn, cast, get_args
 
+from stream_app.core.alerts.quiet import QuietHours
 from stream_app.core.instants import parse_instant
 
 MeasureName = Literal["count", "sum", "rate", "total", "mean", "quantile", "cdf", "ks", "no_data"]
@@ -35,11 +37,13 @@ _LONGEST_US = 36_500 * UNITS_US["d"]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 OF_VALUES: frozenset[MeasureName] = frozenset({"quantile", "cdf", "ks"})
 OF_AMOUNTS: frozenset[MeasureName] = frozenset({"total", "mean"})
+_OF_WINDOWS = ("sum", "total")  # may be compared with their own past
+_LARGEST_FACTOR = 1e6
 _STRICT = OF_VALUES | {"mean"}
 _KNOWN = f"{', '.join(MEASURES[:-1])} or {MEASURES[-1]}"
 _TOKEN = re.compile(
     r"\s*(?:(?P<length>(?:\d{1,18}[smhdw])+(?![\w.]))|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
-    r"""|(?P<word>[a-z0-9][a-z0-9_-]*)|(?P<text>'[^']*'|"[^"]*")|(?P<sign>[<>]=?|[(),/[\]]))"""
+    r"""|(?P<word>[a-z0-9][a-z0-9_-]*)|(?P<text>'[^']*'|"[^"]*")|(?P<sign>[<>]=?|[(),/*[\]]))"""
 )
 
 
@@ -49,7 +53,7 @@ class RuleError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The range that a distribution is compared with: a moving range of a given age, or a fixed range.
+    """The range that a rule compares its window with: a moving range of a given age, or a fixed range.
 
     Args:
         length_us, ago_us: a range of this length that ends ``ago_us`` before the last released bin ends.
@@ -67,18 +71,19 @@ class Condition:
     """The comparison that a rule makes.
 
     Args:
-        measure: count: events since the stream's first bin; sum: events in the last window; rate: these
+        measure: count: events since the stream's first bin; sum: events in the last window (as written also
+            count, with a length); rate: these
             events per time; total and mean: of the amounts in the window; quantile: of the values in the
             window; cdf: the share of values below a point; ks: the greatest distance of their distribution
             from the reference; no_data: no release for a window's length.
         window_us: length of the window; None for count.
-        comparison, threshold: None for no_data.
+        comparison, threshold: None for no_data. Against the past the threshold is the factor of that count.
         per_us: the unit of a rate's threshold.
         keys: the keys that are counted together; empty for all.
         without: whether ``keys`` are left out, and all others are counted together.
         each: whether the text means one condition per key; see ``of_key``.
         level: for a quantile its level in (0, 1); for a cdf the point.
-        reference: the range with which ks compares the window.
+        reference: the range with which ks, or a rule against the past, compares the window.
         places: the position of each part in the text, counted from 0.
     """
 
@@ -112,6 +117,17 @@ class Condition:
         return events * self.per_us / self.window_us
 
     @property
+    def against_past(self) -> bool:
+        """Return whether the window is compared with an earlier one instead of a number."""
+        return self.reference is not None and self.measure != "ks"
+
+    @property
+    def looks_back_us(self) -> int:
+        """Return how long before the end of its window the past begins that the rule compares it with."""
+        found = self.reference
+        return found.length_us + found.ago_us if found is not None and self.against_past else 0
+
+    @property
     def unit(self) -> str:
         """The unit of a rate as its threshold is written, for example "/m"; empty for other measures."""
         return next((f"/{unit}" for unit, us in UNITS_US.items() if us == self.per_us), "")
@@ -136,6 +152,7 @@ class Rule:
         for_us: how long the condition has to hold before the alert fires, in the time of the log.
         clear: a firing alert is resolved when the estimate is back at this value; None: the threshold.
         labels, summary: passed on with every notification.
+        quiet: when it does not fire, by the end of the last released bin; None for never.
         written: the name in the configuration, if that entry means one rule per key.
     """
 
@@ -148,11 +165,13 @@ class Rule:
     labels: Mapping[str, str] = field(default_factory=dict)
     summary: str = ""
     written: str = ""
+    quiet: QuietHours | None = None
 
     @cached_property
     def fingerprint(self) -> str:
         """Return an identifier of the rule's decision: a changed condition is a different alert."""
         said = [self.name, self.text, self.confidence, self.for_us, self.clear]
+        said += [] if self.quiet is None else [str(self.quiet)]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
@@ -166,8 +185,10 @@ def text_of_key(text: str, condition: Condition, key: str) -> str:
     quote = '"' if "'" in key else "'"
     if quote in key:
         raise condition.error("each", f"the key {key!r} has both kinds of quotes; name keys one by one")
-    at = condition.places["each"]
-    return f"{text[:at]}{quote}{key}{quote}{text[at + len('each') :]}"
+    for part in ("each past", "each"):  # from the right
+        if (at := condition.places.get(part)) is not None:
+            text = f"{text[:at]}{quote}{key}{quote}{text[at + len('each') :]}"
+    return text
 
 
 def parse_condition(text: str) -> Condition:
@@ -192,12 +213,14 @@ class _Reader:
         name, at = self._take("word", _KNOWN)
         if name not in MEASURES:
             self._refuse(at, f'"{name}" is not known; use {_KNOWN}')
-        measure = name
+        measure, written = name, name
         self._sign("(")
         stream = self._noted("stream", "word", "the name of a stream")
         keys, each, without = self._keys() if measure != "no_data" else ((), False, False)
         level = self._level(measure) if measure in ("quantile", "cdf") else None
         window_us, reference = None, None
+        if measure == "count" and self._next_is(","):
+            measure = "sum"
         if measure != "count":
             self._sign(",")
             window_us = self._length("window")
@@ -207,6 +230,12 @@ class _Reader:
             self._end()
             return Condition(measure, stream, window_us, places=self._places)
         comparison = self._comparison(measure)
+        if window_us is not None and measure in _OF_WINDOWS and self._past_follows():
+            factor = self._factor()
+            reference = self._past((written, stream, keys, each, without), window_us)
+            self._end()
+            against = Condition(measure, stream, window_us, comparison, factor, None, keys, None, reference)
+            return replace(against, places=self._places, each=each, without=without)
         threshold = self._number("threshold", "a number")
         if measure in ("cdf", "ks") and not 0.0 < threshold < 1.0:
             self._refuse(self._places["threshold"], f"{measure} is a share; give one above 0 and below 1")
@@ -264,6 +293,47 @@ class _Reader:
             return Reference(length_us, window_us)
         self._take("word", "ago")
         return Reference(length_us, self._length("ago"))
+
+    def _past_follows(self) -> bool:
+        match = _TOKEN.match(self._text, self._at)
+        if match is None or match.lastgroup != "number":
+            return match is not None and match["word"] in MEASURES
+        follows = _TOKEN.match(self._text, match.end())
+        return follows is not None and follows["sign"] == "*"
+
+    def _factor(self) -> float:
+        """Read the factor of the past; without one it is 1."""
+        match = _TOKEN.match(self._text, self._at)
+        if match is None or match.lastgroup == "word":
+            return 1.0
+        factor = self._number("threshold", "a number")
+        if not 0.0 < factor <= _LARGEST_FACTOR:
+            self._refuse(self._places["threshold"], "a factor is above 0 and at most 1,000,000")
+        self._sign("*")
+        return factor
+
+    def _past(self, window: tuple[object, ...], window_us: int) -> Reference:
+        """Read the past of a window. Args: window, its name, its stream and its keys as ``_keys``."""
+        places = dict(self._places)
+        name, at = self._take("word", str(window[0]))
+        self._sign("(")
+        stream, _ = self._take("word", "the name of a stream")
+        if (name, stream, *self._keys()) != window:
+            self._refuse(at, "only the same count is compared with; write its name, stream and keys again")
+        if "each" in places:
+            places["each past"] = self._places["each"]
+        self._places = places
+        self._sign(",")
+        length_us = self._length("reference")
+        self._sign(",", "a past ends some time ago, for example , 7d ago)")
+        ago_us = self._length("ago")
+        if ago_us < window_us:
+            self._refuse(
+                self._places["ago"], "the past has to end before the window begins; write a longer one"
+            )
+        self._take("word", "ago")
+        self._sign(")")
+        return Reference(length_us, ago_us)
 
     def _comparison(self, measure: MeasureName) -> Comparison:
         comparison, at = self._take("sign", "a comparison: >, >=, < or <=")

@@ -33,6 +33,8 @@ _FOR_READERS = frozenset(
         "since_us",
         "value",
         "stderr",
+        "against",
+        "quiet",
         "unit",
         "meaning",
     )
@@ -117,13 +119,17 @@ def for_readers(transition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluate(rules: Sequence[Rule], states: Mapping[str, State], view: StreamView, now_us: int) -> Outcome:
-    """Return what a release changes for the rules over its stream, except no_data (``watch_silence``)."""
+    """Return what a release changes for the rules over its stream, except no_data (``watch_silence``).
+
+    Args: view, with its earlier segments if rules compare with them.
+    """
+    history, view = view, view.own
     outcome, until_us = Outcome({}, []), view.released_until_us
     if until_us is None:
         return outcome
     moment = Moment(view.strategy.stream, view.visible_seq, until_us, now_us, view.private, view.declared)
     valued = [rule for rule in rules if rule.condition.measure != "no_data"]
-    for rule, reading in zip(valued, readings(valued, view), strict=True):
+    for rule, reading in zip(valued, readings(valued, history), strict=True):
         before = _state(rule, states)
         if reading is not None:
             _note(outcome, rule, before, moment, _valued_phase(rule, before, reading, moment), reading)
@@ -181,7 +187,7 @@ def retire(
 def _valued_phase(rule: Rule, state: State, reading: Reading, moment: Moment) -> Phase:
     if state.phase == "firing":
         return "inactive" if reading.cleared else "firing"
-    if not reading.past(rule):
+    if not reading.past(rule) or (rule.quiet is not None and rule.quiet.hold(moment.at_us)):
         return "inactive"
     since_us = state.since_us if state.phase == "pending" else moment.at_us
     return "firing" if moment.at_us - since_us >= rule.for_us else "pending"
@@ -211,7 +217,7 @@ def _transition(
     rule: Rule, moment: Moment, kind: Change, since_us: int, fired_us: int, reading: Reading | None
 ) -> dict[str, Any]:
     value, stderr = (None, None) if reading is None else reading.show()
-    reach = None if reading is None else reading.reach()
+    reach, against = (None, None) if reading is None else (reading.reach(), reading.against())
     return {
         "key": _key(rule.fingerprint, moment.stream, moment.seq, kind),
         "kind": kind,
@@ -228,6 +234,8 @@ def _transition(
         "value": value,
         "stderr": stderr,
         **({} if reach is None else {"reach": reach}),
+        **({} if against is None else {"against": against}),
+        **({} if rule.quiet is None else {"quiet": str(rule.quiet)}),
         "unit": rule.condition.unit,
         "counted_in": counted_in(moment.declared),
         "meaning": _meaning(rule, moment.declared),

@@ -308,7 +308,7 @@ class StreamView(VisibleEpochs):
         for kind_of, epochs in self.runs:
             errors = kind_of.errors(view, columns_of(epochs))
             of_nodes = kind != "running" and errors.leaf is not None
-            over = None if of_nodes else self._over(epochs)
+            over = None if of_nodes else self.over(epochs)
             runs.append((errors, epochs, over))
             if over is not None:
                 edges = np.array([*(epoch.span.start for epoch in epochs), epochs[-1].span.stop])
@@ -328,7 +328,7 @@ class StreamView(VisibleEpochs):
         found = SeriesPoints(spans, values[shown], laws, roundings, available, available - len(stops))
         return whole_points(found) if self._counts else found
 
-    def _over(self, epochs: Sequence[EpochView]) -> EpochCovers | None:
+    def over(self, epochs: Sequence[EpochView]) -> EpochCovers | None:
         """Return the nodes over the epochs of one strategy; None if it has no levels over epochs."""
         if not epochs:
             return None
@@ -342,7 +342,7 @@ class StreamView(VisibleEpochs):
         """Yield independent estimates of a range's parts: nodes over epochs, then the remaining parts."""
         counted = set[EpochView]()
         for _, epochs in self.runs:
-            if (over := self._over(epochs)) is not None:
+            if (over := self.over(epochs)) is not None:
                 [nodes] = over.covers(np.array([span.start]), np.array([span.stop])).nodes
                 yield from map(over.estimate, nodes)
                 for node in nodes:

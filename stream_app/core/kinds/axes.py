@@ -122,13 +122,14 @@ class CausalAxes(Axes):
     def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
         summed, horizon = columns or column_sum(self.axes), self.design.horizon
         if known == "unbiased":
-            return Errors(horizon, summed.forest_errors)
+            return Errors(horizon, summed.forest_errors, summed.weighted_law)
 
         def within(bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
             laws, roundings = summed.live_errors(stops)
             return RangeErrors(laws, roundings + _ONCE_MORE)
 
-        return Errors(horizon, within, LawTable.of([summed.of_nodes(self.design.shape.height, 1).law]))
+        leaf = LawTable.of([summed.of_nodes(self.design.shape.height, 1).law])
+        return Errors(horizon, within, summed.weighted_law, leaf)
 
     def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the running count after each bin, up to a factor for all columns."""
@@ -181,7 +182,8 @@ class AnticipatingAxes(Axes):
     def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
         summed = columns or column_sum(self.axes)
         rounding = summed.published_rounding(0)
-        return Errors.of_published(self.design.horizon, summed.published_laws, rounding)
+        laws = summed.published_laws, rounding, summed.weighted_law
+        return Errors.of_published(self.design.horizon, *laws)
 
     def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the running count after each bin, up to a factor for all columns."""

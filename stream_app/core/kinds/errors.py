@@ -13,8 +13,9 @@ import numpy as np
 
 from dphist.arrays import BoolArray, FloatArray, Int64Array
 from dphist.laws.interval import half_widths
-from dphist.laws.law import LawTable
+from dphist.laws.law import LawTable, WeightedNoise
 from dphist.tree.forest_laws import RangeErrors
+from dphist.tree.weights import WeightedRange
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 
@@ -30,6 +31,8 @@ class Errors:
         horizon: bins in an epoch.
         within: returns the errors of ranges [a, b) of one epoch, from the number of its closed bins, the
             starts and the stops.
+        weighted: returns the law of the best current estimate of a weighted sum of ranges of one epoch, from
+            the number of its closed bins. Ranges of one epoch may share noise.
         leaf: the law of one bin's own node, a table of one row. It is given if points of bins and windows are
             sums of these nodes, as in the first published view of a causal stream. Otherwise every point is
             a difference of running counts.
@@ -37,11 +40,16 @@ class Errors:
 
     horizon: int
     within: Callable[[int, Int64Array, Int64Array], RangeErrors]
+    weighted: Callable[[int, tuple[WeightedRange, ...]], WeightedNoise]
     leaf: LawTable | None = None
 
     @classmethod
     def of_published(
-        cls, horizon: int, laws: Callable[[Int64Array, Int64Array], LawTable], rounding: float
+        cls,
+        horizon: int,
+        laws: Callable[[Int64Array, Int64Array], LawTable],
+        rounding: float,
+        weighted: Callable[[int, tuple[WeightedRange, ...]], WeightedNoise],
     ) -> Errors:
         """Return the errors of differences of published running counts; no later bin changes them.
 
@@ -52,7 +60,7 @@ class Errors:
         def within(bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
             return RangeErrors(laws(starts, stops), np.where(starts > 0, 2.0, 1.0) * rounding)
 
-        return cls(horizon, within)
+        return cls(horizon, within, weighted)
 
     def points(
         self,

@@ -123,7 +123,8 @@ class Toeplitz(Kind):
 
     def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
         summed = columns or column_sum(self.columns)
-        return Errors.of_published(self.toeplitz.horizon, summed.published_laws, summed.published_rounding(0))
+        laws = summed.published_laws, summed.published_rounding(0), summed.weighted_law
+        return Errors.of_published(self.toeplitz.horizon, *laws)
 
     def running_variances(self, bins: int) -> FloatArray:
         return self.width * prefix_variances(self.toeplitz, np.arange(1, bins + 1))

@@ -31,7 +31,7 @@ from dphist.tree.published_laws import (
     published_prefix_variances,
     published_rounding,
 )
-from dphist.tree.weights import rounding_bounds
+from dphist.tree.weights import WeightedRange, rounding_bounds, weighted_law
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import CONFIDENCE, Errors, RowError, row_errors
@@ -52,6 +52,10 @@ class Tree(Kind):
     @cached_property
     def tables(self) -> Mapping[str, int]:
         return node_tables(self.design, self.width)
+
+    def weighted_law(self, bins: int, ranges: tuple[WeightedRange, ...]) -> WeightedNoise:
+        """Return the law of the total's weighted sum of ranges of one epoch, as ``Errors.weighted``."""
+        return WeightedNoise.joined([weighted_law(self.design, bins, ranges)], self.width)
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
         """Return the nodes that the bin completes, with their values."""
@@ -101,9 +105,8 @@ class CausalTree(Tree):
             return RangeErrors(laws.repeated(self.width), roundings * self.width)
 
         leaf = WeightedNoise.of([(1.0, self.width, float(self.design.scales[-1]))])
-        return Errors(
-            self.design.horizon, within, LawTable.of([leaf]) if known == "first_published" else None
-        )
+        leaves = LawTable.of([leaf]) if known == "first_published" else None
+        return Errors(self.design.horizon, within, self.weighted_law, leaves)
 
     def running_variances(self, bins: int) -> FloatArray:
         """Return the variance of the current estimate of the total's running count after each bin."""
@@ -143,7 +146,7 @@ class AnticipatingTree(Tree):
             return published_laws(self.design, starts, stops).repeated(self.width)
 
         rounding = self.width * published_rounding(self.design, 0)
-        return Errors.of_published(self.design.horizon, laws, rounding)
+        return Errors.of_published(self.design.horizon, laws, rounding, self.weighted_law)
 
     def running_variances(self, bins: int) -> FloatArray:
         return self.width * published_prefix_variances(self.design)[:bins]

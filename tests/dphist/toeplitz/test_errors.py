@@ -11,6 +11,7 @@ from scipy import stats
 
 from dphist.arrays import FloatArray
 from dphist.noise import SeededNoise
+from dphist.product.approximate import ToeplitzColumns
 from dphist.toeplitz import RunningCounts, ToeplitzCounter, ToeplitzDesign, plan_toeplitz
 from dphist.toeplitz.estimate import (
     half_widths,
@@ -58,6 +59,10 @@ def test_variances_are_those_of_dense_algebra() -> None:
     assert np.allclose(range_variances(DESIGN, STARTS, STOPS, columns=5), 5 * expected, rtol=1e-9)
     bins = np.arange(257)
     assert np.allclose(prefix_variances(DESIGN, bins), sigma**2 * (weights**2).sum(axis=1), rtol=1e-9)
+    ranges = ((1, 100, 1.0), (100, 128, 2.0), (17, 256, -0.5))
+    own = sum(weight * (weights[b] - weights[a]) for a, b, weight in ranges)
+    law = ToeplitzColumns(DESIGN).groups[0].weighted_law(256, ranges)
+    assert law.variance == pytest.approx(sigma**2 * float((own**2).sum()), rel=1e-9)
     assert mean_squared_error(DESIGN) == pytest.approx(prefix_variances(DESIGN, bins[1:]).mean(), rel=1e-9)
 
 

@@ -48,6 +48,16 @@ def designs(draw: st.DrawFn, most: int = 24, dyadic: bool = False) -> TreeDesign
 
 
 @st.composite
+def weighted_ranges(draw: st.DrawFn, bins: int) -> tuple[tuple[int, int, float], ...]:
+    """Draw ranges of the first ``bins`` bins with their weights. They may overlap."""
+    found = []
+    for _ in range(draw(st.integers(1, 3))):
+        a, b = sorted(draw(st.integers(0, bins)) for _ in range(2))
+        found.append((a, b, draw(st.sampled_from([1.0, -0.5, -1.25]))))
+    return tuple(found)
+
+
+@st.composite
 def anticipating_designs(draw: st.DrawFn, most: int = 24) -> TreeDesign:
     """Draw anticipating designs. In many of them the horizon cuts the tree off."""
     shape = TreeShape(draw(branchings(most)))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from dphist import plan_tree
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
-from dphist.tree.weights import Term, range_weights, rounding_bounds
+from dphist.tree.weights import Term, range_weights, rounding_bounds, weighted_law
 from dphist.units import UNITS_PER_COUNT
 from tests.dphist.tree.dense import causal_law, merged
-from tests.dphist.tree.strategies import designs
+from tests.dphist.tree.strategies import designs, weighted_ranges
 from tests.examples import examples
 from tests.oracles import DenseLeastSquares
 
@@ -52,6 +52,21 @@ def test_the_law_of_a_range_has_the_dense_weight_of_every_node(
 
 
 @examples(40)
+@given(designs(most=16), st.data())
+def test_the_law_of_a_weighted_sum_has_the_dense_weight_of_every_node(
+    design: TreeDesign, data: st.DataObject
+) -> None:
+    bins = data.draw(st.integers(1, design.horizon))
+    ranges = data.draw(weighted_ranges(bins))
+    dense, weights = DenseLeastSquares(design, bins), dict[tuple[int, int], float]()
+    for a, b, weight in ranges:
+        for node, own in dense.weights(a, b).items():
+            weights[node] = weights.get(node, 0.0) + weight * float(own)
+    groups = ((weight, 1, float(design.scales[level - 1])) for (level, _), weight in weights.items())
+    assert merged(weighted_law(design, bins, ranges).groups) == merged(groups)
+
+
+@examples(40)
 @given(designs(most=60), st.data())
 def test_variance_and_rounding_match_the_weights_from_below(design: TreeDesign, data: st.DataObject) -> None:
     bins = data.draw(st.integers(1, design.horizon))
@@ -59,7 +74,7 @@ def test_variance_and_rounding_match_the_weights_from_below(design: TreeDesign, 
     ranges = data.draw(st.lists(st.tuples(edges, edges).map(sorted), min_size=1, max_size=8))
     found = forest_errors(design, bins, *np.array(ranges, np.int64).T)
     for row, (a, b) in enumerate(ranges):
-        terms = range_weights(design.shape, bins, a, b)
+        terms = range_weights(design, bins, a, b)
         assert found.laws.law(row).variance == pytest.approx(variance(design, terms))
         assert found.roundings[row] * UNITS_PER_COUNT == pytest.approx(rounding_units(design, terms))
 
@@ -72,7 +87,7 @@ def test_the_law_of_a_live_count_is_that_of_its_cover(design: TreeDesign, data: 
     for row, b in enumerate(stops):
         # As first published a running count is the best estimate of all closed bins.
         assert groups_of(found, row) == groups_of(forest_errors(design, b, np.array([0]), np.array([b])), 0)
-        cover = [Term(level, first, count, 1.0) for level, first, count in design.shape.cover(b)]
+        cover = [Term(level, first, count, 1.0, 1.0, False) for level, first, count in design.shape.cover(b)]
         assert found.roundings[row] * UNITS_PER_COUNT == pytest.approx(rounding_units(design, cover))
         assert found.laws.law(row).variance == pytest.approx(variance(design, cover))
 
@@ -82,5 +97,5 @@ def test_laws_and_weights_give_equal_variances_in_a_long_epoch() -> None:
     bins = 2**16 - 4_321
     edges = np.sort(np.random.default_rng(4).integers(0, bins + 1, (60, 2)), axis=1)
     found = forest_errors(design, bins, *edges.T)
-    expected = [variance(design, range_weights(design.shape, bins, a, b)) for a, b in edges.tolist()]
+    expected = [variance(design, range_weights(design, bins, a, b)) for a, b in edges.tolist()]
     assert found.laws.deviations() ** 2 == pytest.approx(np.array(expected), rel=1e-10)

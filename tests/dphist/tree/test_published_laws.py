@@ -13,7 +13,9 @@ from dphist import plan_tree
 from dphist.tree.design import TreeDesign
 from dphist.tree.published_laws import published_law, published_laws
 from dphist.tree.shape import TreeShape
+from dphist.tree.weights import weighted_law
 from tests.dphist.tree.dense import merged, noise_weights, published_variance
+from tests.dphist.tree.strategies import weighted_ranges
 
 pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
 
@@ -50,6 +52,20 @@ def test_groups_match_the_weights_of_single_nodes(design: TreeDesign, data: st.D
             columns = zip(table.weights[row], table.copies[row], table.scales[row], strict=True)
             assert merged(columns) == expected
             assert merged(published_law(design, a, b).groups) == expected
+
+
+@given(designs(), st.data())
+def test_the_law_of_a_weighted_sum_has_the_weight_of_every_node(
+    design: TreeDesign, data: st.DataObject
+) -> None:
+    ranges = data.draw(weighted_ranges(design.horizon))
+    parts = [[weight * own for own in noise_weights(design, a, b)] for a, b, weight in ranges]
+    expected = merged(
+        (weight, 1, float(design.scales[level]))
+        for level, weights in enumerate(zip(*parts, strict=True))
+        for weight in np.sum(weights, axis=0).tolist()
+    )
+    assert merged(weighted_law(design, design.horizon, ranges).groups) == expected
 
 
 def test_groups_and_single_nodes_give_equal_variances_in_a_long_epoch() -> None:

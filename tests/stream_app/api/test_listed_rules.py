@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from stream_app.core.alerts.quiet import QuietHours
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import State
 from stream_app.loops.alert_watch import AlertWatcher
@@ -113,6 +115,28 @@ async def test_removed_and_edited_rules_are_not_listed_as_watched(api: Api) -> N
 async def test_rule_without_enough_bins_reads_nothing(api: Api) -> None:
     await watched(api, MemoryAlertStore(), rules(calm="sum(departures, 1000h) > 5"))
     assert (await listed(api))["calm"]["value_now"] is None
+
+
+@with_api([40, 50], epsilon=EXACT)
+async def test_rule_against_the_past_is_listed_with_both_counts_or_with_what_is_missing(api: Api) -> None:
+    drop = "sum(departures, 1h) < 0.5 * sum(departures, 1h, 2h ago)"
+    [known] = rules(calm=drop)
+    night = QuietHours(1_320, 360)
+    watcher = await watched(api, MemoryAlertStore(), [known, replace(known, name="night", quiet=night)])
+    found = (await listed(api))["calm"]
+    line = "its past begins before the first interval, 2013-01-01T00:00:00Z"
+    assert (found["value_now"], found["missing_now"], found["against"]) == (None, line, None)
+    await api.stream.close([19])
+    await watcher.look()
+    found = await listed(api)
+    for one in (found["calm"], (await api.json("marks"))["alerts"][0]):
+        assert (one["phase"], one["value"], one["against"]) == ("firing", 19.0, 20.0)
+        assert (one["value_now"], one["against_now"], one["missing_now"]) == (19.0, 20.0, "")
+    assert (found["night"]["phase"], found["night"]["quiet"]) == ("inactive", "22:00-06:00 UTC")
+    [told] = (await api.json("transitions"))["transitions"]
+    assert (told["value"], told["against"]) == (19.0, 20.0)
+    marks = {one["rule"]: one for one in (await api.json("marks"))["alerts"]}
+    assert (marks["calm"]["threshold"], marks["calm"]["threshold_events"]) == (None, None)
 
 
 async def test_rules_of_a_stream_without_releases_are_listed_after_the_first_one() -> None:

@@ -136,7 +136,7 @@ async def test_transitions_lists_exactly_the_visible_ones(api: Api) -> None:
     ]
     assert found["transitions"][2]["value"] == 300.0
     assert set(found["transitions"][0]) == {
-        *("rule", "kind", "condition", "at", "seq", "value", "stderr", "unit", "meaning")
+        *("rule", "kind", "condition", "at", "seq", "value", "stderr", "against", "unit", "meaning")
     }
     # A store that an older version wrote has no list of transitions, only each rule's last transition.
     replicas.transitions.clear()

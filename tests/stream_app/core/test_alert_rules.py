@@ -17,6 +17,20 @@ HOUR_US = 3_600_000_000
         ("count(clicks) > 5", Condition("count", "clicks", None, ">", 5.0)),
         ("sum(clicks,24h)<=-1.5e2", Condition("sum", "clicks", 24 * HOUR_US, "<=", -150.0)),
         ("  rate( a-b_c , 1h30m ) >= .5 / s ", Condition("rate", "a-b_c", 5_400_000_000, ">=", 0.5, 10**6)),
+        ("count(clicks, 24h) > 5", Condition("sum", "clicks", 24 * HOUR_US, ">", 5.0)),
+        (
+            "count(clicks, 1h) < .5*count( clicks,2h , 7d ago )",
+            Condition("sum", "clicks", HOUR_US, "<", 0.5, reference=Reference(2 * HOUR_US, 168 * HOUR_US)),
+        ),
+        (
+            "total(clicks[not 'FR'], 1h) >= total(clicks[not 'FR'], 1h, 1h ago)",
+            Condition(
+                *("total", "clicks", HOUR_US, ">=", 1.0),
+                keys=("FR",),
+                without=True,
+                reference=Reference(HOUR_US, HOUR_US),
+            ),
+        ),
         ("no_data(clicks, 1w)", Condition("no_data", "clicks", 168 * HOUR_US)),
         ("sum(24h, 24h) < 3", Condition("sum", "24h", 24 * HOUR_US, "<", 3.0)),
         ("sum(2013, 2h) < 3", Condition("sum", "2013", 2 * HOUR_US, "<", 3.0)),
@@ -72,7 +86,16 @@ def test_conditions_are_read(text: str, condition: Condition) -> None:
     [
         ("", 1, "count, sum, rate, total, mean, quantile, cdf, ks or no_data"),
         ("median(clicks) > 5", 1, "is not known"),
-        ("count(clicks, 24h) > 5", 13, '")"'),
+        ("sum(clicks, 1h) > 0 * sum(clicks, 1h, 7d ago)", 19, "a factor is above 0"),
+        ("sum(clicks, 1h) > 2e6*sum(clicks, 1h, 7d ago)", 19, "at most 1,000,000"),
+        ("sum(clicks, 1h) > 2 * count(clicks, 1h, 7d ago)", 23, "its name, stream and keys again"),
+        ("sum(clicks, 1h) > 2 * sum(views, 1h, 7d ago)", 23, "its name, stream and keys again"),
+        ("sum(clicks['FR'], 1h) > sum(clicks, 1h, 7d ago)", 25, "its name, stream and keys again"),
+        ("sum(clicks, 1h) > 2 * sum(clicks, 1h)", 37, "7d ago"),
+        ("sum(clicks, 1h) > 2 * sum(clicks, 1h, 7d)", 41, "ago"),
+        ("sum(clicks, 2h) > 2 * sum(clicks, 2h, 1h ago)", 39, "before the window begins"),
+        ("rate(clicks, 1h) > 2 * rate(clicks, 1h, 7d ago)", 22, "unit"),
+        ("count(clicks) > 2 * count(clicks, 1h, 7d ago)", 19, "ends before"),
         ("count clicks > 5", 7, '"("'),
         ("sum(clicks) > 5", 11, '","'),
         ("sum(clicks, 24) > 5", 13, "length"),
@@ -130,4 +153,7 @@ def test_a_rate_counts_events_in_its_window() -> None:
 def test_condition_on_each_key_is_written_for_one_key(key: str) -> None:
     text = "quantile( each[each ], 0.5, 1h) > 5"
     own = parse_condition(text_of_key(text, parse_condition(text), key))
+    past = "sum(each[each], 1h) > 2 * sum(each[ each ], 1h, 1d ago)"
+    named = parse_condition(text_of_key(past, parse_condition(past), key))
+    assert (named.keys, named.each) == ((key,), False)
     assert own == Condition("quantile", "each", HOUR_US, ">", 5.0, keys=(key,), level=0.5)

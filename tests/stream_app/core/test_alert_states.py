@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from dphist.laws.law import WeightedNoise
 from dphist.tree.estimate import Estimate
+from stream_app.core.alerts.quiet import QuietHours
 from stream_app.core.alerts.readings import Reading, margin_bounds, margins, readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.alerts.states import Moment, State, evaluate, retire, watch_silence
@@ -80,6 +82,21 @@ def test_hysteresis_holds_until_the_clear_value() -> None:
     assert transitions(one, [10, 9, 5, 4, 9, 12]) == [(1, "firing"), (4, "resolved"), (6, "firing")]
     falling = rule("rate(departures, 2h) < 2/h", clear=3.0)
     assert transitions(falling, [1, 1, 2, 3, 3, 3]) == [(2, "firing"), (5, "resolved")]
+
+
+def test_a_rule_against_the_past_fires_once_its_past_is_known_and_clears_at_a_factor() -> None:
+    one = rule("count(departures, 1h) < 0.5 * count(departures, 1h, 2h ago)", clear=0.9)
+    assert transitions(one, [0, 0, 8, 8, 3, 5, 2, 3, 0, 4]) == [(5, "firing"), (10, "resolved")]
+
+
+def test_a_rule_does_not_fire_in_quiet_hours_but_is_resolved_in_them() -> None:
+    """The bins end at 10:00, 11:00, 12:00 and 13:00 in Tokyo."""
+    night, noon = (QuietHours(start * 60, end * 60, "Asia/Tokyo") for start, end in ((20, 13), (11, 12)))
+    one = rule("sum(departures, 1h) > 5", quiet=night)
+    assert transitions(one, [6, 6, 6, 6]) == [(4, "firing")]
+    at_noon = transitions(replace(one, quiet=noon), [6, 0, 6, 6])
+    assert at_noon == [(1, "firing"), (2, "resolved"), (3, "firing")]
+    assert one.fingerprint != rule(one.text).fingerprint
 
 
 def test_running_count_can_be_a_rule_s_measure() -> None:

@@ -64,6 +64,24 @@ def test_running_count_is_forecast_over_all_releases_of_an_epoch() -> None:
     assert 0 < running.stderr < window.stderr * 1.5
 
 
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+def test_the_forecast_against_the_past_has_the_exact_law_of_a_difference(release: Release) -> None:
+    """Far apart both errors add up; a past right before the window shares nodes with it."""
+    alone, near, far = (
+        of_tree(rule(f"sum(clicks, 4h) {than}"), 128, release)
+        for than in ("> 9", "> sum(clicks, 4h, 4h ago)", "> sum(clicks, 4h, 256h ago)")
+    )
+    assert far.stderr == pytest.approx(2**0.5 * alone.stderr, rel=0.1)
+    drawn = new_counter(plan_tree(128, 1.0, release=release), SeededNoise(4), RUNS)
+    squares = []
+    for bin in range(128):
+        drawn.push(np.zeros(RUNS, np.int64))
+        if bin >= 7:
+            now, then = (np.asarray(drawn.range(a, a + 4).value) for a in (bin - 3, bin - 7))
+            squares.append(((now - then) ** 2).mean())
+    assert near.stderr == pytest.approx(np.median(np.sqrt(squares)), rel=0.05)
+
+
 def test_window_longer_than_an_epoch_is_refused() -> None:
     with pytest.raises(ValueError, match="longer than an epoch"):
         of_tree(rule("sum(clicks, 99h) > 9"), 16)

@@ -9,13 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stream_app.core.alerts.readings import readings, shown_now
 from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.succession import continued
+from stream_app.core.counting.where import OneOf
 from stream_app.core.segments.endings import ENDED
 from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
+from tests.stream_app.core.test_query import read
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 from tests.stream_app.published_axes import PublishedAxes
+from tests.world.counted import counted
+from tests.world.features import FEATURES
 
 EXACT = "1000000000"
 EDGE = FIRST_BIN + 4
@@ -30,6 +37,7 @@ RULES = [
     rule("slow", "sum(departures, 1h) > 5", for_us=3 * HOUR_US),
     rule("wide", "sum(departures, 2h) > 15"),
     rule("finer", "sum(departures, 30m) > 1"),
+    rule("drop", "sum(departures, 1h) < 0.5 * sum(departures, 1h, 5h ago)"),
 ]
 Told = list[tuple[str, str, int, int]]
 
@@ -98,6 +106,8 @@ def test_every_release_of_every_generation_is_decided_once(restarts: bool) -> No
         ("wide", "resolved", 2, 3),
     ]
     assert not [one for one in found if one[0] == "finer"]
+    # 0 against 9 of the second generation; the 8 before it, against 9 of the first one, is no drop.
+    assert [one for one in found if one[0] == "drop"] == [("drop", "firing", 3, 2)]
 
 
 def test_a_generation_waits_until_the_one_before_is_complete() -> None:
@@ -133,6 +143,54 @@ def test_a_new_watcher_begins_at_the_newest_generation() -> None:
     told, decided = asyncio.run(run())
     assert told == [("busy", "firing", 2, 5)]
     assert decided == {"departures@2": 5}
+
+
+@pytest.mark.parametrize(
+    ("changed", "missing"),
+    [
+        ({}, ""),
+        ({"bin_us": HOUR_US // 2, "first_bin": 2 * EDGE}, "bins of another length"),
+        ({"where": OneOf("kind", ("a",))}, "before the first interval, 2013-01-01T04:00:00Z"),
+        ({"successor_of": None}, "before the first interval"),
+    ],
+)
+def test_a_past_that_is_not_known_fires_nothing_and_says_so(changed: dict[str, Any], missing: str) -> None:
+    past = rule("past", "sum(departures, 1h) < 0.5 * sum(departures, 1h, 2h ago)")
+
+    async def run() -> tuple[Told, StreamView]:
+        store, alerts = MemoryStore(), MemoryAlertStore()
+        before = await opened(store, 1, FIRST_BIN)
+        await before.close([9, 9, 9, 9])
+        await finish(before)
+        watcher = AlertWatcher([past], store.reader(), alerts)
+        await watcher.look()
+        facts: dict[str, Any] = {"first_bin": EDGE, "successor_of": "departures"} | changed
+        after = Published(store, "departures@2", EXACT, 16, **facts)
+        await after.open()
+        await after.close([1] * (2 if "bin_us" in changed else 1))
+        await watcher.look()
+        views = [await read(None, store, name) for name in ("departures", "departures@2")]
+        return await told_by(alerts), views[1].following(continued(views[1], {"departures": views[0]}.get))
+
+    told, view = asyncio.run(run())
+    [now] = shown_now([past.condition], view)
+    assert missing in now.missing
+    assert (now.value, now.against) == ((None, None) if missing else (1.0, 4.5))
+    assert told == ([] if missing else [("past", "firing", 2, 1)])
+
+
+def test_noise_of_two_kinds_has_no_exact_law_and_fires_nothing() -> None:
+    views = []
+    for name in ("events", "approximate"):
+        with counted(FEATURES[name], "causal", 7, epsilon="1") as (world, _):
+            views.append(world.view())
+    pure, after = views
+    history = after.following((pure,))
+    history.epochs = [*(epoch.shifted(-7) for epoch in pure.epochs), *after.epochs]
+    past = rule("past", f"count({after.name}, 10s) > 2 * count({after.name}, 10s, 80s ago)")
+    [now] = shown_now([past.condition], history)
+    assert "noise of another kind" in now.missing
+    assert readings([past], history) == [None]
 
 
 def test_rules_about_new_keys_and_buckets_wait_for_their_generation() -> None:

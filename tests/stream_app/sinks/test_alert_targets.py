@@ -272,6 +272,9 @@ def test_a_value_without_an_interval_says_its_standard_error_or_none() -> None:
     rate = TOLD | {"unit": "/m", "reach": 1.0}
     assert "Estimate: 9.5 (95 % interval 8.5 to 10.5) events/m" in text_of(rate)
     assert "Estimate: 9.5 (standard error 1.25)" in text_of(TOLD)
+    assert "Estimate: 9.5 (standard error 1.25), against an estimate of 19" in text_of(
+        TOLD | {"against": 19.0}
+    )
     assert "Not private: this value protects nobody" in text_of(TOLD | {"private": False})
     assert "Not private" not in text_of(TOLD)
     assert "Estimate: 9.5\n" in text_of(TOLD | {"stderr": None, "meaning": "Counts clicks."})

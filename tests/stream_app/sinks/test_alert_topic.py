@@ -53,6 +53,8 @@ def test_a_transition_in_the_words_of_cloud_events() -> None:
     }
     assert data["bin_end"] == data["since"] == "1970-01-01T01:00:00Z"
     assert (data["value"], data["stderr"], data["private"]) == (9.5, None, True)
+    assert "against" not in data
+    assert cloud_event(TOLD | {"against": 19.0})["data"]["against"] == 19.0
     assert all(isinstance(value, str | float | int | bool | dict | None) for value in data.values())
 
 

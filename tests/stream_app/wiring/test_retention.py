@@ -186,6 +186,10 @@ def test_retention_is_read_per_stream() -> None:
         ({"text": REPLAY}, "releases.keep is for a live stream; a replay keeps all it releases"),
         ({"tree": "{epochs: 4, release: causal}"}, "would remove epochs that the nodes of tree.epochs"),
         ({"rule": "count(clicks) > 5"}, "it needs releases for ever, and streams.clicks.releases.keep"),
+        (
+            {"rule": "sum(clicks, 1h) > sum(clicks, 1h, 30d ago)"},
+            "it looks back longer than streams.clicks.releases.keep",
+        ),
         ({"rule": "sum(clicks, 31d) > 5"}, "it looks back longer than streams.clicks.releases.keep"),
     ],
 )

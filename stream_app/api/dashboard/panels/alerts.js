@@ -34,37 +34,39 @@ export class Alerts extends Panel {
   }
 
   #words(one) {
-    const { confidence, refused, watched, value_now: value, stderr_now: stderr, unit, summary } = one;
+    const { confidence, refused, watched, value_now: value, stderr_now: stderr, against_now: against, missing_now: missing, quiet, unit, summary } = one;
     const since = watched === null ? "" : ` Watched since ${this.page.times.onPage(this.page.times.until(watched))}.`;
-    const now = value === null ? "" : `; it now reads ${estimate(value, stderr, unit)}`;
-    return `${this.#change(one)}${now}.${since} Fires when the condition holds with ${percent(confidence)} confidence.${refused.length ? ` Its last notification was refused by ${refused.join(", ")}.` : ""}${summary ? ` ${summary}` : ""}`;
+    const now = missing ? `; it cannot be decided now: ${missing}` : value === null ? "" : `; it now reads ${estimate(value, stderr, unit, against)}`;
+    return `${this.#change(one)}${now}.${since} Fires when the condition holds with ${percent(confidence)} confidence${quiet ? `, but not in ${quiet}` : ""}.${refused.length ? ` Its last notification was refused by ${refused.join(", ")}.` : ""}${summary ? ` ${summary}` : ""}`;
   }
 
-  #change({ phase, kind, since, changed, value, stderr, unit }) {
+  #change({ phase, kind, since, changed, value, stderr, against, unit }) {
     if (changed === null) return "Never changed";
     const { times } = this.page;
     const when = times.onPage(phase === "inactive" ? `${sentence(kind)} ${times.moment(changed)}` : `Since ${times.until(since)}`);
-    return value === null ? when : `${when}, when it read ${estimate(value, stderr, unit)}`;
+    return value === null ? when : `${when}, when it read ${estimate(value, stderr, unit, against)}`;
   }
 
   table() {
     const { alerts, changes } = this.answer;
     const rules = alerts.map((one) => [one.rule, one.phase, one.condition, this.#words(one)]);
-    const changed = changes.map(({ rule, kind, at, value, stderr, unit, condition }) => [
-      rule, kind, this.page.times.until(at), value === null ? "" : estimate(value, stderr, unit), condition]);
+    const changed = changes.map(({ rule, kind, at, value, stderr, against, unit, condition }) => [
+      rule, kind, this.page.times.until(at), value === null ? "" : estimate(value, stderr, unit, against), condition]);
     return make("div", { className: "words" },
       grid("Rules", ["Rule", "State", "Condition", "Details"], rules),
       grid(`Changes in this range, newest first: ${count(changes.length)}`, ["Rule", "Became", `When (${this.page.times.zone})`, "Estimate", "Condition"], changed));
   }
 
   csv() {
-    const heads = ["rule", "phase", "condition", "confidence", "since", "changed", "kind", "value", "stderr", "unit", "watched", "value_now", "stderr_now"];
+    const heads = ["rule", "phase", "condition", "confidence", "since", "changed", "kind", "value", "stderr", "unit", "watched", "value_now", "stderr_now", "against_now"];
     return [heads, this.answer.alerts.map((one) => heads.map((head) => one[head]))];
   }
 }
 
-// Return an estimate with its standard error, in the unit of the condition: "4.2/h (standard error 0.3/h)".
-function estimate(value, stderr, unit) {
-  const said = Number.isInteger(value) ? count(value) : amount(value);
-  return stderr === null ? `${said}${unit}` : `${said}${unit} (standard error ${error(stderr)}${unit})`;
+// Return an estimate with its standard error, in the unit of the condition: "4.2/h (standard error 0.3/h)". A rule
+// against the past compares it with another estimate.
+function estimate(value, stderr, unit, against) {
+  const said = (number) => Number.isInteger(number) ? count(number) : amount(number);
+  const compared = against === null ? "" : `, against ${said(against)}`;
+  return stderr === null ? `${said(value)}${unit}` : `${said(value)}${unit} (standard error ${error(stderr)}${unit})${compared}`;
 }
