@@ -28,7 +28,7 @@ SOAK_FOLDER ?= state/soak
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units chosen-tests test-all simulate chaos mirror upgrade soak audit demo-page docs docs-serve first-minutes pictures clean
+.PHONY: help setup lock release image smoke demo demo-kafka kafka test check check-style check-types check-units chosen-tests test-all simulate chaos mirror engines upgrade soak audit demo-page docs docs-serve first-minutes pictures clean
 .PHONY: bench bench-visible bench-long bench-ingest bench-scale bench-api bench-page bench-alerts bench-accuracy bench-mechanisms bench-sqlp
 
 help: ## list the commands
@@ -140,6 +140,9 @@ chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 2
 
 mirror: $(STAMP) ## a stream moves to another Kafka cluster by MirrorMaker 2, which it fetches through Maven; three minutes
 	$(BIN)/python -m tests.e2e.mirror_maker
+
+engines: $(STAMP) ## Kafka Streams, which it fetches through Maven, counts events, and the service its rows; two minutes
+	$(BIN)/python -m tests.e2e.engines
 
 upgrade: $(STAMP) ## upgrade from an older build over running streams, and roll back; installs that build, ten minutes
 	$(BIN)/python tests/services.py install

@@ -42,6 +42,7 @@ PARTS: dict[str, tuple[tuple[str, ...], float]] = {
     "smoke": ((*MAKE, "smoke"), 6),
     "upgrade": ((*MAKE, "upgrade"), 12),
     "mirror": ((*MAKE, "mirror"), 4),
+    "engines": ((*MAKE, "engines"), 4),
 }
 
 

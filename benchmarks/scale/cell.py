@@ -118,6 +118,7 @@ async def _reading(
                 return {
                     "seconds": now[0] - began[0],
                     "cpu_s": now[1] - began[1],
+                    "cpu_s_since_start": now[1],
                     "redis_cpu_s": now[2] - began[2],
                     "read": now[3] - began[3],
                     "closings": 0,
@@ -214,7 +215,7 @@ class Producing:
             raise KafkaException(f"{self._topic}: not all events were delivered")
 
     def _one(self, partition: int) -> None:
-        value = b'{"at":%d,"key":"k%d"}' % (time.time_ns() // 1_000_000, self._rng.randrange(self._keys))
+        value = self.value()
         while True:
             try:
                 self._producer.produce(self._topic, value, partition=partition % self._partitions)
@@ -222,6 +223,10 @@ class Producing:
             except BufferError:
                 self._producer.poll(0.05)
         self._sent += 1
+
+    def value(self) -> bytes:
+        """Return the next event."""
+        return b'{"at":%d,"key":"k%d"}' % (time.time_ns() // 1_000_000, self._rng.randrange(self._keys))
 
     @contextmanager
     def at(self, per_s: int) -> Iterator[None]:

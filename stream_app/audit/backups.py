@@ -69,7 +69,7 @@ async def _read(settings: Settings, url: str) -> tuple[list[Stored], list[Check]
     """Return what is stored, and the checks of the keys of each stream."""
     found = await collect_from(settings, url)
     keys, checks = noise_keys(settings), []
-    capped = {one.name for one in settings.streams if one.declared.privacy.per_user is not None}
+    capped = {one.name for one in settings.streams if one.declared.capped is not None}
     store = RedisStore(url)
     try:
         for one in found:

@@ -31,6 +31,7 @@ CERTIFICATE = "ssl.certificate.location"  # of the client
 FILES = ("ssl.ca.location", CERTIFICATE, "ssl.key.location", AUTHORITY, TOKEN_FILE)
 _BY_SCHEMA: tuple[LogFormat, ...] = ("avro", "protobuf")
 _FORMATS: tuple[LogFormat, ...] = ("json", "csv", "json_schema", *_BY_SCHEMA)
+_ORIGINS = values.whole(1, 4_096, more=": the partitions of the events that the engine counts")
 SECRETS = ("sasl.password", "ssl.key.password", CLIENT_SECRET)
 _BY_CLIENT = (ENDPOINT, CLIENT_ID, CLIENT_SECRET)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -137,8 +138,10 @@ def _security(section: Section, directory: Path) -> dict[str, str]:
 
 
 def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
-    """Read a source that names a topic: its public part, and how it is read."""
-    topic = section.take("topic", topic_name)
+    """Read a source that names a topic, of events or of counts: its public part, and how it is read."""
+    of_counts = "counts" in section.names()
+    topic = section.take("counts" if of_counts else "topic", topic_name)
+    origins = section.take("origins", _ORIGINS) if of_counts else 0
     form: LogFormat = section.take("format", values.one_of(*_FORMATS), "json")
     columns: tuple[str, ...] = section.take("columns", _columns, ())
     authority = section.take(REGISTRY_CA, values.text, None)
@@ -153,7 +156,13 @@ def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
     )
     section.refuse("replay", "is not built yet; a topic is followed live; replay a file")
     section.refuse("file", "is given beside topic; keep one")
+    if of_counts:
+        section.refuse("topic", "is given beside counts; keep one")
+    else:
+        section.refuse("origins", "belongs to counts, the rows of an engine; take it out")
     section.finish()
+    if of_counts and form == "csv":
+        raise section.error("format", "csv has no whole numbers; let the engine write json, avro or protobuf")
     if (form == "csv") != bool(columns):
         raise section.error(
             "columns", "list the values of csv records, in order; use them with format: csv only"
@@ -163,7 +172,7 @@ def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
         raise section.error("schema_registry", said)
     if authority is not None and not (settings.schema_registry or "").startswith("https:"):
         raise section.error(REGISTRY_CA, "belongs to a registry of https://; correct one of them")
-    return Log(name, form, None, topic=topic, columns=columns), settings
+    return Log(name, form, None, topic=topic, columns=columns, origins=origins), settings
 
 
 def read_outputs(value: object) -> tuple[OutputSettings, ...]:

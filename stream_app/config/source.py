@@ -26,7 +26,7 @@ def read_source(
 
     Args: directory, of the configuration; spools, where events that arrive over HTTP are stored.
     """
-    if "topic" in section.names():
+    if {"topic", "counts"} & set(section.names()):
         return read_topic(section, directory)
     if "http" in section.names():
         return _read_spool(section, spools)

@@ -16,6 +16,7 @@ from stream_app.config.approximate import check_approximate, read_delta
 from stream_app.config.axes import check_axes, read_keys, read_sum, read_value
 from stream_app.config.discovering import check_discover
 from stream_app.config.document import Section
+from stream_app.config.engine_rows import check_engine_rows, check_signed
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
 from stream_app.config.source import log_of, read_source
 from stream_app.config.successors import with_ends
@@ -90,6 +91,7 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     )
     section.finish()
     check_web_log(section, declared)
+    check_engine_rows(section, declared)
     check_axes(section, stream)
     _check_period(section, declared)
     check_approximate(section, declared)
@@ -238,6 +240,7 @@ def _privacy(section: Section, count: Counted, log: Log) -> tuple[Privacy, str |
         delta=read_delta(section),
     )
     accept = section.take("accept", values.one_of(ACCEPTED), None)
+    check_signed(section, privacy, log)
     total = _total(section, privacy)
     section.finish()
     if privacy.private and epsilon > LARGEST_PRIVATE_EPSILON:

@@ -23,6 +23,8 @@ from stream_app.core.counting.bounding import CapWindows, PerUser
 from stream_app.core.counting.cells import Amounts, Axis, Buckets, Cells, KeyList
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.counting.closing import Closing
+from stream_app.core.counting.count_rows import FIELDS as ROW_FIELDS
+from stream_app.core.counting.count_rows import RowRules
 from stream_app.core.counting.where import Condition
 from stream_app.core.kinds.kind import Asked
 from stream_app.core.periods import PERIODS
@@ -53,6 +55,7 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         topic, columns: of a topic; its name, and the names of its columns if it is CSV.
         state_id: of a file, once a worker has opened it: the id of the state directory that reads the file.
         cluster_id, topic_id: of a topic, once a worker has opened it.
+        origins: of a topic with the rows of an engine that counts, their partitions of origin; 0: of events.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     state_id: str | None = None
     cluster_id: str | None = None
     topic_id: str | None = None
+    origins: int = 0
 
     @property
     def is_of_web_server(self) -> bool:
@@ -220,9 +224,14 @@ class Declaration(
         return Cells(self.keys, self.value, self.amounts)
 
     @property
+    def capped(self) -> PerUser | None:
+        """The cap per user that the service applies; None if there is none, or an engine applies it."""
+        return None if self.source.origins else self.privacy.per_user
+
+    @property
     def bounds(self) -> Bounds | None:
-        """What decides which of a user's records count; None if the unit is the event."""
-        per_user, cells = self.privacy.per_user, self.cells
+        """What decides which of a user's records count; None if nothing is capped here."""
+        per_user, cells = self.capped, self.cells
         weight = cells.weight if self.amounts else None
         # The number of a hidden key is its place, and follows from other users' records. So only the tally
         # may choose among them: it orders keys by their hashes.
@@ -237,9 +246,17 @@ class Declaration(
     @property
     def cell_fields(self) -> tuple[str, ...]:
         """The fields, besides the time, that decide whether and in which cell an event counts."""
-        axes, user = (self.keys, self.value, self.amounts), self.privacy.per_user
+        axes, user = (self.keys, self.value, self.amounts), self.capped
         columns = (column for axis in axes if axis for column in axis.columns)
-        return (*columns, *((user.field,) if user else ()), *(self.where.fields if self.where else ()))
+        others = (*((user.field,) if user else ()), *(self.where.fields if self.where else ()))
+        return (*columns, *others, *(ROW_FIELDS if self.source.origins else ()))
+
+    def row_rules(self, now_us: int) -> RowRules:
+        """Return what this stream asks of rows of an engine. Args: now_us, the time."""
+        user, time = self.privacy.per_user, self.time
+        latest_us = now_us + time.max_ahead_bins * time.bin_us
+        most = None if user is None else user.caps.l1
+        return RowRules(self.source.origins, most, time.closing, latest_us)
 
     @property
     def until_us(self) -> int | None:

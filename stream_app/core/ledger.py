@@ -73,6 +73,7 @@ def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerE
         delta=None if declared.delta is None else str(declared.delta),
         changed_from=record.changed_from,
         successor_of=declared.successor_of,
+        signed=declared.source.origins > 0,
         **_periods(declared, record),
     )
 
@@ -266,7 +267,7 @@ def lost_measurement(entries: Sequence[LedgerEntry], stream: str, last_epoch: in
 def entry_to_json(entry: LedgerEntry) -> bytes:
     """Return the text of an entry; two entries are equal if their texts are."""
     # Entries written before these fields existed keep their text.
-    newer = {"until_us": None, "lost": False, "periods": 0}
+    newer = {"until_us": None, "lost": False, "periods": 0, "signed": False}
     newer |= dict.fromkeys(("user", "log", "time", "delta", "mu", "per", "period_us", "changed_from"))
     newer |= {"successor_of": None}
     return canonical_json({k: v for k, v in asdict(entry).items() if not (k in newer and v == newer[k])})
@@ -304,4 +305,5 @@ def _measurement(epochs: Sequence[LedgerEntry], ends: Mapping[str, int]) -> Meas
         per=epochs[0].per,
         periods=max(entry.periods for entry in epochs),
         successor_of=first_known(entry.successor_of for entry in epochs),
+        signed=any(entry.signed for entry in epochs),
     )

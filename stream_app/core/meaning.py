@@ -17,6 +17,7 @@ from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import in_words
 from stream_app.core.declaration import Declaration
 from stream_app.core.periods import period_in_words
+from stream_app.core.promise import signed_in_words
 from stream_app.core.visits import VISITOR
 
 OfAmounts = Literal["sum", "mean"]
@@ -70,6 +71,8 @@ def _meaning_of(declared: Declaration) -> Meaning:
     per_user = declared.privacy.per_user
     if declared.count == "users":
         return _users(declared)
+    if declared.source.origins:
+        return _of_engine(declared)
     if per_user is not None:
         return _capped(declared, per_user)
     events = _events(declared)
@@ -107,7 +110,7 @@ def epoch_in_words(declared: Declaration, start: str) -> str:
 
 def left_out(declared: Declaration) -> str:
     """Return which events no count holds, because they lack a listed key, a number or a user."""
-    per_user, number = declared.privacy.per_user, _number_field(declared)
+    per_user, number = declared.capped, _number_field(declared)
     missing = [f"whose {field} is not one of its keys" for field in _listed_only(declared)]
     missing += [f"without a number in {number}"] if number else []
     missing += [f"without a user in {per_user.field}"] if per_user else []
@@ -154,6 +157,17 @@ def _capped(declared: Declaration, per_user: PerUser) -> Meaning:
     )
 
 
+def _of_engine(declared: Declaration) -> Meaning:
+    per_user = declared.privacy.per_user
+    cap = "" if per_user is None else f", at most {per_user.caps.l1:,} per user and {span(declared)}"
+    signed = signed_in_words(per_user is not None)
+    return Meaning(
+        noun="counted events",
+        counts=f"Counts {_events(declared)} as an engine counted them{cap}. {signed}",
+        intervals="Intervals are for the number that the engine counted, not for the number of all events.",
+    )
+
+
 def _users(declared: Declaration) -> Meaning:
     per_user = declared.privacy.per_user
     assert per_user is not None  # the configuration refuses a count of users that nothing names
@@ -174,7 +188,7 @@ def _cap(declared: Declaration) -> str:
     per_user = declared.privacy.per_user
     assert per_user is not None
     most = f"at most {per_user.caps.l1:,} per user and {span(declared)}{in_keys(per_user)}"
-    return f"{most}, earliest bins first"
+    return f"{most}, earliest bins first" if declared.capped else f"{most}, as an engine counted them"
 
 
 def span(declared: Declaration) -> str:

@@ -16,7 +16,7 @@ class Measurement:
 
     Args: strategy_hash, last_epsilon, last_delta, of the last epoch; changed_us, the start of the first epoch
         after the stream's settings last changed, None if they never did; successor_of, the stream that ends
-        where this one begins.
+        where this one begins; signed, whether an engine counts the events before the service does.
     """
 
     stream: str
@@ -35,6 +35,7 @@ class Measurement:
     last_epsilon: Fraction | None = None
     last_delta: Fraction | None = None
     successor_of: str | None = None
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,4 +211,16 @@ def _sentence(measurement: Measurement) -> str:
     if measurement.changed_us is not None and measurement.last_epsilon is not None:
         now = promise_in_words(measurement.last_epsilon, measurement.last_delta)
         spent = f"at most {spent}, and {now} since {format_instant(measurement.changed_us)},"
-    return f"Stream {measurement.stream} spends {spent} on {unit} from {period} ({epochs})."
+    signed = f" {signed_in_words(measurement.unit == 'user')}" if measurement.signed else ""
+    return f"Stream {measurement.stream} spends {spent} on {unit} from {period} ({epochs}).{signed}"
+
+
+def signed_in_words(of_users: bool) -> str:
+    """Return what the operator signs about an engine that counts events before the service does."""
+    one = (
+        "a user changes no more of its rows than this cap says" if of_users else "one event adds 1 to one row"
+    )
+    return (
+        f"The operator signs for the engine: {one}, and changes no other row and no instant. "
+        "The service cannot check that."
+    )

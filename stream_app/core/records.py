@@ -88,6 +88,18 @@ class Handover(NamedTuple):
     since_bin: int
 
 
+class Origin(NamedTuple):
+    """SECRET: how far the rows of one partition of origin have come in a partition of an engine's topic.
+
+    Args: epoch and sequence, of its last row; closed_us, up to which instant it is closed; None: to none.
+    """
+
+    number: int
+    epoch: int
+    sequence: int
+    closed_us: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     """SECRET: a stream's position and cuts in one partition.
@@ -97,6 +109,7 @@ class PartitionState:
         base_bin: every bin up to this one has its cut at or below ``position``.
         cuts: later cuts, rising in bin and in position; the last one is for the last bin with a cut.
         takes_over: late records of the segment before; None: there are none.
+        origins: of an engine's rows, in the order of their numbers.
 
     Records that are set aside (``Ahead``) are below ``position`` and undecided until the next cut.
     """
@@ -105,6 +118,7 @@ class PartitionState:
     base_bin: int
     cuts: tuple[Cut, ...] = ()
     takes_over: Handover | None = None
+    origins: tuple[Origin, ...] = ()
 
     @property
     def last_cut_bin(self) -> int:
@@ -121,6 +135,12 @@ class PartitionState:
         passed = [cut.bin for cut in self.cuts if cut.position <= position]
         base_bin = passed[-1] if passed else self.base_bin
         return replace(self, position=position, base_bin=base_bin, cuts=self.cuts[len(passed) :])
+
+    def after(self, change: Apply) -> PartitionState:
+        """Return the state after an accepted change."""
+        moved = self.moved(change.new)
+        base_bin = moved.base_bin if change.closes_bin is None else change.closes_bin
+        return replace(moved, base_bin=base_bin, origins=change.origins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +219,7 @@ class Apply:
     ``operator_counts`` are added to the operator's counters of these names, in the same step. The
     number of ``records`` with a bin, and of those that a condition has ``left_out``, are not stored.
     ``most_places`` is how many places of a user in a bin may count (``choosing.Bounds``); 0: not known.
+    Of rows of an engine, ``origins`` are as these leave them, and ``closes_bin`` is the last bin they cut.
     """
 
     strategy_hash: str
@@ -217,6 +238,8 @@ class Apply:
     left_out: int = 0
     below: Cut | None = None
     most_places: int = 0
+    origins: tuple[Origin, ...] = ()
+    closes_bin: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +314,7 @@ class LedgerEntry:
         periods: how many periods the epoch touches; 0 without a period.
         changed_from: the hash of the strategy before, in the first epoch after a stream's settings changed.
         successor_of: the stream that counts nothing from this stream's first epoch on; None: there is none.
+        signed: whether an engine counted the events; the promise then needs what the operator signs.
     """
 
     source: str
@@ -315,6 +339,7 @@ class LedgerEntry:
     periods: int = 0
     changed_from: str | None = None
     successor_of: str | None = None
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,8 @@ class Strategy:
         plain = self.declared.plain()
         about_noise = {"source", "tree", "privacy"}
         unit = msgspec.to_builtins(self.declared.privacy.per_user)
-        return _digest([unit, {name: fact for name, fact in plain.items() if name not in about_noise}])
+        facts = {name: fact for name, fact in plain.items() if name not in about_noise}
+        return _digest([unit, self.declared.source.origins, facts])
 
     @cached_property
     def placing(self) -> str:

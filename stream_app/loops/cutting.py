@@ -136,6 +136,8 @@ class Cutter:
         self._drop_stored()
         found = []
         for view in views:
+            if view.declared.source.origins:
+                continue  # rows of an engine close bins themselves
             busy = self._busy.get(view.name, ())
             if last_cut_bins := {
                 partition: state.last_cut_bin

@@ -197,7 +197,9 @@ class Ingest:
 
     async def _apply_to_all(self, streams: Sequence[LoadedStream], batches: Sequence[RecordBatch]) -> None:
         """Apply the batches of a read to all streams, as many at once as the batches' size allows."""
-        read = [Slices(batch, self._keys, self._clock.virtual) for batch in batches]
+        closes_itself = any(stream.declared.source.origins for stream in streams) and batches
+        now_us = await self._clock.now_us() if closes_itself else 0
+        read = [Slices(batch, self._keys, self._clock.virtual, now_us) for batch in batches]
         at_once = min(MOST_APPLIED, max(MOST_SLICES // max(len(read), 1), 1))
         rest = streams if read else []
         while rest:
@@ -271,10 +273,10 @@ class Ingest:
             changes = [change for change in call if change.partition not in refused]
             # Before the call, which may take effect without a reply.
             stream.aside.update(change.partition for change in changes if change.ahead is not None)
-            moved: dict[str, int] = {}
+            moved: list[Apply] = []
             for change, reply in zip(changes, await self._replies(stream, changes), strict=True):
                 if change.partition not in refused and reply in (Reply.DONE, Reply.ALREADY):
-                    moved[change.partition] = change.new
+                    moved.append(change)
                     if reply is Reply.DONE and hidden[change.partition].new:
                         note_counted(stream, hidden[change.partition], change)
                 else:

@@ -6,7 +6,7 @@ Reader and cutter share one view, and each adds its accepted writes. After any d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.counting.closing import Closing
 from stream_app.core.counting.first_keys import Known
 from stream_app.core.declaration import Declaration
-from stream_app.core.records import PartitionCuts, PartitionState
+from stream_app.core.records import Apply, PartitionCuts, PartitionState
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import UserKeys
 from stream_app.loops.configured import check_counted
@@ -126,10 +126,10 @@ class LoadedStreams:
         for name in list(self._waiting):
             self._wake_closer(name)
 
-    def move(self, view: LoadedStream, positions: Mapping[str, int]) -> None:
-        """Note the positions of partitions after accepted writes."""
-        for partition, position in positions.items():
-            view.partitions[partition] = view.partitions[partition].moved(position)
+    def move(self, view: LoadedStream, changes: Iterable[Apply]) -> None:
+        """Note accepted changes of partitions."""
+        for change in changes:
+            view.partitions[change.partition] = view.partitions[change.partition].after(change)
         self._wake_closer(view.name)
 
     def cut(self, view: LoadedStream, taken: Sequence[PartitionCuts]) -> None:

@@ -27,6 +27,8 @@ from stream_app.core.counting.bins import (
 )
 from stream_app.core.counting.bounding import UserRecords
 from stream_app.core.counting.cells import Cells
+from stream_app.core.counting.count_rows import ANY_BINS_AHEAD, CountRows, read_rows
+from stream_app.core.counting.count_rows import FIELDS as ROW_FIELDS
 from stream_app.core.counting.normalise import normalised
 from stream_app.core.counting.outcomes import Outcomes, outcomes
 from stream_app.core.counting.read_values import users_in
@@ -66,17 +68,20 @@ class Slice:
     changes: Sequence[Apply] = ()
     refusals: Sequence[Refusal] = ()
     hidden: HiddenKeys = field(default_factory=lambda: HiddenKeys({}))
+    rows: CountRows | None = None  # of an engine
 
 
 class Slices:
     """The slices of one batch, each made once for all streams that need the same.
 
-    Args: keys, of the hashes of users; virtual, whether time waits for the records (a replay).
+    Args: keys, of the hashes of users; virtual, whether time waits for the records (a replay); now_us, where
+        the records are rows of an engine, which close bins.
     """
 
-    def __init__(self, batch: RecordBatch, keys: NoiseKeys, virtual: bool) -> None:
+    def __init__(self, batch: RecordBatch, keys: NoiseKeys, virtual: bool, now_us: int = 0) -> None:
         self.batch = batch
         self._keys = keys
+        self._now_us = now_us
         self._virtual = virtual
         self._made: dict[Hashable, Any] = {}
 
@@ -117,7 +122,7 @@ class Slices:
         name = self.batch.partition, _alike(stream, state)
         is_new = name not in seen and ("slice", name[1]) not in self._made
         seen.add(name)
-        return len(self.batch.positions) if is_new or stream.declared.privacy.per_user is not None else 0
+        return len(self.batch.positions) if is_new or stream.declared.capped is not None else 0
 
     def _once(self, name: Hashable, make: Callable[[], T]) -> T:
         if name not in self._made:
@@ -129,18 +134,26 @@ class Slices:
         first = int(np.searchsorted(batch.positions, state.position))
         events = slice(first, len(batch.positions))
         own = self._own_bins(declared.time)[first:]
-        assignment = assign(own, batch.positions[first:], state, stream.rules)
+        rows = self._engine_rows(stream, state, events)
+        if rows is None:
+            assignment = assign(own, batch.positions[first:], state, stream.rules)
+        else:
+            at_once = replace(stream.rules, max_ahead_bins=ANY_BINS_AHEAD)
+            assignment = assign(own, batch.positions[first:], replace(state, cuts=rows.cuts), at_once)
         everywhere, without_cell = self._once(
             ("places", stream.strategy.placing),
             lambda: declared.cells.assign(batch.columns, slice(0, len(batch.positions))),
         )
         places = everywhere[first:]
         refused = {reason: mask[first:] for reason, mask in without_cell.items()}
-        users, per_user = None, declared.privacy.per_user
+        users, per_user = None, declared.capped
         if per_user is not None:
             users = batch.columns[per_user.field][events]
             refused |= {Reason.NO_USER: per_user.without_user(users)}
         assignment = refusing(assignment, refused)
+        if rows is not None:
+            assignment = only(assignment, rows.deltas > 0)
+            assignment = replace(assignment, refused={**assignment.refused, **rows.refused})
         left_out = batch.positions[:0]
         if (where := declared.where) is not None:
             columns = {field: batch.columns[field] for field in where.fields}
@@ -150,7 +163,17 @@ class Slices:
         if stream.stopped:
             assignment = only(assignment, np.zeros(len(own), np.bool_))
         seen = outcomes(own, batch.positions[first:], assignment, declared.time.bin_us, batch.refused)
-        return Slice(batch, first, state, assignment, places, seen, left_out, users)
+        return Slice(batch, first, state, assignment, places, seen, left_out, users, rows=rows)
+
+    def _engine_rows(self, stream: LoadedStream, state: PartitionState, events: slice) -> CountRows | None:
+        """Return what the records are as rows of an engine; None: they are events."""
+        batch, declared = self.batch, stream.declared
+        if not declared.source.origins:
+            return None
+        times_us = batch.columns[declared.time.field][events].tolist()
+        columns = {field: batch.columns[field][events].tolist() for field in ROW_FIELDS}
+        rules = declared.row_rules(self._now_us)
+        return read_rows(columns, times_us, batch.positions[events].tolist(), state, rules)
 
     def _own_bins(self, time: Time) -> Int64Array:
         times, binning = self.batch.columns[time.field], time.binning
@@ -160,6 +183,8 @@ class Slices:
         """Return the same list for all streams that refuse the same records for the same reasons."""
         indices = dict[Reason, Int64Array]()
         for reason, mask in part.assignment.refused.items():
+            if reason is Reason.REPEATED:
+                continue
             if reason is Reason.LATE:  # the bin of a late record is the first one that was open
                 mask = mask & (not rules.late_is("drop"))
             indices[reason] = np.flatnonzero(mask) + part.first
@@ -220,7 +245,7 @@ class Slices:
             if part.users is not None:  # the choice among a user's records needs the order of her keys
                 places[rows[~has_cell]] = numbers[~has_cell]
             cells = replace(cells, unlisted=int(numbers[has_cell].max(initial=-1)) + 1)
-        return _Rows(bins, places, cells)
+        return _Rows(bins, places, cells, numbers=None if part.rows is None else part.rows.deltas[counted])
 
     def _changes(self, stream: LoadedStream, part: Slice) -> Iterator[Apply]:
         """Yield the ``Apply`` calls of a slice: each counts some records and moves the position past them."""
@@ -234,7 +259,8 @@ class Slices:
         ahead = assignment.ahead[counted]
         positions = part.batch.positions[part.first :][counted]
         last_cut_bin = part.state.last_cut_bin
-        due_us = None if self._virtual else stream.closing.instant_us(last_cut_bin + 1)
+        closes_itself = self._virtual or part.rows is not None
+        due_us = None if closes_itself else stream.closing.instant_us(last_cut_bin + 1)
         expected, bounds = part.state.position, stream.declared.bounds
         # Cuts that are taken meanwhile do not matter to records below a known cut. Without this, a worker
         # whose calls take as long as a bin would count nothing.
@@ -265,7 +291,10 @@ class Slices:
                 left_out=int(np.diff(np.searchsorted(part.left_out, (expected, new)))[0]),
                 below=known if known is not None and new <= known.position else None,
                 most_places=0 if bounds is None else bounds.most_places,
+                origins=() if part.rows is None else part.rows.origins_at(new),
+                closes_bin=(closes_bin := None if part.rows is None else part.rows.closed_at(new)),
             )
+            last_cut_bin = last_cut_bin if closes_bin is None else closes_bin
             expected = new
 
 
@@ -344,6 +373,7 @@ class _Rows:
     places: Int64Array
     cells: Cells
     users: UserRecords | None = None
+    numbers: Int64Array | None = None  # what each record adds, if that is not 1
 
     @cached_property
     def keys(self) -> Int64Array:
@@ -362,7 +392,8 @@ class _Rows:
     def aggregated(self, some: Int64Array | slice) -> tuple[Int64Array, Int64Array, Int64Array, Users | None]:
         """Return bins, cells, deltas and users of some records, with one row per distinct key."""
         if self.users is None:
-            return *self.cells.added(self.bins[some], self.places[some]), None
+            numbers = None if self.numbers is None else self.numbers[some]
+            return *self.cells.added(self.bins[some], self.places[some], numbers), None
         _, firsts, deltas = np.unique(self.keys[some], return_index=True, return_counts=True)
         rows = np.arange(len(self.bins))[some][firsts]
         return self.bins[rows], self.places[rows], deltas, self.users.users(rows)

@@ -245,7 +245,7 @@ def check_config(config: Path) -> int:
         click.echo(line)
     for line in dict.fromkeys(found.refused.values()):
         click.echo(f"stream-app: {line}", err=True)
-    if any(stream.declared.privacy.per_user for stream in settings.streams):
+    if any(stream.declared.capped for stream in settings.streams):
         click.echo(f"not checked: what caps leave out; stream-app doctor --config {config} reads a sample")
     names = [stream.name for stream in settings.streams if stream.name not in found.refused]
     if not found.refused:

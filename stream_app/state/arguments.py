@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from operator import attrgetter, is_
 
@@ -15,7 +15,7 @@ from stream_app.core.counting.bounding import UserShard, shard_numbers, user_ent
 from stream_app.core.counting.bringing import Slots
 from stream_app.core.records import Ahead, Apply, PartitionCuts, Release, TileAppend, Users
 from stream_app.state import checks
-from stream_app.state.codec import encode_found
+from stream_app.state.codec import encode_found, origins_text
 from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument
 
@@ -62,7 +62,7 @@ def _packed(keys: StreamKeys, change: Apply) -> tuple[list[str], list[Argument]]
     targets, packed = pack(keys, change)
     return [keys.cuts(change.partition), *keys.ahead(change.partition)[:2], *targets], [
         *(change.partition, change.expected, change.new, cuts, due_us, _packed_ahead(change.ahead)),
-        *(_packed_counts(change.operator_counts), *packed),
+        *(_packed_counts(change), *packed),
     ]
 
 
@@ -97,9 +97,11 @@ def _packed_ahead(ahead: Ahead | None) -> bytes:
     )
 
 
-def _packed_counts(counts: Mapping[str, int]) -> bytes:
-    """Return the packed names and numbers of the operator's counters to add to."""
-    return _pack([list(counts), list(counts.values())])
+def _packed_counts(change: Apply) -> bytes:
+    """Return the packed names and numbers of the operator's counters to add to, and what closes bins."""
+    counts = change.operator_counts
+    closing = [origins_text(change.origins), str(change.closes_bin)] if change.origins else []
+    return _pack([list(counts), list(counts.values()), *closing])
 
 
 def _packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[Argument]]:

@@ -18,6 +18,7 @@ from stream_app.core.records import (
     Cut,
     EpochRecord,
     Handover,
+    Origin,
     PartitionState,
     Reply,
     StreamState,
@@ -154,7 +155,14 @@ def decode_partition(
     """Return a stream's state in one partition. SECRET."""
     taken = state.get(b"from:" + name)
     takes_over = None if taken is None else Handover(*map(int, taken.split()))
-    return PartitionState(int(positions[name]), int(base_bins[name]), decode_cuts(cuts), takes_over)
+    origins = tuple(Origin(*one) for one in json.loads(state.get(b"origins:" + name, b"[]")))
+    place = int(positions[name]), int(base_bins[name])
+    return PartitionState(*place, decode_cuts(cuts), takes_over, origins)
+
+
+def origins_text(origins: Sequence[Origin]) -> str:
+    """Return what the store keeps of the rows of an engine, for each partition of origin."""
+    return canonical_json(origins).decode()
 
 
 def handover_text(taken: Handover | None) -> str:

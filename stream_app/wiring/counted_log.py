@@ -185,7 +185,7 @@ class CountedLog:
 
     def _check_user_key(self, stream: StreamSettings) -> None:
         """Check that a file has the key of a stream's users. Raises: StreamError."""
-        if stream.declared.privacy.per_user is not None:
+        if stream.declared.capped is not None:
             with about(stream.name):
                 self._adapters.start.keys.user_key(stream.name)
 

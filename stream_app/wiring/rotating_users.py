@@ -154,7 +154,7 @@ class UsersOfStreams:
         if state is None or state.has_ended or read_strategy(state.strategy)[1] is not None:
             return None
         declared = Strategy.from_json(state.strategy).declared
-        if declared.privacy.per_user is None and not declared.finds_keys:
+        if declared.capped is None and not declared.finds_keys:
             return None
         if (counted := await self.noted.counted(name)) is None:
             return None

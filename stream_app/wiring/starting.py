@@ -332,7 +332,7 @@ async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> No
             with about(stream.name):
                 if isinstance(stream.source, SourceSettings):
                     check_begun_file(stream, settings.state_dir)
-                if stream.declared.privacy.per_user is not None:
+                if stream.declared.capped is not None:
                     keys.user_key(stream.name)
                 strategies.append(named_alike(planned(stream), named))
                 state = await store.load(stream.name)

@@ -111,7 +111,7 @@ async def _start_and_run(
             await asyncio.sleep(START_AGAIN_S)
             return True
         running = start.settings
-        if any(one.declared.privacy.per_user is not None for one in running.streams):
+        if any(one.declared.capped is not None for one in running.streams):
             await store.need_format(ENTRIES)
         if said := noise_of_this_machine(running):
             log.warning("secrets.key_file: %s", said)

@@ -46,6 +46,7 @@ NOT_HERE = {
     "operator.env": "reads the password for the docker commands below it",
 }
 _SENDERS = "stream_app/receiving/test_senders.py"
+_ENGINE = "stream_app/loops/test_engine_rows.py"
 _LIBRARIES = "dphist/test_libraries.py"
 _DAYS = "blocks/test_days.py"
 # Blocks that another test runs as they are written. The test reads them from the page.
@@ -77,6 +78,9 @@ ELSEWHERE = {
     "docs/how-to/change.md: streams:": "stream_app/config/test_successors.py",
     "docs/how-to/discover.md: keys:": "stream_app/core/test_normalise.py",
     "docs/how-to/discover.md: streams:": "stream_app/config/test_discovering.py",
+    "docs/how-to/engine.md: streams:": _ENGINE,
+    'docs/how-to/engine.md: {"origin": 0, "epoch": 0, "sequence": 1, "at": 1767225600000, "page": "/", '
+    '"delta": 41}': _ENGINE,
     "docs/how-to/move.md: kafka:": "stream_app/config/test_successors.py",
     "docs/how-to/move.md: clusters = old, new": "e2e/mirror_maker.py",
     "docs/how-to/rotate.md: old=$(sed -n 's#^STREAM_APP_REDIS_URL=.*//worker:\\(.*\\)@.*#\\1#p' "

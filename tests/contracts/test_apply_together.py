@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
-from stream_app.core.records import Apply, Cut, PartitionState, Reply
+from stream_app.core.records import Apply, Cut, Origin, PartitionState, Reply
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, apply, setting_aside
 from tests.contracts.test_store import loaded, opened
@@ -73,6 +73,23 @@ async def test_a_change_that_is_refused_refuses_the_next_one_of_its_partition(st
     follows = apply(5, 6, [(FIRST_BIN, 0, 1)])
     assert await together(stores, refused, follows) == [Reply.CUTS_CHANGED, Reply.CONFLICT]
     assert (await loaded(stores)).partitions["0"].position == 0
+
+
+async def test_rows_of_an_engine_close_bins_in_the_step_that_counts_them(stores: Stores) -> None:
+    await started(stores)
+    origins = Origin(0, 1, 2, None), Origin(2, 0, 2**62, 77)
+    closes = replace(apply(0, 5, [(FIRST_BIN, 0, 3)]), origins=origins[:1], closes_bin=FIRST_BIN)
+    follows = replace(apply(5, 6, [(FIRST_BIN + 1, 1, 2)], last_cut_bin=FIRST_BIN), origins=origins)
+    assert await together(stores, closes, follows) == [Reply.DONE] * 2
+    assert await together(stores, closes, follows) == [Reply.CONFLICT, Reply.ALREADY]
+    assert (await loaded(stores)).partitions["0"] == PartitionState(6, FIRST_BIN, origins=origins)
+    outdated = replace(apply(6, 9, [(FIRST_BIN, 0, 1)]), origins=origins)
+    assert await together(stores, outdated) == [Reply.CUTS_CHANGED]
+    assert await stores.store.seal(stores.stream, HASH, PARTITIONS[:1], FIRST_BIN) == LAST, "others wait"
+    for name in PARTITIONS[1:]:
+        change = replace(apply(0, 1, partition=name), origins=origins, closes_bin=FIRST_BIN + 1)
+        assert await together(stores, change) == [Reply.DONE]
+    assert await stores.store.seal(stores.stream, HASH, PARTITIONS, FIRST_BIN + 1) == FIRST_BIN
 
 
 async def test_streams_apply_the_same_changes_under_their_own_strategy(stores: Stores) -> None:

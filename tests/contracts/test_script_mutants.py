@@ -17,6 +17,7 @@ from stream_app.state.connection import Script, script, script_text
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.contracts import test_ahead as ahead
+from tests.contracts import test_apply_together as changes_together
 from tests.contracts import test_cap as cap
 from tests.contracts import test_caps_of_keys as caps_of_keys
 from tests.contracts import test_cuts_together as together
@@ -47,6 +48,10 @@ class Mutant:
 async def stale_cuts_are_refused(stores: Stores) -> None:
     change = apply(5, 9, contract.CELLS, last_cut_bin=FIRST_BIN)
     await contract.TestApply().test_refusal_changes_nothing(stores, change, Reply.CUTS_CHANGED)
+
+
+async def engines_close_bins(stores: Stores) -> None:
+    await changes_together.test_rows_of_an_engine_close_bins_in_the_step_that_counts_them(stores)
 
 
 async def due_cuts_are_refused(stores: Stores) -> None:
@@ -132,6 +137,12 @@ MUTANTS = {
         "return is_listed(one.cuts, one.last_cut_bin)",
         "return true",
         contract.TestApply().test_records_below_a_known_cut_count_whatever_cuts_follow,
+    ),
+    "rows of an engine close nothing": Mutant(
+        "apply", "local base_bin = one.closes ~= 'None' and one.closes", "local base_bin", engines_close_bins
+    ),
+    "the origins of an engine are forgotten": Mutant(
+        "apply", "if one.origins then redis.call(", "if false then redis.call(", engines_close_bins
     ),
     "counts under another strategy": Mutant(
         "apply", "if held[1] ~= strategy_hash then", "if false then", other_strategies_are_refused

@@ -133,7 +133,7 @@ class MemoryStore(Store):
             sealed_bin=state.sealed_bin,
             counter=state.counter,
             partitions={
-                name: PartitionState(p.position, p.base_bin, tuple(p.cuts), p.takes_over)
+                name: PartitionState(p.position, p.base_bin, tuple(p.cuts), p.takes_over, p.origins)
                 for name, p in sorted(state.partitions.items())
             },
             noise=state.noise,
@@ -298,7 +298,7 @@ class MemoryStore(Store):
         state.add(change)
         for name, number in change.operator_counts.items():
             state.count_for_operator(name, number)
-        partition.move(change.new)
+        partition.apply(change)
         return Reply.DONE
 
     async def apply_together(

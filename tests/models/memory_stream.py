@@ -29,6 +29,7 @@ from stream_app.core.records import (
     EpochRecord,
     Handover,
     History,
+    Origin,
     Release,
     TileKey,
     Trimmed,
@@ -56,6 +57,7 @@ class MemoryPartition:
     ahead: list[Ahead] = field(default_factory=list)
     refused_ahead: list[int] = field(default_factory=list)
     takes_over: Handover | None = None
+    origins: tuple[Origin, ...] = ()
 
     @property
     def last_cut_bin(self) -> int:
@@ -70,6 +72,13 @@ class MemoryPartition:
         self.position = position
         while self.cuts and self.cuts[0].position <= position:
             self.base_bin = self.cuts.pop(0).bin
+
+    def apply(self, change: Apply) -> None:
+        """Move the position, and note what rows of an engine say and close."""
+        self.move(change.new)
+        self.origins = change.origins
+        if change.closes_bin is not None:
+            self.base_bin = change.closes_bin
 
 
 @dataclass

@@ -31,7 +31,8 @@ def configured(**streams: dict[str, Any]) -> list[Strategy]:
     Without an epsilon a stream has no noise.
     """
     sections = {name: _with_defaults(stream) for name, stream in streams.items()}
-    settings = load_text(json.dumps({"streams": sections}), Path("/nowhere/world.yaml"), {})
+    document = {"streams": sections, "kafka": {"bootstrap_servers": "nowhere:1"}}
+    settings = load_text(json.dumps(document), Path("/nowhere/world.yaml"), {})
     return [planned(stream) for stream in settings.streams]
 
 
@@ -39,4 +40,6 @@ def _with_defaults(stream: dict[str, Any]) -> dict[str, Any]:
     merged = {name: {**section, **stream.get(name, {})} for name, section in _DEFAULTS.items()}
     if float(merged["privacy"]["epsilon"]) > 20:
         merged["privacy"]["not_private"] = True
+    if "counts" in stream.get("source", {}):
+        merged["source"] = stream["source"]
     return {**stream, **merged}

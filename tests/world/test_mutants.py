@@ -13,20 +13,21 @@ from dphist.laws.law import WeightedNoise
 from stream_app.core.alerts import ranges
 from stream_app.core.answers import weighted
 from stream_app.core.answers.answered import QueryError
-from stream_app.core.counting import bounding, choosing
+from stream_app.core.counting import bounding, choosing, count_rows
 from stream_app.core.counting.bins import Assignment, BinRules
 from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.count_rows import RowRules
 from stream_app.core.counting.where import Not
 from stream_app.core.kinds.over_epochs import OverEpochs
 from stream_app.core.kinds.tables import Span
-from stream_app.core.records import Cut, LedgerEntry
+from stream_app.core.records import Cut, LedgerEntry, Origin
 from stream_app.core.releases import release
 from stream_app.loops import cutting, publishing, slices
 from stream_app.loops.refused_ahead import RefusedAhead
 from stream_app.source_ledger import SourceLedger
 from tests.stream_app.declared import FIRST_BIN
-from tests.stream_app.loops import test_ingest, test_over_epochs, test_sums
+from tests.stream_app.loops import test_engine_rows, test_ingest, test_over_epochs, test_sums
 from tests.stream_app.loops.test_total import TWO_EPOCHS, users
 from tests.world.arrivals import CASES, check
 from tests.world.features import FEATURES
@@ -93,6 +94,16 @@ async def _always(ledger: SourceLedger, entry: LedgerEntry) -> bool:
     return True
 
 
+def repeated_rows_count_once() -> None:
+    """Check rows of an engine that repeats itself against a recount."""
+    test_engine_rows.test_rows_of_an_engine_that_repeats_itself_equal_a_recount(1)
+
+
+def _closed_by_any_origin(origins: Mapping[int, Origin], rules: RowRules) -> int | None:
+    return rules.closing.last_due_bin(max(one.closed_us or 0 for one in origins.values()))
+
+
+_why_not_next = count_rows._why_not_next
 _counted = bounding.counted
 _past = ranges.Ranges._past
 _errors = release.row_errors
@@ -173,6 +184,24 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         "next_public_instant_us",
         lambda now_us, every_us: now_us + 1_000,
         nothing_is_early,
+    ),
+    "a repeated row of an engine counts again": (
+        count_rows,
+        "_why_not_next",
+        lambda origins, number, epoch, sequence, rules: _why_not_next({}, number, epoch, sequence, rules),
+        repeated_rows_count_once,
+    ),
+    "an origin of an engine that lags is not awaited": (
+        count_rows,
+        "_closed_bin",
+        _closed_by_any_origin,
+        test_engine_rows.test_a_bin_waits_for_every_origin_and_closes_right_after_the_row_of_the_last_one,
+    ),
+    "a cut of an engine's row lies before it": (
+        count_rows,
+        "Cut",
+        lambda bin, position: Cut(bin, position - 2),
+        repeated_rows_count_once,
     ),
     "every epoch fits the total": (SourceLedger, "fits", _always, epochs_fit_their_total),
 }

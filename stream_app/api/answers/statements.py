@@ -20,7 +20,13 @@ from stream_app.core.costs import unit_of
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import own_unit, statement
 from stream_app.core.periods import period_in_words
-from stream_app.core.promise import Statement, delta_in_words, in_words, neighbouring_in_words
+from stream_app.core.promise import (
+    Statement,
+    delta_in_words,
+    in_words,
+    neighbouring_in_words,
+    signed_in_words,
+)
 from stream_app.core.records import LedgerEntry
 from stream_app.core.segments.names import base_of
 
@@ -139,6 +145,11 @@ def without_factor(line: str, stated: Statement) -> str:
 
 def not_protected(stated: Statement) -> list[str]:
     """Return what is not protected."""
+    signed = dict.fromkeys(signed_in_words(one.unit == "user") for one in stated.measurements if one.signed)
+    return [*(f"Events that an engine counts otherwise. {said}" for said in signed), *_not_protected(stated)]
+
+
+def _not_protected(stated: Statement) -> list[str]:
     if stated.unit == "event":
         return NOT_PROTECTED if stated.delta is None else [_MANY_EVENTS, *NOT_PROTECTED[1:]]
     _, _, period = stated.unit.partition(" per ")

@@ -269,15 +269,21 @@ def only(assignment: Assignment, mask: NDArray[np.bool_]) -> Assignment:
     )
 
 
-def aggregate(bins: Int64Array, cells: Int64Array, width: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+def aggregate(
+    bins: Int64Array, cells: Int64Array, width: int, numbers: Int64Array | None = None
+) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return (bins, cells, deltas): each distinct (bin, cell) once, sorted, with its number of records.
 
-    Args: bins and cells of records, shape (n,), cells within [0, width).
+    Args: bins and cells of records, shape (n,), cells within [0, width); numbers, what each record adds if
+        that is not 1.
 
     >>> [column.tolist() for column in aggregate(np.array([7, 5, 7]), np.zeros(3, np.int64), 1)]
     [[5, 7], [0, 0], [1, 2]]
     """
-    keys, deltas = np.unique(bins * width + cells, return_counts=True)
+    keys, rows, deltas = np.unique(bins * width + cells, return_inverse=True, return_counts=True)
+    if numbers is not None:
+        deltas = np.zeros(len(keys), np.int64)
+        np.add.at(deltas, rows, numbers)  # in whole numbers, unlike bincount
     return (*np.divmod(keys, width), deltas.astype(np.int64))
 
 

@@ -331,10 +331,12 @@ class Cells:
         """Return a number for each place; places with equal numbers add to the same cells."""
         return places // (self.weight + 1) if self.amounts else places
 
-    def added(self, bins: Int64Array, places: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+    def added(
+        self, bins: Int64Array, places: Int64Array, numbers: Int64Array | None = None
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Return bins, cells and deltas: what events add, with each (bin, cell) once, sorted.
 
-        Args: bins and places of the events, shape (n,).
+        Args: bins and places of the events, shape (n,); numbers, as in ``aggregate``, of counts.
 
         >>> amounts = Amounts("a", Fraction(0), Fraction(5), Fraction(1))
         >>> added = Cells(amounts=amounts).added(np.array([7, 7, 9]), np.array([1, 4, 5]))
@@ -342,7 +344,7 @@ class Cells:
         [[7, 7, 9], [0, 1, 1], [5, 5, 5]]
         """
         if self.amounts is None:
-            return aggregate(bins, places, self.width)
+            return aggregate(bins, places, self.width, numbers)
         keys, units = np.divmod(places, self.weight + 1)
         pairs, rows, events = np.unique(
             bins * (self.width // 2) + keys, return_inverse=True, return_counts=True

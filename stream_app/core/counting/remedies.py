@@ -31,7 +31,13 @@ REMEDIES: Mapping[str, tuple[str, str]] = {
     Reason.LATE: ("they come after their bin closed", "set a longer time.grace"),
     Reason.NO_USER: ("they name no user", "correct privacy.unit.user"),
     Reason.UNKNOWN_KEY: ("their key is not on the list", "correct keys, or set keys.other: true"),
-    Reason.BAD_VALUE: ("they have no number to count", "correct the field of value or sum"),
+    Reason.BAD_VALUE: (
+        "they have no number to count",
+        "correct the field of value or sum, or the rows of the engine (docs/how-to/engine.md)",
+    ),
+    Reason.UNKNOWN_ORIGIN: ("source.origins has no such partition", "correct it, or the rows of the engine"),
+    Reason.OTHER_CAP: ("they say no cap on users, or a larger one", "let the engine cap as max_events says"),
+    Reason.REPEATED: ("their engine has sent them before", "give an engine that begins anew a larger epoch"),
     Reason.OVER_CAP: ("their user has reached the cap", "see max_events"),
 }
 

@@ -16,7 +16,7 @@ async def users_findings(settings: Settings, store: RedisStore, keys: NoiseKeys)
     """
     found = []
     for stream in settings.streams:
-        if stream.declared.privacy.per_user is None:
+        if stream.declared.capped is None:
             continue
         state = await store.load(stream.name)
         if state is not None and state.has_ended:

@@ -89,7 +89,7 @@ def trades(stream: StreamSettings, sample: Path) -> Iterator[Trade]:
 
 
 def _sampled(stream: StreamSettings, sample: Path) -> RecordBatch:
-    per_user = stream.declared.privacy.per_user
+    per_user = stream.declared.capped
     if per_user is None or stream.declared.count == "users":
         raise OperatorError(
             f"--caps: streams.{stream.name} has no caps; write privacy.unit: {{user: FIELD, max_events: 1}}"
@@ -114,7 +114,7 @@ def _trades(stream: StreamSettings, records: RecordBatch) -> Iterator[Trade]:
 
 
 def _with_cap(stream: StreamSettings, most: int) -> StreamSettings:
-    per_user = stream.declared.privacy.per_user
+    per_user = stream.declared.capped
     assert per_user is not None
     unit = structs.replace(per_user, max_events=most, max_keys=None, max_per_key=None)
     privacy = structs.replace(stream.declared.privacy, unit=unit)

@@ -91,7 +91,7 @@ def _warning(stream: StreamSettings, found: LeftOut) -> str:
 def sample_left_out(stream: StreamSettings, columns: Mapping[str, Any]) -> LeftOut | None:
     """Return what a stream's caps leave out of a sample; None without caps, or if no record could count."""
     found = records_of_users(stream, columns)
-    per_user = stream.declared.privacy.per_user
+    per_user = stream.declared.capped
     return None if found is None or per_user is None else left_out(*found, per_user.caps)
 
 
@@ -102,7 +102,7 @@ def records_of_users(
 
     None without caps, or if no record could count.
     """
-    declared, per_user = stream.declared, stream.declared.privacy.per_user
+    declared, per_user = stream.declared, stream.declared.capped
     if per_user is None or declared.count == "users":
         return None
     of_user = np.asarray(columns[per_user.field], dtype=np.object_)

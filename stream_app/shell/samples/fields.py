@@ -34,7 +34,7 @@ def field_findings(stream: StreamSettings, columns: Mapping[str, Any], events: i
         yield _values(f"{what}.value", declared.value, columns[declared.value.field])
     if declared.amounts is not None:
         yield _values(f"{what}.sum", declared.amounts, columns[declared.amounts.field])
-    per_user = declared.privacy.per_user
+    per_user = declared.capped
     if per_user is not None:
         without = per_user.without_user(np.asarray(columns[per_user.field], dtype=np.object_))
         had = events - int(without.sum())

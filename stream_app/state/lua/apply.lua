@@ -6,7 +6,8 @@
 -- ARGV: strategy hash, then for each change: partition, expected position, new position, last cut bin (or the bin and the
 --       position of a cut below which all records of the slice lie: later cuts then do not matter), due instant in us or '',
 --       packed {names, deltas, places, weight of a record, windows, marks of the keys of their users} of records to set
---       aside or '', packed {names, numbers} to add to the operator's counts,
+--       aside or '', packed {names, numbers} to add to the operator's counts (then, for rows of an engine, the partition's
+--       origins and the last bin that the rows close or 'None'),
 --       packed {bins, number of cells of each bin, cells, deltas}, '' and ''; with a cap packed {bins, number of entries of
 --       each shard}, the entries of the shards one after the other, packed {names of the shards, their bins, windows, marks
 --       of the windows' keys of users, from how many entries on a shard is merged, how many places of a user may count (0:
@@ -33,7 +34,7 @@ local function given(number, before)
   one.partition, one.expected, one.new, one.last_cut_bin, one.due_us = unpack(ARGV, argument + 1, argument + 5)
   local aside, counts, cells, entries, shards = unpack(ARGV, argument + 6, argument + ARGUMENTS_OF_ONE)
   one.aside = aside ~= '' and cmsgpack.unpack(aside)
-  one.counters, one.numbers = unpack(cmsgpack.unpack(counts))
+  one.counters, one.numbers, one.origins, one.closes = unpack(cmsgpack.unpack(counts))
   one.bins, one.sizes, one.cells, one.deltas = unpack(cmsgpack.unpack(cells))
   if shards ~= '' then
     one.entries = entries
@@ -139,7 +140,7 @@ end
 -- Move the position. Cuts at or below it add nothing to the base bin.
 local function move(one)
   redis.call('HSET', positions, one.partition, one.new)
-  local base_bin
+  local base_bin = one.closes ~= 'None' and one.closes
   local first = redis.call('LINDEX', one.cuts, 0)
   while first do
     local bin, cut_position = string.match(first, '^(%S+) (%S+)')
@@ -149,6 +150,7 @@ local function move(one)
     first = redis.call('LINDEX', one.cuts, 0)
   end
   if base_bin then redis.call('HSET', base_bins, one.partition, base_bin) end
+  if one.origins then redis.call('HSET', state, 'origins:' .. one.partition, one.origins) end
 end
 
 local function applied(one)
