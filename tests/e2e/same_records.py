@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -29,14 +29,19 @@ Pair = tuple[Form, Hostile | None]  # what a topic holds; None: no hostile recor
 
 @dataclass(frozen=True)
 class Load:
-    """How long bins are, how many records each bin has, and how many follow the hostile record at once."""
+    """How long bins are, how many records each bin has, and how many follow the hostile record at once.
+
+    Args: kills, whether the worker is killed (kill -9) after the hostile record, and again when it goes on.
+    """
 
     bin_s: int = 2
     records: int = 200
     behind: int = 0
+    kills: bool = False
 
 
 DEFAULT_LOAD = Load()
+KILLS = Load(kills=True)
 # So many records take seconds to count: far longer than the time between two public instants.
 HEAVY_LOAD = Load(bin_s=30, behind=1_000_000)
 
@@ -64,9 +69,11 @@ class Writer:
         hostile = self.hostile_at.get((stream, partition), position + 1)
         return HOSTILE if position == hostile else f"{partition}-{position - (position > hostile)}"
 
-    def write(self, start_s: float, registry: Registry, load: Load) -> None:
+    def write(self, start_s: float, registry: Registry, load: Load, kill: Callable[[], None]) -> None:
         """Write the records of some bins: early in each bin records on time, and late ones in its middle.
 
+        Args: kill, kills the worker and starts it again. It takes up its work when all is written: until
+            then the dead one holds the partitions.
         Raises: TooSlow if the machine took too long.
         """
         for bin in range(BINS):
@@ -82,6 +89,8 @@ class Writer:
             now_us = time.time_ns() // 1000
             on_time = [now_us - self.rng.randrange(150_000) for _ in range(load.records)]
             self._same(on_time, new_schema=bin > NEW_SCHEMA_BIN)
+            if load.kills and bin == HOSTILE_BIN:
+                kill()
             _must_be_before(began_s + load.bin_s)
             if bin == NEW_SCHEMA_BIN:
                 registry.has_new = True

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.differential import pairs_of, tried
+from tests.e2e.differential import NEW_KEYS, pairs_of, tried
+from tests.e2e.same_records import KILLS
 from tests.simulator.hostile import Form, Hostile
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -22,3 +23,11 @@ def test_a_hostile_record_changes_nothing_else(tmp_path: Path, bootstrap_servers
     ]
     found = {str(kind): words for (_, kind), words, _ in tried(tmp_path, bootstrap_servers, pairs)}
     assert found == {str(kind): [] for _, kind in pairs if kind is not None}
+
+
+def test_a_new_key_of_one_record_changes_nothing_else_and_is_named_nowhere(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """The worker is killed (kill -9) after that record, and again when it goes on."""
+    found = tried(tmp_path, bootstrap_servers, NEW_KEYS, KILLS)
+    assert [words for _, words, _ in found] == [[], []]

@@ -12,6 +12,7 @@ from tests.simulator.log import Kind, Log
 from tests.simulator.schedule import BIN_US, KEYS, START_US, Schedule
 from tests.simulator.written import AMOUNT, Written, avro_value, json_value
 
+NEW_KEY = "zebra"  # that no list and no other record has
 HOSTILE = "hostile"  # the name of the record by which two logs differ
 # The user of that record. All records of this user are in the first cell, and no other records are.
 USER, KEY = "ann", KEYS[0]
@@ -60,7 +61,8 @@ WAITS = {Hostile.NO_SCHEMA, Hostile.EARLY_SCHEMA, Hostile.SLOW_LOOK_UP}
 class Form:
     """How a stream's records are written, and what it counts.
 
-    Args: where, whether it has a condition; sums, whether it adds up amounts; users, whether it counts users.
+    Args: where, whether it has a condition; sums, whether it adds up amounts; users, whether it counts users;
+        finds, whether it finds keys that nobody listed.
     """
 
     avro: bool = False
@@ -68,6 +70,7 @@ class Form:
     where: bool = False
     sums: bool = False
     users: bool = False
+    finds: bool = False
 
     def kinds(self) -> list[Hostile]:
         """Return the kinds of record that this form of stream can meet."""
@@ -215,7 +218,7 @@ _MADE: dict[Hostile, Callable[[int, Form], Written]] = {
     Hostile.HUGE: _huge,
     Hostile.DEEP: _uncounted(lambda at, form: b'{"time": ' + b"[" * 100_000),
     Hostile.NO_KEY: _uncounted(lambda at, form: form.value(at, None, USER)),
-    Hostile.OTHER_KEY: _uncounted(lambda at, form: form.value(at, "zebra", USER)),
+    Hostile.OTHER_KEY: _uncounted(lambda at, form: form.value(at, NEW_KEY, USER)),
     Hostile.LEFT_OUT: _left_out(0),
     Hostile.LEFT_OUT_LATE: _left_out(2 * BIN_US),
     Hostile.LEFT_OUT_FUTURE: _left_out(-YEAR_US),

@@ -61,13 +61,15 @@ async def shown(replayed: Replayed, visits: list[Visit]) -> list[Shown]:
     view, truth = await replayed.view(), Counter(page for _, _, page in visits)
     keys = view.declared.keys
     assert keys is not None
-    found = []
-    for page in keys.labels:
-        count = view.of_key(page).count(view.span)
-        interval = count.interval(0.95)
-        ends = float(interval.lower), float(interval.upper)
-        found.append(Shown(page, truth[page], float(count.value), ends))
-    return found
+    if not keys.labels:
+        return []
+    counts = view.counts_of_keys(view.span)  # of all keys at once: one key takes time for each of them
+    interval = counts.interval(0.95)
+    columns = (np.ravel(one).tolist() for one in (counts.value, interval.lower, interval.upper))
+    return [
+        Shown(page, truth[page], value, (lower, upper))
+        for page, value, lower, upper in zip(keys.labels, *columns, strict=True)
+    ]
 
 
 def holds(one: Shown) -> bool:
