@@ -45,6 +45,7 @@ class ColumnSum:
     ) -> None:
         self.design = design
         self.divisor = float(design.weight if divisor is None else divisor)
+        self._buckets = buckets
         prefixes = design.values.prefix_weights
         if buckets is None:
             of_value = [weights[-1] for weights in prefixes]
@@ -65,6 +66,14 @@ class ColumnSum:
             return self
         own = copy(self)
         own.design = design
+        return own
+
+    def of_keys(self, design: ColumnDesign, key: KeyPlaces | None) -> ColumnSum:
+        """Return the same sum for other keys of another design, which has the same buckets."""
+        if self._buckets is None:
+            return column_sum(design, key)
+        own = ColumnSum(design, key, self._buckets)
+        own.divisor = self.divisor
         return own
 
     @cached_property

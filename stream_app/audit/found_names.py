@@ -14,8 +14,9 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.discovery import DiscoveryRule
-from stream_app.core.counting.bringing import BROUGHT
 from stream_app.core.found_keys import SealedKey
+from stream_app.core.strategy import Strategy
+from stream_app.loops.naming import CellsOfKeys
 from stream_app.state.redis_store import RedisStore
 
 Paths = Mapping[bytes, Sequence[int]]  # by a key's hash: how many users have brought it, by bin
@@ -35,14 +36,12 @@ class NamesLoss(NamedTuple):
 class BroughtKeys:
     """Collects the users who bring keys, from what a store replies. SECRET: for made-up records only.
 
-    Args: first_bin and bins, of the epoch; first_unlisted, the cell of the first key that no list names;
-        by_users, whether the unit is the user.
+    Args: first_bin and bins, of the epoch; strategy, of the stream.
     """
 
     first_bin: int
     bins: int
-    first_unlisted: int
-    by_users: bool
+    strategy: Strategy
 
     def __post_init__(self) -> None:
         self._by_bin: dict[int, Mapping[int, int]] = {}
@@ -58,12 +57,10 @@ class BroughtKeys:
 
     def paths(self) -> Paths:
         """Return the number of users of each key by each bin."""
-        base = self.first_unlisted + (BROUGHT if self.by_users else 0)
         new = np.zeros((self.bins, len(self._hashes)), np.int64)
         for bin, counts in self._by_bin.items():
-            for cell, users in counts.items():
-                if cell >= base:
-                    new[bin - self.first_bin, cell - base] += users
+            for number, users in CellsOfKeys.of(self.strategy).users(counts).items():
+                new[bin - self.first_bin, number] += users
         grown = new.cumsum(axis=0)
         return {key: grown[:, number].tolist() for number, key in self._hashes.items()}
 

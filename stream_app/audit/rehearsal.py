@@ -102,7 +102,7 @@ class Rehearsal:
             (directory / "id").write_text("audit")
             with EmbeddedRedis(directory / "redis") as server:
                 store = RecordingStore(server.worker_url)
-                store.brought = self._brought()
+                store.brought = BroughtKeys(self.first_bin, self.bins, self.strategy)
                 reader = RedisReader(server.api_url)
                 try:
                     strategy = await self._release_all(directory, store, noise)
@@ -111,11 +111,6 @@ class Rehearsal:
                 finally:
                     await reader.close()
                     await store.close()
-
-    def _brought(self) -> BroughtKeys:
-        declared = self.stream.declared
-        first_unlisted = declared.keys.count if declared.keys is not None else 0
-        return BroughtKeys(self.first_bin, self.bins, first_unlisted, declared.privacy.per_user is not None)
 
     async def _release_all(self, directory: Path, store: RedisStore, noise: Supply) -> Strategy:
         stream, time = self.stream, self.stream.declared.time

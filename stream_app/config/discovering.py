@@ -13,10 +13,6 @@ from stream_app.core.counting.unlisted import EPOCHS, Discover
 from stream_app.core.found_keys import ROOM
 
 MOST_BROUGHT = 8
-_OTHER_STREAM = (
-    "a found key has a past of counts only, so measure sums and values of found keys in a second stream that "
-    "lists them (docs/how-to/discover.md)"
-)
 _LEAST_USERS = values.whole(1, 1_000_000, more=": a key that fewer users have brought is nearly never shown")
 _EPOCHS = values.whole(0, 10_000, more=": for how many epochs after the one that found it a key is listed")
 _ROOM = values.whole(1_000, 1_000_000_000, more=": events of hidden keys for which there is room")
@@ -75,8 +71,8 @@ def check_discover(section: Section, stream: StreamSettings) -> None:
 def _not_beside(stream: StreamSettings, keys: KeyList) -> Iterator[tuple[str, object, str]]:
     """Yield each key that a stream which finds keys must not have: whether it is there, and why not."""
     declared, privacy, user = stream.declared, stream.declared.privacy, stream.declared.privacy.per_user
-    yield "value", declared.value, _OTHER_STREAM
-    yield "sum", declared.amounts, _OTHER_STREAM
+    why = "a found key has a past of counts and sums; measure values of found keys in a second stream"
+    yield "value", declared.value, why
     yield "tree.epochs", declared.tree.epochs, "levels over epochs need the keys of all epochs ahead"
     yield "keys.mode", keys.mode == "window", "a window's histogram needs its keys before it begins"
     yield "keys.total", keys.total, "the total is always measured there"

@@ -141,7 +141,9 @@ _epoch_levels = lru_cache(maxsize=64)(plan_epoch_levels)
 def _planned_tree(stream: StreamSettings, release: Release, part: Fraction = Fraction(1)) -> TreeDesign:
     """Return the tree over all events. Args: part, the share of epsilon that it may spend."""
     with _about(stream, ".tree"):
-        design = _tree(**stream.declared.asked(stream.declared.privacy.epsilon * part, release))
+        asked = stream.declared.asked(stream.declared.privacy.epsilon * part, release)
+        weight = stream.declared.cells.weight
+        design = _tree(**(asked | {"max_events": asked["max_events"] * weight}))
         _check_decodable(release, design.scales)
         return design
 
@@ -190,11 +192,12 @@ def _planned_over_axes(stream: StreamSettings, release: Release) -> ProductDesig
 
 def _planned_discovering(stream: StreamSettings, keys: KeyList, discover: Discover) -> Discovering:
     """Return a tree for the total and for each key, found or listed; names have their own epsilon."""
-    time = _planned_tree(stream, "causal", 1 - discover.epsilon / stream.declared.privacy.epsilon)
-    one_value = ValueAxis(1, TreeShape((1,)), (Fraction(1),))
+    declared, part = stream.declared, 1 - discover.epsilon / stream.declared.privacy.epsilon
+    time, columns = _planned_tree(stream, "causal", part), 2 if declared.amounts else 1
+    values = ValueAxis(columns, TreeShape((columns,)), (Fraction(1),))
     with _about(stream, ".keys"):
         axis = KeyAxis(len(keys.labels), 1 - TOTAL_SHARE, TOTAL_SHARE, rest=True)
-        product = ProductDesign(time, axis, one_value)
+        product = ProductDesign(time, axis, values, declared.cells.weight)
         check_load(product, stream.declared.time.bin_us)
         return Discovering(product, rule=discover.rule(time.horizon))
 

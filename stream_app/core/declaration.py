@@ -19,7 +19,7 @@ from dphist.privacy import Neighbours
 from dphist.tree.design import Release
 from dphist.workloads import Workload
 from stream_app.core.counting.bins import Binning, BinRules, LatePolicy
-from stream_app.core.counting.bounding import CapWindows, PerUser
+from stream_app.core.counting.bounding import STEPS, CapWindows, PerUser
 from stream_app.core.counting.cells import Amounts, Axis, Buckets, Cells, KeyList
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.counting.closing import Closing
@@ -233,10 +233,9 @@ class Declaration(
         """What decides which of a user's records count; None if nothing is capped here."""
         per_user, cells = self.capped, self.cells
         weight = cells.weight if self.amounts else None
-        # The number of a hidden key is its place, and follows from other users' records. So only the tally
-        # may choose among them: it orders keys by their hashes.
-        places = 0 if self.finds_keys else cells.places
-        return None if per_user is None else Bounds(per_user.caps, cells.key_places, weight, places)
+        key_places = STEPS if self.finds_keys else cells.key_places
+        given = key_places, weight, cells.places, self.finds_keys
+        return None if per_user is None else Bounds(per_user.caps, *given)
 
     @property
     def windows_of(self) -> Axis | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,6 +189,21 @@ class Users:
     key_marks: Mapping[int, bytes]
 
 
+class Waiting(NamedTuple):
+    """How users' records wait until they are tallied (``choosing.Bounds.waiting``).
+
+    Args: most, how many places of a user in a bin may count, or with ``of_key`` how many keys, the first ones
+        by hash; 0: all may. of_key, how many places of a key; keyed, whether places are keyed.
+    """
+
+    most: int = 0
+    of_key: int = 0
+    keyed: bool = False
+
+
+ALL_WAIT = Waiting()
+
+
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """Records of a slice dated so far ahead that only the next cut can accept them. SECRET.
@@ -201,7 +216,7 @@ class Ahead:
     """
 
     bins: Int64Array
-    cells: Int64Array
+    cells: NDArray[Any]  # int64; of users also keyed places (``bounding.keyed_places``)
     deltas: Int64Array
     users: Users | None = None
     places: Sequence[tuple[int, int]] = ()
@@ -218,7 +233,7 @@ class Apply:
     records below it, so the store then checks only that it has this cut.
     ``operator_counts`` are added to the operator's counters of these names, in the same step. The
     number of ``records`` with a bin, and of those that a condition has ``left_out``, are not stored.
-    ``most_places`` is how many places of a user in a bin may count (``choosing.Bounds``); 0: not known.
+    ``waiting`` says how users' records wait until their bin is sealed.
     Of rows of an engine, ``origins`` are as these leave them, and ``closes_bin`` is the last bin they cut.
     """
 
@@ -229,7 +244,7 @@ class Apply:
     last_cut_bin: int  # the cuts that the caller binned against
     due_us: int | None  # when bin last_cut_bin + 1 closes, by the store's clock; None: a virtual clock
     bins: Int64Array
-    cells: Int64Array
+    cells: NDArray[Any]  # int64; of users also keyed places (``bounding.keyed_places``)
     deltas: Int64Array
     users: Users | None = None
     ahead: Ahead | None = None
@@ -237,7 +252,7 @@ class Apply:
     records: int = 0
     left_out: int = 0
     below: Cut | None = None
-    most_places: int = 0
+    waiting: Waiting = ALL_WAIT
     origins: tuple[Origin, ...] = ()
     closes_bin: int | None = None
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from stream_app.core.records import Cut, PartitionCuts, Reply
+from stream_app.core.records import ALL_WAIT, Cut, PartitionCuts, Reply
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
 from stream_app.loops.refused_ahead import RefusedAhead
 from stream_app.loops.stream import Ports
@@ -213,8 +213,8 @@ class Cutter:
         if len(cuts) > 1:
             return await self._store.take_cuts_together(name, strategy_hash, cuts)
         [one], bounds = cuts, view.declared.bounds
-        most_places = 0 if bounds is None else bounds.most_places
-        proven = one.partition, one.expected_last_cut_bin, one.cuts, one.max_ahead_bins, most_places
+        waiting = ALL_WAIT if bounds is None else bounds.waiting
+        proven = one.partition, one.expected_last_cut_bin, one.cuts, one.max_ahead_bins, waiting
         return [await self._store.take_cuts(name, strategy_hash, *proven)]
 
 

@@ -1,13 +1,13 @@
-"""Numbers of keys that no list names: the reader asks the store for them before it counts records.
+"""Keys that no list names: before the reader counts their records, the store gives the keys numbers.
 
-Under the user unit it asks only for keys that may count (``core.counting.first_keys``). The records of the
-others wait under places by hash, which the tally takes in the same order.
+Under the user unit it asks only for keys that may count (``core.counting.first_keys``), and all records wait
+under their keys' hashes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.counting.bounding import user_ids
+from stream_app.core.counting.bounding import CELL_BYTES, user_ids
 from stream_app.core.counting.first_keys import FirstKeys, KeysOfBin
 from stream_app.core.counting.read_values import users_in
-from stream_app.core.counting.unlisted import place_by_hash
 from stream_app.core.records import Apply, PartitionState, Reply
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.loaded_streams import LoadedStream
@@ -36,31 +35,27 @@ Unlisted = tuple[int, str]  # a cap window and the name of a key
 class HiddenKeys:
     """The keys of a slice's counted records that no list names. SECRET.
 
-    Args: names, by row; needless, the places of the rows whose keys cannot count; new, of each row whose key
-        had no number: its position, bin, the user's id and the place of the key by its hash.
+    Args: names, by row; wanted, the keys whose numbers the slice needs; under the user unit hashes, of keys,
+        by row, and new, of each row whose key had no number: its position, bin, the user's id and the place.
     """
 
     names: Mapping[int, Unlisted]
-    needless: dict[int, int] = field(default_factory=dict)
-    new: list[tuple[int, KeysOfBin, bytes, int]] = field(default_factory=list)
-
-    def wanted(self) -> set[Unlisted]:
-        """Return the keys whose numbers the slice needs."""
-        return {name for row, name in self.names.items() if row not in self.needless}
-
-    def places(self, numbers: Mapping[Unlisted, int]) -> Int64Array:
-        """Return the number of each row's key, or the place of the row. Args: numbers, of wanted keys."""
-        found = (self.needless.get(row) or numbers[name] for row, name in self.names.items())
-        return np.fromiter(found, np.int64, len(self.names))
+    wanted: Collection[Unlisted] = ()
+    hashes: Mapping[int, bytes] = field(default_factory=dict)
+    new: Sequence[tuple[int, KeysOfBin, bytes, bytes]] = ()
 
 
 @dataclass(frozen=True)
 class CountedRows:
-    """The counted records of a slice, in arrays of shape (n,). Args: users, as read; None: the unit event."""
+    """The counted records of a slice, in arrays of shape (n,).
+
+    Args: steps, of places within their keys; users, as read; None: the unit event.
+    """
 
     positions: Int64Array
     bins: Int64Array
     ahead: NDArray[np.bool_]
+    steps: Int64Array
     users: NDArray[Any] | None
 
 
@@ -76,24 +71,26 @@ def hidden_keys(
 
     Raises: OperatorError if this worker does not have the key that hashes.
     """
-    hidden = HiddenKeys(names)
-    new = [row for row, name in names.items() if name not in stream.numbers]
-    if rows.users is None or not new:
-        return hidden
-    windows = np.array([names[row][0] for row in new])
-    key_of = partial(_key_of, stream, keys)
-    ids, of_row = user_ids(users_in(rows.users[new].tolist()), windows, key_of)
-    hashing = {one: KeyNames(key_of(one), stream.name, one) for one in set(windows.tolist())}
-    first = FirstKeys(_most_keys(stream), stream.first_keys)
-    for row, at in zip(new, of_row.tolist(), strict=True):
-        window, name = names[row]
-        place, user = place_by_hash(hashing[window].hashed(name)), ids[at].tobytes()
+    if rows.users is None:
+        return HiddenKeys(names, set(names.values()))
+    key_of, caps = partial(_key_of, stream, keys), stream.declared.privacy.caps
+    hashing = {
+        one: KeyNames(key_of(one), stream.name, one) for one in {window for window, _ in names.values()}
+    }
+    hash_of = {(window, name): hashing[window].hashed(name) for window, name in set(names.values())}
+    of_new = [row for row, name in names.items() if name not in stream.numbers]
+    windows = np.array([names[row][0] for row in of_new], np.int64)
+    ids, of_row = user_ids(users_in(rows.users[of_new].tolist()), windows, key_of)
+    first, wanted, new = FirstKeys(_most_keys(stream), stream.first_keys), set[Unlisted](), []
+    for row, at in zip(of_new, of_row.tolist(), strict=True):
+        step, user = int(rows.steps[row]) if caps.max_keys is None else 0, ids[at].tobytes()
+        place = hash_of[names[row]] + step.to_bytes(CELL_BYTES)
         after_cut = state.last_cut_bin if rows.ahead[row] else None
         group = KeysOfBin(partition, int(rows.bins[row]), after_cut)
-        hidden.new.append((int(rows.positions[row]), group, user, place))
-        if (spare := first.take(group, user, place)) is not None:
-            hidden.needless[row] = spare
-    return hidden
+        new.append((int(rows.positions[row]), group, user, place))
+        if first.take(group, user, place):
+            wanted.add(names[row])
+    return HiddenKeys(names, wanted, {row: hash_of[name] for row, name in names.items()}, new)
 
 
 def note_counted(stream: LoadedStream, hidden: HiddenKeys, change: Apply) -> None:
@@ -113,9 +110,7 @@ def note_counted(stream: LoadedStream, hidden: HiddenKeys, change: Apply) -> Non
 
 
 def _most_keys(stream: LoadedStream) -> int:
-    per_user = stream.declared.privacy.per_user
-    assert per_user is not None  # the unit is the user
-    caps = per_user.caps
+    caps = stream.declared.privacy.caps
     return caps.l1 if caps.max_keys is None else min(caps.l1, caps.max_keys)
 
 
@@ -126,7 +121,7 @@ def _key_of(stream: LoadedStream, keys: NoiseKeys, window: int) -> bytes:
 async def learn(
     stream: LoadedStream, names: Iterable[Unlisted], store: Store, keys: NoiseKeys
 ) -> Reply | None:
-    """Give names numbers, and note these with the stream; a key without a cell has its place by hash.
+    """Give names numbers, and note these with the stream: -1 of a key that does not stay.
 
     Returns: a reply that refuses it, or None.
 
@@ -142,11 +137,15 @@ async def learn(
         sealing = KeyNames(key, stream.name, window)
         for start in range(0, len(of_window), MOST_NAMES):
             some = of_window[start : start + MOST_NAMES]
-            sealed = list(map(sealing.sealed, some))
-            given = stream.name, stream.strategy.hash, window, mark_of_users(key), sealed
+            given = (
+                stream.name,
+                stream.strategy.hash,
+                window,
+                mark_of_users(key),
+                [*map(sealing.sealed, some)],
+            )
             numbers = await store.name_keys(*given)
             if isinstance(numbers, Reply):
                 return numbers
-            for name, one, number in zip(some, sealed, numbers, strict=True):
-                stream.numbers[window, name] = number if number >= 0 else place_by_hash(one.hash)
+            stream.numbers |= {(window, name): number for name, number in zip(some, numbers, strict=True)}
     return None

@@ -7,7 +7,7 @@ all again if a bin was released that it did not decide itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -88,28 +88,27 @@ class Naming:
 
     async def _slots(self, strategy: Strategy, state: StreamState) -> Slots:
         """Return what decides which keys the users of the next bin bring."""
-        keys, first = await self._known(strategy, state), first_unlisted(strategy)
-        shown = frozenset(first + number for number in keys.named)
-        epoch = state.epoch
-        return Slots(_rule_of(strategy).per_user, first, shown, epoch.epoch, state.seq, epoch.thinned)
+        keys, first, epoch = await self._known(strategy, state), CellsOfKeys.of(strategy).first, state.epoch
+        named = frozenset(keys.named)
+        return Slots(_rule_of(strategy).per_user, first, named, epoch.epoch, state.seq, epoch.thinned)
 
     async def _decide(self, strategy: Strategy, state: StreamState) -> Decided:
         """Return what the bin after the last released one releases; it is sealed and tallied."""
-        keys, first, start = await self._known(strategy, state), first_unlisted(strategy), state.epoch
+        keys, of, start = await self._known(strategy, state), CellsOfKeys.of(strategy), state.epoch
         self._keys = None  # until the store has released the bin, they may be wrong or half done
         bin, before = state.released_bin + 1, tuple(keys.named)
-        cells = await self._store.read_kept(self._stream, [bin], ())
-        await self._bring(keys, cells[0], first, strategy)
+        [cells] = await self._store.read_kept(self._stream, [bin], ())
+        await self._bring(keys, cells, of)
         found = keys.decide(bin - start.first_bin) if len(before) < MOST_FOUND else []
-        counts = self._counts(strategy, cells, before)
-        named = await self._named(keys, found, first, state, MOST_FOUND - len(before))
-        needless = [*range(first), *(first + number for number in keys.named)]
+        counts = _counts(cells, before, of)
+        named = await self._named(keys, found, of, state, MOST_FOUND - len(before))
+        needless = [*of.listed, *(cell for number in keys.named for cell in of.key(number))]
         if start.thinned:
-            counted = {cell % BROUGHT - first for cell in cells[0] if cell % BROUGHT >= first}
+            counted = of.numbers(cells)
             await self._learn(keys, max(counted, default=-1))  # nobody may have brought them
             gone = [number for number in counted.difference(keys.named) if not self._stays(keys, number)]
-            needless += [first + number + of for number in gone for of in (0, BROUGHT)]
-        past = [first + number + of for number in keys.named[len(before) :] for of in (0, BROUGHT)]
+            needless += [cell for number in gone for cell in of.all(number)]
+        past = [cell for number in keys.named[len(before) :] for cell in of.all(number)]
         named = replace(named, room=_rule_of(strategy).room)
         return Decided(counts, named, [*needless, *past], past, keys)
 
@@ -119,15 +118,16 @@ class Naming:
             self._keys, self._thinned = None, 0  # until all of it is read
             self._keys = await self._read(strategy, state)
         if self._thinned < state.epoch.thinned:
-            await self._thin(self._keys, state, first_unlisted(strategy))
+            await self._thin(self._keys, state, CellsOfKeys.of(strategy))
         return self._keys
 
-    async def _thin(self, keys: KeyDiscovery, state: StreamState, first: int) -> None:
+    async def _thin(self, keys: KeyDiscovery, state: StreamState, of: CellsOfKeys) -> None:
         """Delete the keys that do not stay. Another worker, or this one, may do it again."""
         self._thinned, named = state.epoch.thinned, set(keys.named)
         gone = [n for n in range(len(keys.hashes)) if n not in named and not self._stays(keys, n)]
         keys.users[gone] = 0
-        reply = await self._store.thin_keys(self._stream, state, self._window, first, gone)
+        cells = {number: of.all(number) for number in gone}
+        reply = await self._store.thin_keys(self._stream, state, self._window, cells)
         if reply is not Reply.DONE:
             self._keys = None
             raise ConnectionError(f"stream {self._stream}: it changed while its keys were thinned")
@@ -137,7 +137,7 @@ class Naming:
 
     async def _read(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
         """Read all keys anew."""
-        kind, epoch, first = strategy.kind, state.epoch, first_unlisted(strategy)
+        kind, epoch, of = strategy.kind, state.epoch, CellsOfKeys.of(strategy)
         assert isinstance(kind, Discovering)
         windows = strategy.declared.cap_windows(epoch, strategy.time.horizon)  # the reader's, too
         self._window = int(windows.of(np.array([epoch.first_bin]))[0])
@@ -156,16 +156,13 @@ class Naming:
             await self._learn(keys, max(keys.named))
         bins = range(epoch.first_bin, state.released_bin + 1)
         for counts in await self._store.read_kept(self._stream, bins, ()):
-            await self._bring(keys, counts, first, strategy)
+            await self._bring(keys, counts, of)
         self._at = state.noise, state.released_bin
         return keys
 
-    async def _bring(
-        self, keys: KeyDiscovery, counts: Mapping[int, int], first: int, strategy: Strategy
-    ) -> None:
-        """Add the users of a bin; under the unit event, each event is its own user."""
-        base = first + (BROUGHT if strategy.declared.privacy.per_user is not None else 0)
-        brought = {cell - base: users for cell, users in counts.items() if cell >= base and users}
+    async def _bring(self, keys: KeyDiscovery, counts: Mapping[int, int], of: CellsOfKeys) -> None:
+        """Add the users of a bin."""
+        brought = of.users(counts)
         await self._learn(keys, max(brought, default=-1))
         if self._thinned:
             brought = {number: users for number, users in brought.items() if self._stays(keys, number)}
@@ -187,19 +184,8 @@ class Naming:
         except LookupError as lost:
             raise ConnectionError(f"redis: {lost}") from lost
 
-    def _counts(
-        self, strategy: Strategy, cells: Sequence[Mapping[int, int]], named: Sequence[int]
-    ) -> Int64Array:
-        """Return the counts of the listed and the named keys, and of all other events: (bins, keys + 1)."""
-        listed = first_unlisted(strategy) - 1
-        shown = [*range(listed), *(listed + 1 + number for number in named)]
-        counts = np.array([[one.get(cell, 0) for cell in shown] for one in cells], np.int64)
-        totals = [sum(n for cell, n in one.items() if cell < BROUGHT) for one in cells]
-        counts = counts.reshape(len(cells), len(shown))
-        return np.column_stack([counts, np.array(totals, np.int64) - counts.sum(axis=1)])
-
     async def _named(
-        self, keys: KeyDiscovery, found: Sequence[int], first: int, state: StreamState, most: int
+        self, keys: KeyDiscovery, found: Sequence[int], of: CellsOfKeys, state: StreamState, most: int
     ) -> Named:
         """Return the names and all counts of keys, in the order of names: numbers tell which came first.
 
@@ -209,18 +195,73 @@ class Naming:
             return Named()
         assert self._names is not None
         sealed = await self._sealed(found)
-        names = {self._names.name(key): first + number for key, number in zip(sealed, found, strict=True)}
+        names = {self._names.name(key): number for key, number in zip(sealed, found, strict=True)}
         in_order = sorted(names)[:most]
-        cells = [names[name] for name in in_order]
-        keys.named[-len(found) :] = [cell - first for cell in cells]
+        keys.named[-len(found) :] = [names[name] for name in in_order]
+        cells = [cell for name in in_order for cell in of.key(names[name])]
         bins = range(state.epoch.first_bin, state.released_bin + 2)
         kept = await self._store.read_kept(self._stream, bins, cells)
         return Named(tuple(in_order), np.array([[one.get(cell, 0) for cell in cells] for one in kept]))
 
 
-def first_unlisted(strategy: Strategy) -> int:
-    """Return the cell of the first key that no list names: after the listed keys and all other events."""
-    return _list_of(strategy).count
+@dataclass(frozen=True, slots=True)
+class CellsOfKeys:
+    """The cells of keys that no list names: after those of the listed keys and of all other events.
+
+    Args: first, the place of the first such key; width, the cells of a key; weight, what an event adds to
+        these together; by_users, whether further cells have the users who bring keys.
+    """
+
+    first: int
+    width: int
+    weight: int
+    by_users: bool
+
+    @classmethod
+    def of(cls, strategy: Strategy) -> CellsOfKeys:
+        """Return those of a stream."""
+        cells, first = strategy.declared.cells, _list_of(strategy).count
+        width = cells.width // cells.keys.count if cells.keys else 1
+        return cls(first, width, cells.weight, strategy.declared.privacy.per_user is not None)
+
+    @property
+    def listed(self) -> range:
+        """The cells of the listed keys and of all other events."""
+        return range(self.width * self.first)
+
+    def key(self, number: int) -> range:
+        """Return the cells of a key's counts."""
+        return range(self.width * (self.first + number), self.width * (self.first + number + 1))
+
+    def all(self, number: int) -> list[int]:
+        """Return all cells of a key."""
+        return [*self.key(number), BROUGHT + self.first + number]
+
+    def numbers(self, counts: Mapping[int, int]) -> set[int]:
+        """Return the numbers of the keys that have counts in a bin."""
+        start = self.width * self.first
+        return {cell // self.width - self.first for cell in counts if start <= cell < BROUGHT}
+
+    def users(self, counts: Mapping[int, int]) -> dict[int, int]:
+        """Return how many users bring each key in a bin; under the unit event, each event is its own user."""
+        if self.by_users:
+            return {cell - BROUGHT - self.first: n for cell, n in counts.items() if cell >= BROUGHT and n}
+        return {one: n for one in self.numbers(counts) if (n := self.events(counts, self.key(one)))}
+
+    def events(self, counts: Mapping[int, int], cells: Iterable[int]) -> int:
+        """Return the number of events in these cells."""
+        return sum(counts.get(cell, 0) for cell in cells) // self.weight
+
+
+def _counts(cells: Mapping[int, int], named: Sequence[int], of: CellsOfKeys) -> Int64Array:
+    """Return a bin's counts of the listed and the named keys, and of all other events: (1, cells)."""
+    shown = [*of.listed[: -of.width], *(cell for number in named for cell in of.key(number))]
+    total = np.zeros(of.width, np.int64)
+    for cell, number in cells.items():
+        if cell < BROUGHT:
+            total[cell % of.width] += number
+    counts = np.array([cells.get(cell, 0) for cell in shown], np.int64)
+    return np.concatenate([counts, total - counts.reshape(-1, of.width).sum(axis=0)])[np.newaxis]
 
 
 def _rule_of(strategy: Strategy) -> Discover:

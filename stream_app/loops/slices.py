@@ -25,17 +25,17 @@ from stream_app.core.counting.bins import (
     refusing,
     split,
 )
-from stream_app.core.counting.bounding import UserRecords
+from stream_app.core.counting.bounding import UserRecords, keyed_places
 from stream_app.core.counting.cells import Cells
 from stream_app.core.counting.count_rows import ANY_BINS_AHEAD, CountRows, read_rows
 from stream_app.core.counting.count_rows import FIELDS as ROW_FIELDS
 from stream_app.core.counting.normalise import normalised
 from stream_app.core.counting.outcomes import Outcomes, outcomes
 from stream_app.core.counting.read_values import users_in
-from stream_app.core.counting.unlisted import NO_CELL, key_names
+from stream_app.core.counting.unlisted import key_names
 from stream_app.core.declaration import Time
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
-from stream_app.core.records import Ahead, Apply, Cut, PartitionState, Users
+from stream_app.core.records import ALL_WAIT, Ahead, Apply, Cut, PartitionState, Users
 from stream_app.loops.learning import CountedRows, HiddenKeys, hidden_keys
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import NoiseKeys
@@ -102,7 +102,7 @@ class Slices:
     def unlisted(self, stream: LoadedStream, state: PartitionState) -> set[tuple[int, str]]:
         """Return the keys without a known number, each with its window; they are asked for before ``of``."""
         part = self._once(("binned", _alike(stream, state)), lambda: self._binned(stream, state))
-        return self._hidden(stream, part).wanted() - stream.numbers.keys()
+        return {*self._hidden(stream, part).wanted} - stream.numbers.keys()
 
     def begins_for(self, stream: LoadedStream) -> PartitionState | None:
         """Return a stream's state in the batch's partition, if its next record is in the batch.
@@ -203,6 +203,7 @@ class Slices:
                 part.batch.positions[part.first :][chosen],
                 part.assignment.bins[chosen],
                 part.assignment.ahead[chosen],
+                part.places[chosen] % stream.declared.cells.key_places,
                 None if part.users is None else part.users[chosen],
             )
             names = self._named(stream, part, chosen)
@@ -221,7 +222,7 @@ class Slices:
         if keys is None or keys.discover is None:
             return {}
         bins = part.assignment.bins[counted]
-        rows = np.flatnonzero(part.places[counted] == len(keys.labels))
+        rows = np.flatnonzero(part.places[counted] // stream.declared.cells.key_places == len(keys.labels))
         column = part.batch.columns[keys.field][part.first :][counted][rows]
         windows = stream.windows.of(bins[rows])
         last = stream.windows.of(np.array([part.state.last_cut_bin + 1]))[0] + stream.windows.bins
@@ -236,15 +237,15 @@ class Slices:
     def _rows(self, stream: LoadedStream, part: Slice, counted: NDArray[np.bool_]) -> _Rows:
         """Return the counted records; keys that no list names have cells after all others."""
         bins, places = part.assignment.bins[counted], part.places[counted]
-        cells = stream.declared.cells
-        hidden = self._hidden(stream, part)
+        cells, hidden = stream.declared.cells, self._hidden(stream, part)
+        if part.users is not None and stream.declared.finds_keys:
+            return _Rows(bins, keyed_places(places, cells.key_places, hidden.hashes), cells)
         if hidden.names:
-            rows, numbers = np.array(list(hidden.names)), hidden.places(stream.numbers)
-            has_cell, places = numbers < NO_CELL, places.copy()
-            places[rows[has_cell]] = cells.width + numbers[has_cell]
-            if part.users is not None:  # the choice among a user's records needs the order of her keys
-                places[rows[~has_cell]] = numbers[~has_cell]
-            cells = replace(cells, unlisted=int(numbers[has_cell].max(initial=-1)) + 1)
+            rows = np.array(list(hidden.names))
+            numbers = np.array([stream.numbers[name] for name in hidden.names.values()])
+            places = places.copy()
+            places[rows] += (numbers + 1) * cells.key_places  # they were those of other
+            cells = replace(cells, unlisted=int(numbers.max()) + 1)
         return _Rows(bins, places, cells, numbers=None if part.rows is None else part.rows.deltas[counted])
 
     def _changes(self, stream: LoadedStream, part: Slice) -> Iterator[Apply]:
@@ -290,7 +291,7 @@ class Slices:
                 records=run.stop - run.start,
                 left_out=int(np.diff(np.searchsorted(part.left_out, (expected, new)))[0]),
                 below=known if known is not None and new <= known.position else None,
-                most_places=0 if bounds is None else bounds.most_places,
+                waiting=ALL_WAIT if bounds is None else bounds.waiting,
                 origins=() if part.rows is None else part.rows.origins_at(new),
                 closes_bin=(closes_bin := None if part.rows is None else part.rows.closed_at(new)),
             )
@@ -370,7 +371,7 @@ class _Rows:
     """Records that were assigned a bin, with their users for capped streams."""
 
     bins: Int64Array
-    places: Int64Array
+    places: NDArray[Any]
     cells: Cells
     users: UserRecords | None = None
     numbers: Int64Array | None = None  # what each record adds, if that is not 1
@@ -389,7 +390,9 @@ class _Rows:
         """What each record adds to what the store keeps; users' records are numbers of records at first."""
         return self.cells.weight if self.users is None else 1
 
-    def aggregated(self, some: Int64Array | slice) -> tuple[Int64Array, Int64Array, Int64Array, Users | None]:
+    def aggregated(
+        self, some: Int64Array | slice
+    ) -> tuple[Int64Array, NDArray[Any], Int64Array, Users | None]:
         """Return bins, cells, deltas and users of some records, with one row per distinct key."""
         if self.users is None:
             numbers = None if self.numbers is None else self.numbers[some]

@@ -15,6 +15,7 @@ from typing import Protocol
 from stream_app.core.incoming import RecordBatch, Refusal
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import (
+    ALL_WAIT,
     Apply,
     Cut,
     EpochRecord,
@@ -24,6 +25,7 @@ from stream_app.core.records import (
     Release,
     Reply,
     StreamState,
+    Waiting,
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
@@ -165,13 +167,13 @@ class Store(ExactCounts, Protocol):
         expected_last_cut_bin: int,
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
-        most_places: int = 0,
+        waiting: Waiting = ALL_WAIT,
     ) -> Reply:
         """Append cuts. Bins rise; positions do not fall and are not below the partition's position.
 
         Records that were set aside count if they are dated at most ``max_ahead_bins`` beyond the first cut's
         ``open_bin`` and their bin is not sealed. The others are refused, and counted for the operator. An
-        unknown partition starts at position 0 with the sealed bin as its base bin. ``most_places``, as in
+        unknown partition starts at position 0 with the sealed bin as its base bin. ``waiting``, as in
         ``Apply``: records of a user in more places of a bin cannot count, and need not be kept.
         """
 

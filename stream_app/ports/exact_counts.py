@@ -44,13 +44,12 @@ class ExactCounts(Protocol):
         """
 
     async def thin_keys(
-        self, stream: str, seen: StreamState, window: int, first_unlisted: int, numbers: Sequence[int]
+        self, stream: str, seen: StreamState, window: int, gone: Mapping[int, Sequence[int]]
     ) -> Reply:
         """Note how often the hidden keys of a window have been halved, and delete keys that do not stay.
 
         Their counts in released bins and their names go; their hashes stay until the window ends.
-        Args: seen, the stream as last loaded; first_unlisted, the cell of the first key that no list names;
-            numbers, of these keys.
+        Args: seen, the stream as last loaded; gone, the cells of each such key, by its number.
         Returns: CONFLICT if the stream has released more than the caller saw.
         """
 

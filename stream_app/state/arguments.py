@@ -120,7 +120,7 @@ def _packed_users(keys: StreamKeys, change: Apply) -> tuple[list[str], list[Argu
     counts = [np.unique(change.bins).tolist(), sizes.tolist()]
     places = [[shard.name for shard in named], shards[0].tolist(), windows, list(_digits(users).values())]
     targets = [*map(keys.entries, named), *map(keys.users, windows)]
-    limits = checks.LEAST_MERGED, change.most_places
+    limits = checks.LEAST_MERGED, *change.waiting
     return targets, [_pack(counts), entries, _pack([*places, *limits])]
 
 

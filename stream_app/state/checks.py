@@ -6,8 +6,10 @@ Positions and cuts are secret, so no message contains one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
@@ -69,7 +71,7 @@ def _check_rows(change: Apply | Ahead) -> None:
             f"apply: {cells} cells are more than {LARGEST_APPLY_CELLS}; split the slice at a position"
         )
     if cells and (
-        int(change.cells.min()) < 0
+        (change.cells.dtype.kind != "V" and int(change.cells.min()) < 0)
         or int(change.deltas.min()) < 1
         or int(np.abs(change.bins).max()) > LARGEST_INTEGER
         or int(change.deltas.max()) > LARGEST_INTEGER
@@ -77,13 +79,13 @@ def _check_rows(change: Apply | Ahead) -> None:
         raise ValueError("apply: cells must be at least 0, deltas at least 1, and bins within 2^53")
 
 
-def _check_users(users: Users, cells: Int64Array, deltas: Int64Array) -> None:
-    rows = len(cells)
+def _check_users(users: Users, cells: NDArray[Any], deltas: Int64Array) -> None:
+    rows, largest = len(cells), 0 if cells.dtype.kind == "V" else int(cells.max(initial=0))
     if users.ids.shape != (rows, ID_BYTES) or users.windows.shape != (rows,):
         raise ValueError(f"apply: each row needs a user of {ID_BYTES} bytes and a window")
     if not users.key_marks.keys() >= set(users.windows.tolist()):
         raise ValueError("apply: each window needs the mark of its key of users")
-    if rows and max(int(cells.max()), int(deltas.max())) >= 1 << 8 * CELL_BYTES:
+    if max(largest, int(deltas.max(initial=0))) >= 1 << 8 * CELL_BYTES:
         raise ValueError(f"apply: users' cells must be below 2^{8 * CELL_BYTES}, and so must their numbers")
 
 

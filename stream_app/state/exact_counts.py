@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, product
 
 import msgspec
@@ -10,7 +10,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import ID_BYTES
-from stream_app.core.counting.bringing import BROUGHT, Slots
+from stream_app.core.counting.bringing import Slots
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.found_keys import SealedKey
 from stream_app.core.records import Reply, StreamState
@@ -83,16 +83,16 @@ class ExactCountsInRedis(ExactCounts):
         return msgspec.msgpack.decode(reply, type=list[int])
 
     async def thin_keys(
-        self, stream: str, seen: StreamState, window: int, first_unlisted: int, numbers: Sequence[int]
+        self, stream: str, seen: StreamState, window: int, gone: Mapping[int, Sequence[int]]
     ) -> Reply:
-        keys, epoch = StreamKeys(stream), seen.epoch
+        keys, epoch, numbers = StreamKeys(stream), seen.epoch, list(gone)
         first_bin, bins = epoch.first_bin, seen.released_bin + 1 - epoch.first_bin
         for start, row in product(
             range(0, max(len(numbers), 1), _KEYS_PER_THINNING), range(0, max(bins, 1), _BINS_PER_THINNING)
         ):
             some = numbers[start : start + _KEYS_PER_THINNING]
             of_bins = range(first_bin + row, first_bin + min(row + _BINS_PER_THINNING, bins))
-            cells = [first_unlisted + number + of for number in some for of in (0, BROUGHT)]
+            cells = [*chain.from_iterable(gone[number] for number in some)]
             given: list[Argument] = [epoch.epoch, seen.seq, epoch.thinned, len(cells), *cells, *some]
             targets = [keys.state, keys.users(window), *map(keys.cells, of_bins)]
             reply = codec.decode_reply(await script("thin_keys")(self._redis, targets, given))

@@ -13,6 +13,7 @@ import msgspec
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
+    ALL_WAIT,
     Apply,
     Cut,
     EpochRecord,
@@ -22,6 +23,7 @@ from stream_app.core.records import (
     Release,
     Reply,
     StreamState,
+    Waiting,
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
@@ -219,11 +221,11 @@ class RedisStore(ExactCountsInRedis, Store):
         expected_last_cut_bin: int,
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
-        most_places: int = 0,
+        waiting: Waiting = ALL_WAIT,
     ) -> Reply:
         checks.check_cuts(expected_last_cut_bin, cuts)
         taken = PartitionCuts(partition, expected_last_cut_bin, cuts, max_ahead_bins)
-        return await taking_cuts.take_cuts(self._redis, stream, strategy_hash, taken, most_places)
+        return await taking_cuts.take_cuts(self._redis, stream, strategy_hash, taken, waiting)
 
     async def take_cuts_together(
         self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts]

@@ -7,7 +7,7 @@ from itertools import chain
 
 import msgspec
 
-from stream_app.core.records import PartitionCuts, Reply
+from stream_app.core.records import ALL_WAIT, PartitionCuts, Reply, Waiting
 from stream_app.state import arguments, codec
 from stream_app.state.connection import batch, script
 from stream_app.state.keys import StreamKeys
@@ -21,7 +21,7 @@ async def take_cuts(
     stream: str,
     strategy_hash: str,
     taken: PartitionCuts,
-    most_places: int,
+    waiting: Waiting,
 ) -> Reply:
     """Take cuts of one partition, as ``Store.take_cuts`` says."""
     keys, newest_bin = StreamKeys(stream), taken.open_bin + taken.max_ahead_bins
@@ -30,7 +30,7 @@ async def take_cuts(
         late = taken.open_bin > taken.expected_last_cut_bin + 2
         ahead = keys.ahead(taken.partition)[0]
         seen, names = await _set_aside(redis, ahead, newest_bin) if late else (0, [])
-        [reply] = await _taken(redis, keys, strategy_hash, [taken], most_places, seen, names)
+        [reply] = await _taken(redis, keys, strategy_hash, [taken], waiting, seen, names)
         if reply is not Reply.SET_ASIDE:
             return reply
 
@@ -42,7 +42,7 @@ async def take_together(
     taken: Sequence[PartitionCuts],
 ) -> list[Reply]:
     """Take cuts of several partitions, as ``Store.take_cuts_together`` says."""
-    return await _taken(redis, StreamKeys(stream), strategy_hash, taken, 0)
+    return await _taken(redis, StreamKeys(stream), strategy_hash, taken, ALL_WAIT)
 
 
 async def _taken(
@@ -50,7 +50,7 @@ async def _taken(
     keys: StreamKeys,
     strategy_hash: str,
     taken: Sequence[PartitionCuts],
-    most_places: int,
+    waiting: Waiting,
     seen: int = 0,
     names: Sequence[str] = (),
 ) -> list[Reply]:
@@ -66,7 +66,7 @@ async def _taken(
             *chain.from_iterable(targets.values()),
         ],
         [
-            *(strategy_hash, most_places, len(taken)),
+            *(strategy_hash, waiting.most, waiting.of_key, int(waiting.keyed), len(taken)),
             *chain.from_iterable((*arguments.packed_cuts(one), seen, packed_names) for one in taken),
             *targets,
         ],

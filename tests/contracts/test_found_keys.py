@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import MOST_AMOUNTS, PerUser
+from stream_app.core.counting.bounding import STEPS, keyed_places
 from stream_app.core.counting.bringing import BROUGHT, Slots
-from stream_app.core.counting.cells import KeyList
 from stream_app.core.counting.choosing import Bounds
-from stream_app.core.counting.unlisted import NO_CELL, Discover, place_by_hash
-from stream_app.core.found_keys import FoundKeys, SealedKey, stays
-from stream_app.core.records import Reply
+from stream_app.core.found_keys import FoundKeys, SealedKey
+from stream_app.core.records import Apply, Reply, Waiting
 from stream_app.state import checks
 from stream_app.state.connection import execute
 from stream_app.state.redis_store import RedisStore
@@ -26,7 +25,6 @@ from tests.contracts.conftest import Stores
 from tests.contracts.examples import BINS, FIRST_BIN, HASH, NEXT_EPOCH, TEXT, apply, of_users, release_of
 from tests.contracts.test_cap import names_of
 from tests.contracts.test_store import cut_and_seal, loaded, opened
-from tests.stream_app.declared import declared_of
 from tests.stream_app.found_keys import DISCOVER, Recount, check_recount, drawn_visits, replay, write_visits
 
 pytestmark = pytest.mark.anyio
@@ -34,21 +32,33 @@ LAST = FIRST_BIN + BINS - 1  # of the window
 MARK = bytes(16)
 EVERY_EVENT = Caps(10**4)
 IN_TWO_KEYS = Caps(max_keys=2, max_per_key=1)
-DISCOVERING = Discover(Fraction(1, 2), Fraction(1, 10**9))
 LISTED = 3  # cells of listed keys and of all other events
-KEYS = [SealedKey(bytes([place] * 16), b"sealed %d" % place) for place in range(40)]
+KEYED = Waiting(keyed=True)
+KEYS = [SealedKey(bytes([1 + place] * 16), b"sealed %d" % place) for place in range(40)]
 
 
 async def named(stores: Stores, keys: list[SealedKey], window: int = LAST) -> list[int] | Reply:
     return await stores.store.name_keys(stores.stream, HASH, window, MARK, keys)
 
 
+def visited(expected: int, visits: Sequence[tuple[int, int, str]], waiting: Waiting = KEYED) -> Apply:
+    """Return a change with visits of users. Args: visits, (bin, key, user); listed keys are below 0."""
+    rows = [(bin, key + LISTED, user) for bin, key, user in visits]
+    change = of_users(expected, expected + len(visits), rows)
+    hashes = {row: KEYS[key].hash for row, (_, key, _) in enumerate(Counter(visits)) if key >= 0}
+    return replace(change, cells=keyed_places(change.cells, 1, hashes), waiting=waiting)
+
+
 def slots(per_user: int, shown: tuple[int, ...] = (), seq: int = 0) -> Slots:
     return Slots(per_user, LISTED, shown, 0, seq)
 
 
+def bounds_of(caps: Caps, weight: int | None = None) -> Bounds:
+    return Bounds(caps, STEPS, weight, keyed=True)
+
+
 async def tallied(stores: Stores, own: Slots, caps: Caps | Bounds = EVERY_EVENT) -> Reply:
-    bounds = caps if isinstance(caps, Bounds) else Bounds(caps)
+    bounds = caps if isinstance(caps, Bounds) else bounds_of(caps)
     asked = stores.stream, HASH, bounds, FIRST_BIN, own
     while (reply := await stores.store.tally(*asked)) is Reply.DONE:
         pass
@@ -88,12 +98,8 @@ async def test_an_epoch_that_ends_early_gives_users_no_more_keys_in_its_window(s
     await opened(stores)
     await named(stores, KEYS[:2])
     store, name = stores.store, stores.stream
-    visits = [
-        (FIRST_BIN, LISTED, "ann"),
-        (FIRST_BIN + 1, LISTED + 1, "ann"),
-        (FIRST_BIN + 1, LISTED + 1, "bob"),
-    ]
-    await store.apply(name, of_users(0, 3, visits))
+    visits = [(FIRST_BIN, 0, "ann"), (FIRST_BIN + 1, 1, "ann"), (FIRST_BIN + 1, 1, "bob")]
+    await store.apply(name, visited(0, visits))
     await cut_and_seal(stores, FIRST_BIN + 1)
     assert await tallied(stores, slots(1)) is Reply.ALREADY
     assert await store.end_epoch(name, 0, 0, "noise") is Reply.DONE
@@ -101,7 +107,7 @@ async def test_an_epoch_that_ends_early_gives_users_no_more_keys_in_its_window(s
     again = replace(state.epoch, epoch=1, last_bin=None, end_reason=None)
     assert await store.open_epoch(name, TEXT, again, state.head) is Reply.DONE
     own, up_to = Slots(1, LISTED, (), 1, 0), FIRST_BIN + 1
-    while await store.tally(name, HASH, Bounds(EVERY_EVENT), up_to, own) is Reply.DONE:
+    while await store.tally(name, HASH, bounds_of(EVERY_EVENT), up_to, own) is Reply.DONE:
         pass
     kept = await store.read_kept(name, [FIRST_BIN, FIRST_BIN + 1], [])
     brought = [{cell - BROUGHT: n for cell, n in of_bin.items() if cell >= BROUGHT} for of_bin in kept]
@@ -124,11 +130,10 @@ async def test_a_user_brings_so_many_keys_whatever_their_numbers(
         in_order = rng.sample(range(30), 30)
         await named(own, [KEYS[key] for key in in_order])
         cell = {key: LISTED + number for number, key in enumerate(in_order)} | {-3: 0, -2: 1, -1: 2}
-        await own.store.apply(
-            own.stream, of_users(0, 120, [(FIRST_BIN, cell[k], user) for user, k in visits])
-        )
+        await own.store.apply(own.stream, visited(0, [(FIRST_BIN, key, user) for user, key in visits]))
         await cut_and_seal(own, FIRST_BIN)
-        assert await tallied(own, slots(per_user, tuple(cell[key] for key in public)), caps) is Reply.ALREADY
+        shown = tuple(cell[key] - LISTED for key in public)
+        assert await tallied(own, slots(per_user, shown), caps) is Reply.ALREADY
         [kept] = await own.store.read_kept(own.stream, [FIRST_BIN], [])
         key_of = {number: key for key, number in cell.items()}
         brought.append({key_of[one - BROUGHT]: n for one, n in kept.items() if one >= BROUGHT})
@@ -148,58 +153,97 @@ async def test_a_user_brings_so_many_keys_whatever_their_numbers(
 async def test_a_user_counts_in_the_same_keys_however_they_are_numbered_and_merged(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also beside a list so long that records which cannot count are left out when a shard is merged."""
-    listed = KeyList("page", tuple(map(str, range(MOST_AMOUNTS))), True, False, discover=DISCOVERING)
-    declared = declared_of(source="flights", keys=listed, user=PerUser("user", 2))
-    assert declared.bounds is not None
-    first, counted = declared.cells.width, list[dict[int, int]]()
-    for earlier, least_merged in product((0, 1, 7), (1, checks.LEAST_MERGED)):
-        monkeypatch.setattr(checks, "LEAST_MERGED", least_merged)
-        own = replace(stores, stream=f"{stores.stream}-{earlier}-{least_merged}")
+    """Records that cannot count are left out when a shard is merged; the cap is used up all the same."""
+    visits = [(FIRST_BIN, key, "eve") for key in (0, 1)]
+    visits += [(FIRST_BIN + 1, position % 9, "eve") for position in range(27)]
+    for caps in (Caps(5), Caps(max_keys=4, max_per_key=2), Caps(6, max_keys=3, max_per_key=2)):
+        counted = list[list[dict[int, int]]]()
+        for earlier, least_merged in product((0, 1, 7), (1, checks.LEAST_MERGED)):
+            monkeypatch.setattr(checks, "LEAST_MERGED", least_merged)
+            own = replace(stores, stream=f"{stores.stream}-{caps.l1}-{earlier}-{least_merged}")
+            await opened(own)
+            await named(own, KEYS[20 : 20 + earlier])  # of other users
+            await named(own, KEYS[:9])
+            for position, visit in enumerate(visits):
+                change = visited(position, [visit], bounds_of(caps).waiting)
+                assert await own.store.apply(own.stream, change) is Reply.DONE
+            await cut_and_seal(own, FIRST_BIN + 1)
+            for bin in (FIRST_BIN, FIRST_BIN + 1):
+                asked = own.stream, HASH, bounds_of(caps), bin, slots(1)
+                while await own.store.tally(*asked) is Reply.DONE:
+                    pass
+            kept = await own.store.read_kept(own.stream, [FIRST_BIN, FIRST_BIN + 1], [])
+            numbers = sum(n for one in kept for cell, n in one.items() if cell < BROUGHT)
+            assert 2 < numbers <= caps.l1
+            assert (await own.store.operator_counts(own.stream))["over_cap"] == len(visits) - numbers
+            counted.append([{cell - LISTED - earlier: n for cell, n in one.items()} for one in kept])
+        assert counted == [counted[0]] * len(counted)
+
+
+async def test_what_one_user_has_in_many_known_keys_stays_short(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many keys others have brought: one script reads all that waits of a user in a bin."""
+    if not isinstance(stores.store, RedisStore):
+        return  # the model merges nothing
+    monkeypatch.setattr(checks, "LEAST_MERGED", 8)
+    for caps, most in ((Caps(2), 2), (Caps(max_keys=3, max_per_key=1), 3)):
+        own = replace(stores, stream=f"{stores.stream}-{most}")
         await opened(own)
-        await named(own, KEYS[20 : 20 + earlier])  # of other users
-        await named(own, KEYS[:9])
-        for position in range(9):
-            record = (FIRST_BIN, first + earlier + position, "eve")
-            change = of_users(position, position + 1, [record])
-            change = replace(change, most_places=declared.bounds.most_places)
+        await named(own, KEYS)
+        for key in range(40):
+            change = visited(key, [(FIRST_BIN, key, "eve")], bounds_of(caps).waiting)
             assert await own.store.apply(own.stream, change) is Reply.DONE
-        await cut_and_seal(own, FIRST_BIN)
-        of_keys = replace(slots(1), first_unlisted=first)
-        assert await tallied(own, of_keys, declared.bounds) is Reply.ALREADY
-        [kept] = await own.store.read_kept(own.stream, [FIRST_BIN], [])
-        counted.append({cell - first - earlier: number for cell, number in kept.items()})
-    assert sum(number for cell, number in counted[0].items() if cell < BROUGHT // 2) == 2
-    assert counted == [counted[0]] * len(counted)
+        left_out = (await own.store.operator_counts(own.stream)).get("over_cap", 0)
+        assert 40 - left_out <= 4 * most + 1
 
 
 @pytest.mark.parametrize("caps", [Caps(1), Caps(2), Caps(3), IN_TWO_KEYS])
-async def test_a_key_without_a_cell_is_chosen_as_if_it_had_one(stores: Stores, caps: Caps) -> None:
-    """Whether the reader knows yet that a key does not stay changes no count and nothing that users bring."""
-    rng, thinned, found = random.Random(caps.l1), 1, list[dict[int, int]]()
-    hashed = [SealedKey(rng.randbytes(16), b"sealed") for _ in range(20)]
-    visits = {(f"user {rng.randrange(9)}", rng.randrange(20)) for _ in range(120)}
-    for knows in (False, True):
-        own = replace(stores, stream=f"{stores.stream}-{knows}")
+async def test_keys_that_do_not_stay_count_as_other_and_keep_their_turn(stores: Stores, caps: Caps) -> None:
+    """The choice among a user's keys is the same, whichever of them stay."""
+    rng, found = random.Random(caps.l1), list[dict[int, int]]()
+    visits = sorted({(f"user {rng.randrange(9)}", rng.randrange(20)) for _ in range(120)})
+    for thinned in (0, 1, 5):  # the first 2^(8 - thinned) - 1 stay
+        own = replace(stores, stream=f"{stores.stream}-{thinned}")
         await opened(own)
-        await named(own, hashed)
-
-        def place(key: int, knows: bool = knows) -> int:
-            gone = knows and not stays(hashed[key].hash, thinned)
-            return place_by_hash(hashed[key].hash) if gone else LISTED + key
-
-        records = [(FIRST_BIN, place(key), user) for user, key in sorted(visits)]
-        await own.store.apply(own.stream, of_users(0, len(records), records))
+        await named(own, KEYS)
+        await own.store.apply(own.stream, visited(0, [(FIRST_BIN, key, user) for user, key in visits]))
         await cut_and_seal(own, FIRST_BIN)
-        assert await tallied(own, replace(slots(2), thinned=thinned), caps) is Reply.ALREADY
+        assert await tallied(own, replace(slots(2, shown=(19,)), thinned=thinned), caps) is Reply.ALREADY
         [kept] = await own.store.read_kept(own.stream, [FIRST_BIN], [])
-        staying = {
-            LISTED + key + of for key in range(20) if stays(hashed[key].hash, thinned) for of in (0, BROUGHT)
-        }
-        rest = sum(n for cell, n in kept.items() if cell not in staying)
-        assert not [cell for cell in kept if cell >= NO_CELL and cell not in staying]
-        found.append({cell: n for cell, n in kept.items() if cell in staying} | {-1: rest})
+        found.append({cell: n for cell, n in kept.items() if cell < BROUGHT})
     assert found[0] == found[1]
+    stay = {LISTED + key for key in (*range(7), 19)}
+    assert {cell: n for cell, n in found[2].items() if cell >= LISTED} == {
+        cell: n for cell, n in found[0].items() if cell in stay
+    }
+    assert sum(found[2].values()) == sum(found[0].values())
+
+
+@pytest.mark.parametrize("caps", [Caps(2), Caps(max_keys=2, max_per_key=2)])
+async def test_sums_of_a_users_found_keys_are_those_of_the_records_that_count(
+    stores: Stores, caps: Caps
+) -> None:
+    """A record adds the weight to two cells of its key, and a user one to the cell of the key she brings."""
+    weight, own = 10, slots(1)
+    await opened(stores)
+    await named(stores, KEYS[:3])
+    change = visited(0, [(FIRST_BIN, key, "ann") for key in (-1, 0, 1, 2)])
+    amounts = keyed_places(
+        np.array([(LISTED - 1) * 11 + 7, 3, 10, 0]), 11, {n: KEYS[n - 1].hash for n in (1, 2, 3)}
+    )
+    await stores.store.apply(stores.stream, replace(change, cells=amounts))
+    await cut_and_seal(stores, FIRST_BIN)
+    assert await tallied(stores, own, bounds_of(caps, weight)) is Reply.ALREADY
+    [kept] = await stores.store.read_kept(stores.stream, [FIRST_BIN], [])
+    amount_of = {LISTED - 1: 7, LISTED: 3, LISTED + 1: 10, LISTED + 2: 0}
+    counted = {cell // 2 for cell in kept if cell < BROUGHT}
+    assert len(counted) == 2
+    for key in counted:
+        ends = weight - amount_of[key], amount_of[key]
+        assert (kept.get(2 * key, 0), kept.get(2 * key + 1, 0)) == ends
+    [brought] = [cell - BROUGHT for cell in kept if cell >= BROUGHT]
+    assert brought in counted - {LISTED - 1}
 
 
 async def test_keys_that_do_not_stay_are_deleted(stores: Stores) -> None:
@@ -214,11 +258,12 @@ async def test_keys_that_do_not_stay_are_deleted(stores: Stores) -> None:
     first = replace(release_of(await loaded(stores), 1), found=FoundKeys(FIRST_BIN, (), 1), shown_cells=[0])
     before = await loaded(stores)
     assert await store.release(name, first) is Reply.DONE
-    assert await store.thin_keys(name, before, LAST, LISTED, [1]) is Reply.CONFLICT
+    assert await store.thin_keys(name, before, LAST, {1: [LISTED + 1]}) is Reply.CONFLICT
     seen = await loaded(stores)
     assert seen.epoch.thinned == 1
-    assert await store.thin_keys(name, seen, LAST, LISTED, [1, 3, 5]) is Reply.DONE
-    assert await store.thin_keys(name, seen, LAST, LISTED, [1, 3, 5]) is Reply.DONE
+    gone = {number: [LISTED + number] for number in (1, 3, 5)}
+    assert await store.thin_keys(name, seen, LAST, gone) is Reply.DONE
+    assert await store.thin_keys(name, seen, LAST, gone) is Reply.DONE
     kept = await store.read_kept(name, [FIRST_BIN, FIRST_BIN + 1], [])
     assert kept == [{LISTED + n: 1 for n in (0, 2, 4)}, {LISTED + n: 1 for n in range(6)}]
     assert await store.named_keys(name, LAST, [1, 2]) == [SealedKey(hashed[1].hash, b""), hashed[2]]
@@ -246,13 +291,11 @@ async def test_an_epoch_lists_the_keys_that_earlier_ones_found(stores: Stores) -
 async def test_a_user_brings_a_key_once_over_all_bins(stores: Stores) -> None:
     await opened(stores)
     await named(stores, KEYS[:4])
-    records = [(FIRST_BIN, LISTED, "ann"), (FIRST_BIN + 1, LISTED, "ann"), (FIRST_BIN + 1, LISTED + 1, "ann")]
-    await stores.store.apply(stores.stream, of_users(0, 3, records))
+    records = [(FIRST_BIN, 0, "ann"), (FIRST_BIN + 1, 0, "ann"), (FIRST_BIN + 1, 1, "ann")]
+    await stores.store.apply(stores.stream, visited(0, records))
     await cut_and_seal(stores, FIRST_BIN + 1)
-    await stores.store.tally(stores.stream, HASH, Bounds(Caps(9)), FIRST_BIN + 1, slots(3))
-    while (
-        await stores.store.tally(stores.stream, HASH, Bounds(Caps(9)), FIRST_BIN + 1, slots(3)) is Reply.DONE
-    ):
+    asked = stores.stream, HASH, bounds_of(Caps(9)), FIRST_BIN + 1, slots(3)
+    while await stores.store.tally(*asked) is Reply.DONE:
         pass
     kept = await stores.store.read_kept(stores.stream, [FIRST_BIN, FIRST_BIN + 1], [])
     brought = [{cell - BROUGHT: n for cell, n in one.items() if cell >= BROUGHT} for one in kept]

@@ -88,7 +88,19 @@ async def users_bring_keys(stores: Stores) -> None:
 
 
 async def keys_without_cells_are_chosen(stores: Stores) -> None:
-    await found_keys.test_a_key_without_a_cell_is_chosen_as_if_it_had_one(stores, Caps(2))
+    await found_keys.test_keys_that_do_not_stay_count_as_other_and_keep_their_turn(stores, Caps(2))
+
+
+async def keys_are_merged(stores: Stores) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        await found_keys.test_a_user_counts_in_the_same_keys_however_they_are_numbered_and_merged(
+            stores, patched
+        )
+
+
+async def many_known_keys_wait(stores: Stores) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        await found_keys.test_what_one_user_has_in_many_known_keys_stays_short(stores, patched)
 
 
 async def users_with_a_small_cap_bring_keys(stores: Stores) -> None:
@@ -324,28 +336,37 @@ MUTANTS = {
     ),
     "a user brings a key that is public": Mutant(
         "tally",
-        "if is_unlisted(place) and not shown[place] then",
-        "if is_unlisted(place) then",
+        "and not shown[place - first_unlisted] and",
+        "and",
         users_bring_keys,
     ),
     "a user brings one key too many": Mutant(
-        "tally", "math.min(free, #records)", "math.min(free + 1, #records)", users_bring_keys
+        "tally", "per_user - #packed / 4, {}", "per_user + 1 - #packed / 4, {}", users_bring_keys
     ),
-    "the first of all users' keys comes first": Mutant(
+    "a user brings keys in the order of their numbers": Mutant(
         "tally",
-        "redis.sha1hex(user .. packed_place(NO_CELL + bits % NO_CELL)) .. hash",
-        "redis.sha1hex(user .. packed_place(place))",
-        users_with_a_small_cap_bring_keys,
+        "rank = rank_of(user, key .. '\\0\\0\\0\\0')}",
+        "rank = place}",
+        users_bring_keys,
     ),
-    "the first of all users' keys is the first of a user's few keys": Mutant(
+    "a key beyond a user's first ones counts unless the shard was merged": Mutant(
         "tally",
-        "rank_of(user, key * key_places, window_users)",
-        "redis.sha1hex(user .. packed_place(key * key_places))",
-        users_with_few_keys_bring_keys,
+        "if keyed then records, over = of_first_keys(user, records) end",
+        "",
+        keys_are_merged,
+    ),
+    "records in a user's first keys are left out": Mutant(
+        "apply", "i > most and 0 or of_key", "i >= most and 0 or of_key", keys_are_merged
+    ),
+    "records in keys that others have brought all wait": Mutant(
+        "apply",
+        "local over, left = most > 0 and",
+        "local over, left = false and",
+        many_known_keys_wait,
     ),
     "users with few keys bring none": Mutant(
         "tally",
-        "if per_user > 0 then bring(user, counted, window_users, added) end",
+        "if keyed then bring(user, counted, window_users, added) end",
         "",
         users_with_few_keys_bring_keys,
     ),
@@ -420,15 +441,12 @@ MUTANTS = {
     ),
     "a user brings a key that does not stay": Mutant(
         "tally",
-        "if thinned > 0 then place = settled(place, window_users) end",
-        "",
+        "(stays or shown[number])",
+        "true",
         keys_without_cells_are_chosen,
     ),
-    "an event of a key without a cell counts in a cell of its own": Mutant(
-        "tally",
-        "if per_user > 0 and place >= NO_CELL and place < BROUGHT then",
-        "if false then",
-        keys_without_cells_are_chosen,
+    "a public key that does not stay has no cell": Mutant(
+        "tally", "(stays or shown[number])", "stays", keys_without_cells_are_chosen
     ),
     "an epoch forgets what earlier ones found": Mutant(
         "open_epoch",

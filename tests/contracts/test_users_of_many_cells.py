@@ -52,7 +52,7 @@ async def tallied(stores: Stores, records: Records, bounds: Bounds, width: int) 
     step = LARGEST_APPLY_CELLS
     for start in range(0, len(records), step):
         stop = min(start + step, len(records))
-        change = replace(of_users(start, stop, records[start:stop]), most_places=bounds.most_places)
+        change = replace(of_users(start, stop, records[start:stop]), waiting=bounds.waiting)
         assert await stores.store.apply(stores.stream, change) == Reply.DONE
     return await sealed_and_tallied(stores, FIRST_BIN, bounds, width)
 
@@ -76,11 +76,11 @@ async def accepted_late(stores: Stores, direct: Records, aside: Records, bounds:
         for start in range(0, len(records), step):
             part = records[start : start + step]
             change = change_of(position, position + len(part), part)
-            change = replace(change, most_places=bounds.most_places)
+            change = replace(change, waiting=bounds.waiting)
             assert await stores.store.apply(stores.stream, change) == Reply.DONE
             position += len(part)
     late = [Cut(FIRST_BIN, position, overdue=FAR - FIRST_BIN)]
-    call = (stores.stream, HASH, "0", FIRST_BIN - 1, late, 1, bounds.most_places)
+    call = (stores.stream, HASH, "0", FIRST_BIN - 1, late, 1, bounds.waiting)
     assert await stores.store.take_cuts(*call) == Reply.DONE
 
 
@@ -166,11 +166,11 @@ async def test_a_late_cut_keeps_no_more_places_of_a_user_than_can_count(
 
 
 async def test_only_users_of_many_places_are_trimmed() -> None:
-    assert FEW_PLACES.most_places == 0
-    assert Bounds(Caps(CAP), places=MOST_AMOUNTS).most_places == 0
-    assert MANY_PLACES.most_places == CAP
-    assert Bounds(Caps(None, CAP, 1), places=MANY).most_places == 0
-    assert Bounds(Caps(LARGEST_TRIMMED_CAP + 1), places=MANY).most_places == 0
+    assert FEW_PLACES.waiting.most == 0
+    assert Bounds(Caps(CAP), places=MOST_AMOUNTS).waiting.most == 0
+    assert MANY_PLACES.waiting.most == CAP
+    assert Bounds(Caps(None, CAP, 1), places=MANY).waiting.most == 0
+    assert Bounds(Caps(LARGEST_TRIMMED_CAP + 1), places=MANY).waiting.most == 0
 
 
 @pytest.mark.redis

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -21,6 +21,7 @@ from stream_app.core.counting.choosing import Bounds
 from stream_app.core.found_keys import SealedKey
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import (
+    ALL_WAIT,
     Apply,
     Cut,
     EpochRecord,
@@ -31,6 +32,7 @@ from stream_app.core.records import (
     Release,
     Reply,
     StreamState,
+    Waiting,
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
@@ -324,7 +326,7 @@ class MemoryStore(Store):
         expected_last_cut_bin: int,
         cuts: Sequence[Cut],
         max_ahead_bins: int = 0,
-        most_places: int = 0,
+        waiting: Waiting = ALL_WAIT,
     ) -> Reply:
         check_cuts(expected_last_cut_bin, cuts)
         taken = PartitionCuts(partition, expected_last_cut_bin, cuts, max_ahead_bins)
@@ -438,12 +440,12 @@ class MemoryStore(Store):
         return state.name_keys(window, mark, names)
 
     async def thin_keys(
-        self, stream: str, seen: StreamState, window: int, first_unlisted: int, numbers: Sequence[int]
+        self, stream: str, seen: StreamState, window: int, gone: Mapping[int, Sequence[int]]
     ) -> Reply:
         state = self._opened(stream)
         if (state.epoch.epoch, state.seq) != (seen.epoch.epoch, seen.seq):
             return Reply.CONFLICT
-        state.thin_keys(window, seen.epoch.thinned, first_unlisted, numbers)
+        state.thin_keys(window, seen.epoch.thinned, gone)
         return Reply.DONE
 
     async def named_keys(self, stream: str, window: int, numbers: Sequence[int]) -> list[SealedKey]:

@@ -11,15 +11,17 @@ from numpy.typing import NDArray
 
 from stream_app.core.answers.visible import invisible_slices, last_bin_of
 from stream_app.core.counting.bounding import (
+    HASH_BYTES,
     ID_BYTES,
+    STEPS,
     UserShard,
     cells_added,
+    rank_of,
     shard_numbers,
     user_fields,
 )
-from stream_app.core.counting.bringing import BROUGHT, Slots, brought, rank, settled
+from stream_app.core.counting.bringing import BROUGHT, Slots
 from stream_app.core.counting.choosing import Bounds, by_key, chosen
-from stream_app.core.counting.unlisted import NO_CELL
 from stream_app.core.found_keys import SealedKey, stays
 from stream_app.core.incoming import Reason
 from stream_app.core.records import (
@@ -208,14 +210,14 @@ class MemoryStream:
                 held.append(name)
         return [numbers.get(name.hash, -1) for name in names]
 
-    def thin_keys(self, window: int, thinned: int, first_unlisted: int, numbers: Sequence[int]) -> None:
+    def thin_keys(self, window: int, thinned: int, gone: Mapping[int, Sequence[int]]) -> None:
         """Delete the names and the released counts of keys that do not stay."""
         self.users.setdefault(window, {})
         self.thinned[window] = thinned
-        for number in numbers:
+        for number, cells in gone.items():
             self.unlisted[window][number] = SealedKey(self.unlisted[window][number].hash, b"")
             for bin in range(self.epoch.first_bin, self.released_bin + 1):
-                for cell in (first_unlisted + number, BROUGHT + first_unlisted + number):
+                for cell in cells:
                     self.cells.get(bin, {}).pop(cell, None)
 
     def tally(self, bounds: Bounds, up_to_bin: int, slots: Slots | None = None) -> bool:
@@ -224,8 +226,8 @@ class MemoryStream:
         Shards come in the order of bins.
         """
         shards = sorted(self.untallied_shards(up_to_bin), key=lambda shard: (shard.bin, shard.name))
-        hashes = {
-            window: {number: one.hash for number, one in enumerate(self.unlisted.get(window, []))}
+        numbers = {
+            window: {one.hash: number for number, one in enumerate(self.unlisted.get(window, []))}
             for window in {shard.window for shard in shards}
         }
         fields = 0
@@ -233,7 +235,7 @@ class MemoryStream:
             fields += len(self.untallied[shard])
             if number and fields > LARGEST_TALLY_FIELDS:
                 break
-            self._tally_shard(shard, bounds, hashes[shard.window], slots)
+            self._tally_shard(shard, bounds, numbers[shard.window], slots)
         return bool(shards)
 
     def untallied_shards(self, up_to_bin: int) -> list[UserShard]:
@@ -241,33 +243,31 @@ class MemoryStream:
         return [shard for shard in self.untallied if shard.bin <= up_to_bin]
 
     def _tally_shard(
-        self, shard: UserShard, bounds: Bounds, hashes: Mapping[int, bytes], slots: Slots | None = None
+        self, shard: UserShard, bounds: Bounds, numbers: Mapping[bytes, int], slots: Slots | None = None
     ) -> None:
         by_user: dict[bytes, dict[bytes, int]] = {}
         for name, number in self.untallied.pop(shard).items():
             by_user.setdefault(name[:ID_BYTES], {})[name] = number
         cells, users = self.cells.setdefault(shard.bin, {}), self.users.setdefault(shard.window, {})
         over = 0
-
-        def ranked(name: bytes) -> bytes:
-            return rank(name, int.from_bytes(name[ID_BYTES:], "big"), slots, hashes)
-
         for user, records in by_user.items():
-            before, own = users.get(user, {}), settled(records, slots, hashes)
-            taken = chosen(own, bounds, before, ranked)
-            if slots is not None:
-                places = {int.from_bytes(name[ID_BYTES:], "big"): ranked(name) for name in own}
-                used = self.slots.setdefault(shard.window, {}).setdefault(user, [])
-                new = brought(taken, slots, used, places)
-                used += new
-                for cell in new:
-                    cells[BROUGHT + cell] = cells.get(BROUGHT + cell, 0) + 1
-            for place, number in cells_added(taken, bounds.weight).items():
-                cell = place if slots is None or place < NO_CELL else slots.first_unlisted - 1
-                cells[cell] = cells.get(cell, 0) + number
+            before = users.get(user, {})
+            taken = chosen(records, bounds, before)
             if taken:
                 users[user] = by_key(taken.items(), bounds, before)
-            over += sum(own.values()) - sum(taken.values())
+            over += sum(records.values()) - sum(taken.values())
+            if slots is not None:
+                place_of = {place: _place_in_list(place, slots, numbers) for place in taken}
+                used = self.slots.setdefault(shard.window, {}).setdefault(user, [])
+                used += (new := _brought(user, place_of, slots, used))
+                for key in new:
+                    cells[BROUGHT + key] = cells.get(BROUGHT + key, 0) + 1
+                steps, keyed, taken = (bounds.weight or 0) + 1, taken, {}
+                for place, number in keyed.items():
+                    place = place_of[place] * steps + place % STEPS
+                    taken[place] = taken.get(place, 0) + number
+            for cell, number in cells_added(taken, bounds.weight).items():
+                cells[cell] = cells.get(cell, 0) + number
         self.count_for_operator(Reason.OVER_CAP, over)
 
     def forget_released(self, release: Release) -> None:
@@ -350,6 +350,26 @@ class MemoryStream:
             if last_visible_bin < last_bin_of(epoch):
                 ended = replace(epoch, last_bin=last_visible_bin, end_reason=reason)
                 self.epochs[i] = replace(ended, found=found)
+
+
+def _place_in_list(place: int, slots: Slots, numbers: Mapping[bytes, int]) -> int:
+    """Return the place in the list of a keyed place's key; that of ``other`` if the key does not stay."""
+    if (key := place // STEPS) < STEPS:
+        return key
+    number = numbers.get(own := key.to_bytes(HASH_BYTES))
+    if number is None or (number not in slots.shown and not stays(own, slots.thinned)):
+        return slots.first_unlisted - 1
+    return slots.first_unlisted + number
+
+
+def _brought(user: bytes, place_of: Mapping[int, int], slots: Slots, before: Sequence[int]) -> list[int]:
+    """Return the keys that a user brings in a bin. Args: place_of, in the list, of the places that count."""
+    new = {
+        key: rank_of(user + (place - place % STEPS).to_bytes(HASH_BYTES + 4))
+        for place, key in place_of.items()
+        if key >= slots.first_unlisted and key - slots.first_unlisted not in slots.shown and key not in before
+    }
+    return sorted(new, key=new.__getitem__)[: slots.per_user - len(before)]
 
 
 def _rows(ahead: Ahead, chosen: NDArray[np.bool_]) -> Ahead:

@@ -39,7 +39,7 @@ from tests.simulator.checks import Broken, released_columns, use_draw
 from tests.simulator.given_noise import Draw, node_sums
 from tests.simulator.log import PAGES, Kind
 from tests.simulator.observer import Observer
-from tests.simulator.schedule import Deed, Schedule
+from tests.simulator.schedule import AMOUNTS, Deed, Schedule
 from tests.stream_app.found_keys import view_at
 
 if TYPE_CHECKING:
@@ -52,14 +52,15 @@ ROOMS = (10**6, 10)  # events of hidden keys; with little room some keys are dro
 ByPage = Counter[str]
 
 
-def finding(schedule: Schedule, per_user: int = 0) -> Schedule:
+def finding(schedule: Schedule, per_user: int = 0, *, sums: bool = False) -> Schedule:
     """Return the schedule with a stream that finds pages.
 
     Restores are left out for users: what the bins that are lost have used up of a user's cap depends on
     whether they were tallied before.
-    Args: per_user, the new pages that a user brings; 0: the unit is the event.
+    Args: per_user, the new pages that a user brings; 0: the unit is the event; sums, whether there are
+        amounts.
     """
-    plain = replace(schedule, keys=1, buckets=1, sums=False, window=0, over_epochs=False, sides=False)
+    plain = replace(schedule, keys=1, buckets=1, sums=sums, window=0, over_epochs=False, sides=False)
     plain = replace(plain, total=False, release="causal", count=None, sibling=None, events_per_bin=10.0)
     if not per_user:
         return replace(plain, finding=1)
@@ -72,7 +73,9 @@ def finding_strategy(schedule: Schedule, declared: Declaration) -> Strategy:
     discover = Discover(EPSILON, DELTA, schedule.finding, room=ROOMS[schedule.seed % len(ROOMS)])
     keys = KeyList("page", (), True, False, discover=discover)
     axis = KeyAxis(0, 1 - TOTAL_SHARE, TOTAL_SHARE, rest=True)
-    product = ProductDesign(schedule.design, axis, ValueAxis(1, TreeShape((1,)), (Fraction(1),)))
+    weight = AMOUNTS.range.weight if schedule.sums else 1
+    ends = ValueAxis(width := 2 if schedule.sums else 1, TreeShape((width,)), (Fraction(1),))
+    product = ProductDesign(replace(schedule.design, sensitivity=weight), axis, ends, weight)
     privacy = structs.replace(declared.privacy, epsilon=product.epsilon + EPSILON)
     declared = structs.replace(declared, keys=keys, privacy=privacy)
     return Strategy(schedule.name, declared, Discovering(product, rule=discover.rule(schedule.horizon)))
@@ -109,14 +112,21 @@ class FindingObserver(Observer):
         recount = Recount(self, self._running(), bins[-1])
         name_of = {name.hash: page for page, name in recount.sealed.items()}
         numbers = self.world.store.streams[self.stream].unlisted.get(recount.window, [])
+
+        def with_cell(place: int, bin: int) -> str:
+            return recount.with_cell(name_of[numbers[place - 1].hash] if place else "", bin)
+
         for bin, counts in zip(bins, reply, strict=True):
-            found: dict[bool, ByPage] = {False: ByPage(), True: ByPage()}
+            brought, ends = ByPage(), Counter[tuple[str, int]]()
             for cell, number in counts.items():
-                of_key = cell % BROUGHT - 1
-                page = name_of[numbers[of_key].hash] if of_key >= 0 else ""
-                found[cell >= BROUGHT][recount.with_cell(page, bin)] += number
-            wanted = {False: recount.counts(bin), True: recount.brought(bin) if self._by_users else ByPage()}
-            if {kind: +number for kind, number in found.items()} != wanted:
+                if cell >= BROUGHT:
+                    brought[with_cell(cell - BROUGHT, bin)] += number
+                else:
+                    place, end = divmod(cell, recount.width)
+                    ends[with_cell(place, bin), end] += number
+            found = +ends, +brought
+            wanted = +recount.ends(bin), recount.brought(bin) if self._by_users else ByPage()
+            if found != wanted:
                 raise Broken(f"bin {bin} counts {found}; the log and its cuts give {wanted}")
 
     async def _after_tally(self, args: tuple[Any, ...], reply: Any) -> None:
@@ -178,7 +188,7 @@ class FindingObserver(Observer):
         total, keys = (group.design for group in (after.axes.groups[0], after.axes.groups[-1]))
         for level in kind.design.shape.levels:
             tables = [node_table(level), *(f"{level}.{number}" for number in range(len(after.groups)))]
-            pages = [("",), *(group.names for group in after.groups)]
+            pages = [("",), *(group.names for group in after.groups)]  # of each table
             rests = [
                 [
                     row - recount.sums(tuple(names))[level, index]
@@ -281,39 +291,49 @@ class Recount:
         self._shape = kind.design.shape
         names = KeyNames(bytes(32), observer.stream, self.window)
         self.sealed = {page: names.sealed(page) for page in PAGES}
+        self.width = kind.axes.values.buckets
         self._records = self._chosen()
 
-    def _chosen(self) -> Counter[tuple[int, str | None, str]]:
-        """Return the records that count by bin, user and page; an empty page: without a key."""
-        log, records = self._observer.world.log, Counter[tuple[int, str | None, str]]()
+    def _chosen(self) -> Counter[tuple[int, str | None, str, int]]:
+        """Return the records that count by bin, user, page and amount; an empty page: without a key."""
+        log, records = self._observer.world.log, Counter[tuple[int, str | None, str, int]]()
         for (partition, position), bin in self._observer._placed().items():
             entry = log.partitions[partition][position]
             assert entry.kind is Kind.EVENT
             page = "" if (partition, position) in self._observer.nameless else entry.page
             if _window(bin, self._rules) == self.window and bin <= self._last_bin:
-                records[bin, entry.user if self._rules.is_capped else None, page] += 1
+                units, user = self._rules.place(entry) or 0, entry.user if self._rules.is_capped else None
+                records[bin, user, page, units] += 1
         if not self._rules.is_capped:
             return records
         used = Counter[str | None]()
-        for bin, user, page in sorted(records, key=lambda one: (one[0], self._rank(*one[1:]))):
-            taken = min(records[bin, user, page], self._rules.max_events - used[user])
+        for bin, user, page, units in sorted(records, key=lambda one: (one[0], self._rank(*one[1:]))):
+            taken = min(records[bin, user, page, units], self._rules.max_events - used[user])
             used[user] += taken
-            records[bin, user, page] = taken
+            records[bin, user, page, units] = taken
         return +records
 
-    def _rank(self, user: str | None, page: str) -> tuple[bytes, bytes]:
-        """Return a page's place in the order of a user's pages: it follows from 31 bits of its hash."""
+    def _rank(self, user: str | None, page: str, units: int = 0) -> bytes:
+        """Return the place of a page and an amount in the order of a user's records of a bin."""
         ids, _ = user_ids([str(user)], np.array([self.window]), lambda window: bytes(32))
-        own = self.sealed[page].hash if page else b""
-        place = int.from_bytes(own[4:8]) | 1 << 31 if page else 0
-        return hashlib.sha1(ids.tobytes() + place.to_bytes(4)).digest(), own
+        own = self.sealed[page].hash if page else bytes(16)
+        return hashlib.sha1(ids.tobytes() + own + units.to_bytes(4)).digest()
 
     def counts(self, bin: int) -> ByPage:
         """Return the counted records of a bin by page; an empty one is every page that has no cell."""
         found = ByPage()
-        for (at, _, page), number in self._records.items():
+        for (at, _, page, _), number in self._records.items():
             if at == bin:
                 found[self.with_cell(page, self._last_bin)] += number
+        return found
+
+    def ends(self, bin: int) -> Counter[tuple[str, int]]:
+        """Return what a bin's records add to the cells of each page."""
+        found = Counter[tuple[str, int]]()
+        for (at, _, page, units), number in self._records.items():
+            if at == bin:
+                for end, weight in self._rules.added(units).items():
+                    found[self.with_cell(page, self._last_bin), end] += number * weight
         return found
 
     def with_cell(self, page: str, bin: int) -> str:
@@ -325,9 +345,16 @@ class Recount:
 
     def sums(self, pages: Sequence[str]) -> Mapping[tuple[int, int], Int64Array]:
         """Return the sums of all complete nodes of the epoch. Args: pages; an empty one is the total."""
-        bins = [self.counts(bin) for bin in range(self._epoch.first_bin, self._last_bin + 1)]
-        counts = [[one[page] if page else one.total() for page in pages] for one in bins]
-        return node_sums(self._shape, np.array(counts, np.int64).reshape(len(bins), len(pages)))
+        bins = [self.ends(bin) for bin in range(self._epoch.first_bin, self._last_bin + 1)]
+        cells = [(page, end) for page in pages for end in range(self.width)]
+        counts = [
+            [
+                one[cell] if cell[0] else sum(n for (_, end), n in one.items() if end == cell[1])
+                for cell in cells
+            ]
+            for one in bins
+        ]
+        return node_sums(self._shape, np.array(counts, np.int64).reshape(len(bins), len(cells)))
 
     def shown(self, bin: int) -> set[str]:
         """Return the keys that are public before a bin closes."""
@@ -343,9 +370,9 @@ class Recount:
             found = ByPage()
             shown, thinned = self._observer.history.shown.get(at, (frozenset[str](), 0))
             stay = {page for page, name in self.sealed.items() if stays(name.hash, thinned)}
-            for user in {user for when, user, _ in self._records if when == at}:
+            for user in {user for when, user, *_ in self._records if when == at}:
                 own = slots.setdefault(user, set())
-                visited = [page for when, who, page in self._records if (when, who) == (at, user) and page]
+                visited = [page for when, who, page, _ in self._records if (when, who) == (at, user) and page]
                 new = sorted((set(visited) & stay) - shown - own, key=lambda page: self._rank(user, page))
                 chosen = new[: self._rule.per_user - len(own)]
                 own.update(chosen)

@@ -174,12 +174,29 @@ class NoKeyGoes(Pipeline):
         return patch.object(Naming, "_stays", lambda naming, keys, number: True)
 
 
-class ReadersDecide(Pipeline):
-    """Which of a user's records count depends on whether their reader knew that a key had gone."""
+class GoneKeysCount(Pipeline):
+    """A user's records of a key that has gone count in a cell of their own."""
 
     def patched(self) -> AbstractContextManager[object]:
-        """Leave the places of records as readers gave them."""
-        return patch.object(memory_stream, "settled", lambda records, slots, hash_of: records)
+        """Let the store keep all keys."""
+        return patch.object(memory_stream, "stays", lambda key, thinned: True)
+
+
+class AmountsChangePlaces(Pipeline):
+    """What an event adds to the two ends of the range changes places in the past of a new key."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Exchange the two columns of each name."""
+        real = Naming._named
+
+        async def named(naming: Naming, *given: Any) -> Any:
+            found = await real(naming, *given)
+            return replace(
+                found,
+                counts=found.counts.reshape(len(found.counts), -1, 2)[..., ::-1].reshape(found.counts.shape),
+            )
+
+        return patch.object(Naming, "_named", named)
 
 
 class SlotsComeBack(Pipeline):
@@ -210,7 +227,7 @@ class SlotsComeBack(Pipeline):
                         cells[:] = [
                             cell
                             for cell in cells
-                            if cell in slots.shown
+                            if cell - slots.first_unlisted in slots.shown
                             or stays(hashes[cell - slots.first_unlisted], slots.thinned)
                         ]
 

@@ -30,7 +30,7 @@ def test_every_rule_holds_while_keys_are_found(
     seed: int, per_user: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("DEBUG", logger="stream_app"):
-        run_schedule(seed, schedule=finding(draw_schedule(seed), per_user))
+        run_schedule(seed, schedule=finding(draw_schedule(seed), per_user, sums=seed % 2 == 1))
     assert "secret-" not in caplog.text
 
 
@@ -42,6 +42,11 @@ def events(schedule: Schedule) -> Schedule:
 def users(schedule: Schedule) -> Schedule:
     """Return the schedule with a stream whose users each bring one key."""
     return finding(schedule, 1)
+
+
+def summing(schedule: Schedule) -> Schedule:
+    """Return the schedule with a stream that adds up amounts by keys that it finds."""
+    return finding(schedule, sums=True)
 
 
 def dying(schedule: Schedule) -> Schedule:
@@ -99,7 +104,8 @@ CAUGHT = [
     (mutants.RemembersTooEarly, overtaken, "is needed"),
     (mutants.HalvesByExactCounts, events, "hidden keys are halved"),
     (mutants.NoKeyGoes, events, "plus one unused draw of scale"),
-    (mutants.ReadersDecide, users, "the log and its cuts give"),
+    (mutants.GoneKeysCount, users, "the log and its cuts give"),
+    (mutants.AmountsChangePlaces, summing, "plus one unused draw of scale"),
     (mutants.SlotsComeBack, users, "the log and its cuts give"),
     (HalfNoise, events, "plus one unused draw of scale"),
     (ReleaseTwice, lambda schedule: finding(slow_releases(schedule)), "has a second value"),

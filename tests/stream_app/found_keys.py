@@ -10,9 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pytest
+
 from dphist.noise import SystemNoise
 from stream_app.config.plans import planned
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.sums import mean_over, sum_of, sums_of_keys
 from stream_app.core.answers.visible import visible_epochs, width_of
 from stream_app.core.kinds.tables import Span
 from stream_app.loops.clocks import LiveClock, ReplayClock
@@ -32,7 +36,13 @@ from tests.world.settings import configured
 
 FOUND = "pages"  # the stream
 DISCOVER = {"epsilon": 5.0e8, "delta": 1e-9}  # so large that a key is named as soon as two users bring it
+AMOUNTS = {"field": "amount", "min": -10, "max": 40, "unit": 1}
 Visit = tuple[float, str, Any]  # hours after the start, user, page
+
+
+def amount_of(hour: float) -> int:
+    """Return the amount of a visit."""
+    return int(hour * 1_000) % 51 - 10
 
 
 class Shown(NamedTuple):
@@ -44,18 +54,23 @@ class Shown(NamedTuple):
 
 @dataclass
 class Recount:
-    """What a stream must say without noise. Args: counts, by bin and page; brought, users by bin and page."""
+    """What a stream must say without noise.
+
+    Args: counts, by bin and page; amounts, their sums; brought, users by bin and page.
+    """
 
     counts: Mapping[int, Counter[str]]
+    amounts: Mapping[int, Counter[str]]
     brought: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     @classmethod
     def of_events(cls, visits: Iterable[Visit]) -> Recount:
         """Count every event; each is its own user."""
-        counts: dict[int, Counter[str]] = defaultdict(Counter)
+        counts, amounts = defaultdict[int, Counter[str]](Counter), defaultdict[int, Counter[str]](Counter)
         for hour, _, page in visits:
             counts[int(hour)][page] += 1
-        return cls(counts, counts if isinstance(counts, defaultdict) else defaultdict(Counter))
+            amounts[int(hour)][page] += amount_of(hour)
+        return cls(counts, amounts, counts)
 
     @classmethod
     def of_users(cls, visits: Iterable[Visit], per_user: int, listed: Iterable[str] = ()) -> Recount:
@@ -63,7 +78,8 @@ class Recount:
 
         In no bin does a user bring more keys than there are slots left, so no order matters.
         """
-        recount = cls(cls.of_events(visits).counts)
+        events = cls.of_events(visits)
+        recount = cls(events.counts, events.amounts)
         of_bin, slots = defaultdict[int, dict[tuple[str, str], None]](dict), defaultdict[str, set[str]](set)
         for hour, user, page in visits:
             of_bin[int(hour)][user, page] = None
@@ -91,7 +107,14 @@ class Recount:
 def write_visits(directory: Path, visits: Iterable[Visit]) -> None:
     """Write visits as a file of events, by time."""
     lines = [
-        json.dumps({"at": f"2026-03-01T{int(h):02d}:{int(h * 60) % 60:02d}:00Z", "user": u, "page": p})
+        json.dumps(
+            {
+                "at": f"2026-03-01T{int(h):02d}:{int(h * 60) % 60:02d}:00Z",
+                "user": u,
+                "page": p,
+                "amount": amount_of(h),
+            }
+        )
         for h, u, p in sorted(visits, key=lambda visit: visit[0])
     ]
     (directory / "visits.ndjson").write_text("\n".join(lines) + "\n")
@@ -213,14 +236,32 @@ async def check_recount(replayed: Replayed, truth: Recount, listed: Sequence[str
         shown = sum(truth.counts[bin][key] for bin in bins for key in keys.labels)
         assert view.count(span).value == total
         assert view.of_key("other").count(span).value == total - shown
+        if view.declared.amounts is None:
+            continue
+        every = {key: sum(truth.amounts[bin][key] for bin in bins) for key in keys.labels}
+        of_all = sum(sum(truth.amounts[bin].values()) for bin in bins)
+        assert sum_of(view, span).value == of_all
+        assert sum_of(view, span, "other").value == of_all - sum(every.values())
+        assert {key: sum_of(view, span, key).value for key in every} == every
+        assert np.asarray(sums_of_keys(view, span).value).tolist() == list(every.values())
+        assert mean_over(view, span, keys.labels[0]).value == pytest.approx(
+            every[keys.labels[0]] / sum(truth.counts[bin][keys.labels[0]] for bin in bins)
+        )
 
 
-def finding_world(*, users: bool = False, privacy: Any = None, keys: Any = None, **discover: Any) -> World:
+def finding_world(
+    *, users: bool = False, sums: bool = False, privacy: Any = None, keys: Any = None, **discover: Any
+) -> World:
     """Return a world with the stream "pages", which has no noise, and finds a key that two users bring.
 
-    Args: users, whether the unit is the user; privacy, keys, more of these sections; discover, of its own.
+    Args: users, whether the unit is the user; sums, whether amounts are added; privacy, keys, more of these
+        sections; discover, of its own.
     """
     unit = {"unit": {"user": "user", "max_events": 50}} if users else {}
     section = {"field": "page", "discover": DISCOVER | discover} | (keys or {})
-    own = {"keys": section, "tree": {"release": "causal"}, "privacy": unit | (privacy or {})}
+    own = ({"sum": AMOUNTS} if sums else {}) | {
+        "keys": section,
+        "tree": {"release": "causal"},
+        "privacy": unit | (privacy or {}),
+    }
     return World(*configured(pages=own))

@@ -22,6 +22,7 @@ from tests.stream_app.declared import BIN_US, FIRST_BIN
 from tests.world.settings import EPOCH_BINS
 
 COUNTRIES, DEVICES = ("FR", "DE"), ("tv", "desk/top")
+FOUND = (*COUNTRIES, "IT")  # all countries that visits have
 LOW, HIGH, BUCKETS = Fraction(-10), Fraction(50), 12  # of delays
 LEAST, MOST = Fraction(-20), Fraction(500)  # of amounts
 MAX_AHEAD = 1
@@ -51,9 +52,14 @@ class Feature:
             return ()
         others = ("other",) if keys.get("other", True) is True else ()
         if "fields" not in keys:
-            return (*COUNTRIES, *others)
+            return (*(FOUND if self.finds_keys else COUNTRIES), *others)
         devices = [name.replace("/", "\\/") for name in DEVICES]
         return tuple(map("/".join, product((*COUNTRIES, "other"), devices)))
+
+    @property
+    def finds_keys(self) -> bool:
+        """Whether the keys are found."""
+        return "discover" in self.settings.get("keys", {})
 
     @property
     def unit(self) -> Fraction:
@@ -75,7 +81,7 @@ class Feature:
             return ""
         country = visit.get("country")
         country = self.becomes.get(country, country) if country else country
-        name = country if country in COUNTRIES else "other"
+        name = country if country in self.keys or country in COUNTRIES else "other"
         if "fields" not in self.settings["keys"]:
             return name if name in keys else None
         device = visit.get("device")
@@ -86,7 +92,8 @@ class Feature:
         if "delta" in self.settings.get("privacy", {}):
             tree = {}
         else:
-            tree = {"tree": {**self.settings.get("tree", {}), "release": release}}
+            own = "causal" if self.finds_keys else release
+            tree = {"tree": {**self.settings.get("tree", {}), "release": own}}
         privacy = {**self.settings.get("privacy", {}), "epsilon": epsilon}
         return {**self.settings, **tree, "privacy": privacy}
 
@@ -96,6 +103,7 @@ def _user(cap: int) -> dict[str, Any]:
 
 
 _COUNTRY = {"field": "country", "list": [*COUNTRIES]}
+_FINDS = {"field": "country", "discover": {"epsilon": "5e8", "delta": "1e-9"}}
 _BOTH = {
     "fields": ["country", "device"],
     "list": {"country": [*COUNTRIES], "device": [*DEVICES]},
@@ -148,6 +156,8 @@ FEATURES = {
     "sums": Feature({"sum": _AMOUNT}),
     "sums-by-key": Feature({"sum": _AMOUNT, "keys": _COUNTRY}),
     "sums-by-key-and-total": Feature({"sum": _AMOUNT, "keys": {**_COUNTRY, "total": True}}),
+    "found-keys": Feature({"keys": _FINDS}),
+    "sums-by-found-key": Feature({"sum": _AMOUNT, "keys": _FINDS}),
     "sums-by-key-fields-where": Feature(
         {"sum": _AMOUNT, "keys": _BOTH, "where": {"cart.amount": {"above": -10}}},
         lambda visit: (amount := amount_of(visit)) is not None and amount > -10,

@@ -121,6 +121,8 @@ def check_rows(world: World, name: str, feature: Feature, recount: Recount) -> N
             total = float(total_of(own, feature))
             said = [row["sum"]["estimate"], *row["sum"]["interval"]]
             assert said == pytest.approx([total] * 3, abs=1e-6)
+        if feature.finds_keys:
+            continue  # a hash is of the tables of all groups of keys: tests/simulator/finding.py
         vouched = [(node_table(level), index, digest) for level, index, digest in row.get("node_hashes", [])]
         if "columns_hash" in row:
             vouched.append((PUBLISHED, place - first, row["columns_hash"]))

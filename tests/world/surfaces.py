@@ -13,6 +13,7 @@ from stream_app.api.admission.access import AccessRules
 from stream_app.api.admission.apart import Apart
 from stream_app.api.app import create_app
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.visible import width_of
 from stream_app.core.records import PublicState
 from stream_app.core.strategy import Strategy
 from stream_app.ports.access import Scrapes
@@ -122,8 +123,6 @@ async def grow(view: StreamView, reader: PublicReader, stream: str) -> None:
     """Add what has become visible since."""
     state = await reader.public_state(stream)
     assert state is not None
-    widths = view.strategy.kind.tables
-    blocks = [
-        (want, await reader.tile_rows(stream, *want, widths[want.table])) for want in view.missing(state)
-    ]
+    wanted = view.missing(state)
+    blocks = [(want, await reader.tile_rows(stream, *want, width_of(state, want))) for want in wanted]
     view.extend(state, blocks)

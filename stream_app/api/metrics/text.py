@@ -143,7 +143,8 @@ def _of_keys(view: StreamView, keys: KeyList, own: Mapping[str, str], most: int)
     labels = [{**own, **of_key} for of_key in labels_of_keys(keys)[:most]]
     counts: dict[Of, Estimate] = {"count": whole_estimate(key_counts(view.cells()))}
     if view.declared.amounts:
-        counts["sum"] = sums_of_keys(view, view.span)
+        shown = view.of_one_list()
+        counts["sum"] = sums_of_keys(shown, shown.span)
     columns = {
         name_of(of, "running", part, of_keys=True): column
         for of, estimate in counts.items()

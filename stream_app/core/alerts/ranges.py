@@ -20,13 +20,13 @@ from dphist.product.columns import ColumnSum
 from dphist.product.design import ColumnDesign
 from dphist.product.distance import Distance, ks_distance, ks_estimate
 from dphist.product.forest import RangeSum
-from dphist.product.sums import mean_of
 from dphist.tree.estimate import Estimate
 from stream_app.core.alerts.rules import OF_AMOUNTS, OF_VALUES, Condition
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import JoinedBinning
+from stream_app.core.answers.sums import mean_over
 from stream_app.core.answers.weighted import weighted_count
 from stream_app.core.counting.cells import Amounts, Buckets, Cells
 from stream_app.core.instants import format_instant
@@ -215,7 +215,8 @@ class Ranges:
             assert span is not None  # only windows are compared with their past
             return self._over_times(question, [(span, 1.0), (question.reference or span, -question.factor)])
         if self._lists_differ(question):
-            view = view.showing(self._columns(question), counts=True, place=question.keys)
+            columns, is_count = self._columns(question), question.below is None
+            view = view.showing(columns, counts=is_count, place=question.keys)
         elif question.over_cells:
             return self._over_cells(question, span)
         return view.running() if span is None else view.count(_measured(view, span))
@@ -247,9 +248,8 @@ class Ranges:
         return float(self._over_times(question, [(question.reference, question.factor)]).value)
 
     def _lists_differ(self, question: AskedSum) -> bool:
-        """Return whether keys are asked for, and not all epochs show the same ones."""
-        is_count = question.keys is not None and question.below is None
-        return is_count and self.view.of_one_list() is not self.view
+        """Return whether the question is about cells, and not all epochs show the same keys."""
+        return question.over_cells and self.view.of_one_list() is not self.view
 
     def distance(self, question: AskedSum) -> float:
         """Return the estimated distance between two distributions. Raises: QueryError."""
@@ -270,7 +270,7 @@ class Ranges:
             estimate = self.estimate(replace(question, reference=None, factor=0.0))
             return condition.in_unit(float(estimate.value)), condition.in_unit(estimate.stderr)
         if condition.measure == "mean":
-            return self._mean(question), None
+            return self._mean(condition, question), None
         counts = self._histogram(self._span(question), question.keys).estimated()
         if not counts[-1]:
             return None, None
@@ -289,9 +289,10 @@ class Ranges:
         return condition.in_unit(float(interval.upper - interval.lower) / 2)
 
     def _over_cells(self, question: AskedSum, span: Span | None) -> Estimate:
-        """Return a sum of columns with its law. The law depends on the number of keys, not on which keys."""
+        """Return a sum of columns with its law, which depends on how many keys there are, the rest apart."""
         total, columns = self._cells_of(span), self._columns(question)
-        many = None if question.keys is None else len(question.keys)
+        keys, rest = question.keys, total.design.keys.keys
+        many = None if keys is None else (len(keys), rest in keys)
         kind = (span, many, question.below, question.of_all, question.of_below)
         if kind not in self._laws:
             self._laws[kind] = columns.of_range(total)
@@ -305,11 +306,10 @@ class Ranges:
             self.view.sums[asked] = columns_of(product, asked)
         return self.view.sums[asked]
 
-    def _mean(self, question: AskedSum) -> float | None:
-        amounts, keys = self.view.strategy.axes.amounts, question.keys
-        assert amounts is not None  # otherwise the question would not exist
-        found = mean_of(self._cells_of(self._span(question)), amounts.range, keys).value
-        return None if found is None else found * float(amounts.unit)
+    def _mean(self, condition: Condition, question: AskedSum) -> float | None:
+        asked = AskedKeys(condition.keys, condition.without) if condition.keys else None
+        span = self._span(question)
+        return mean_over(self.view, self.span if span is None else _measured(self.view, span), asked).value
 
     def _two(self, question: AskedSum) -> tuple[Histogram, Histogram]:
         now = self._histogram(self._span(question), question.keys)

@@ -14,7 +14,7 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import WeightedNoise
-from dphist.product.columns import ColumnSum, KeyPlaces, column_sum
+from dphist.product.columns import ColumnSum, KeyPlaces
 from dphist.tree.estimate import Estimate
 from stream_app.core.answers.answered import QueryError, places_of
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
@@ -51,19 +51,20 @@ class Part(NamedTuple):
         own = self.strategy.stream
         return address_of(own) if base_of(own) == base_of(last) else own
 
-    def showing(self, now: Strategy, places: KeyPlaces) -> list[EpochView]:
+    def showing(self, now: Strategy, columns: ColumnSum, places: KeyPlaces | None) -> list[EpochView]:
         """Return the epochs with some keys of another stream's list as their count; none without these keys.
 
-        Args: now, the other stream; places, in its list.
+        Args: now, the other stream; columns, the count there; places, of the keys in its list; None: of all.
         """
         axes, keys, others = self.strategy.kind.axes, self.strategy.axes.keys, now.axes.keys
         if axes is None or keys is None or others is None:
             return []
-        asked = (places,) if isinstance(places, int) else places
+        asked = (places,) if isinstance(places, int) else places or ()
         there = [place for one in asked if (place := place_in(keys, others, one)) is not None]
         if len(there) < len(asked):
             return []
-        columns = column_sum(axes, there[0] if isinstance(places, int) else tuple(sorted(there)))
+        own = there[0] if isinstance(places, int) else places and tuple(sorted(there))
+        columns = columns.of_keys(axes, own)
         return [over.showing(columns) for epoch in self.epochs if (over := epoch.over_axes)]
 
 
@@ -191,18 +192,18 @@ def showing(
             if (axes := epoch.over_axes) is not None:
                 yield axes.showing(columns)
         elif asked is not None and asked.is_pattern:
-            yield from _matching(epoch, then, asked)
-        elif places is not None:
-            yield from Part(then, [epoch], None).showing(now, places)
+            yield from _matching(epoch, then, columns, asked)
+        else:
+            yield from Part(then, [epoch], None).showing(now, columns, places)
 
 
-def _matching(epoch: EpochView, then: Strategy, asked: AskedKeys) -> Iterator[EpochView]:
+def _matching(epoch: EpochView, then: Strategy, columns: ColumnSum, asked: AskedKeys) -> Iterator[EpochView]:
     """Yield an epoch with the sum of its keys that are asked for as its count; nothing if it has none."""
     axes, keys, over = then.kind.axes, then.axes.keys, epoch.over_axes
     if axes is None or keys is None or over is None:
         return
     with suppress(KeyNameError):
-        yield over.showing(column_sum(axes, asked.places(keys)))
+        yield over.showing(columns.of_keys(axes, asked.places(keys)))
 
 
 def with_one_list(

@@ -151,14 +151,14 @@ class StreamView(VisibleEpochs):
         """Return this view with a weighted sum of columns as its count, for example one key's; cached.
 
         Args: columns, the same object again for the same sum; counts, whether it counts events, so that true
-            values are whole numbers; place and asked, of its keys, for epochs of other lists of keys.
+            values are whole numbers; place and asked, of its keys, for epochs of other lists; None: of all.
         """
         own = self._showing.get((columns, asked))
         if own is None:
             own = copy(self)
             own.epochs = list(showing(self.epochs, self._texts, self.strategy, columns, place, asked))
-            if self._others and place is not None:
-                own.epochs += chain(*(part.showing(self.strategy, place) for part in self._others))
+            if self._others and place is not None and counts:
+                own.epochs += chain(*(part.showing(self.strategy, columns, place) for part in self._others))
                 own.epochs.sort(key=lambda epoch: epoch.record.first_bin)
             own._running, own._consistent, own._counts = {}, {}, counts
             if len(self._showing) >= KEPT_SUMS:

@@ -11,7 +11,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.laws.law import WeightedNoise
 from dphist.product.columns import MOST_WEIGHT, ColumnSum, of_every_key
-from dphist.product.sums import Mean, end_columns, mean_of, mean_of_ends, sum_columns
+from dphist.product.sums import Mean, end_columns, mean_of_ends, sum_columns
 from dphist.tree.estimate import Estimate
 from stream_app.core.answers.answered import QueryError, SeriesPoints
 from stream_app.core.answers.asked_keys import AskedKeys
@@ -40,7 +40,7 @@ def sum_of(view: StreamView, span: Span, key: str | AskedKeys | None = None) -> 
     Raises: QueryError for a stream without a sum, an unknown key, or a range without a measured bin.
     """
     unit = declared_sum(view).unit
-    return _in_amounts(_columns(view, key).of_range(view.cells(span)), unit)
+    return _in_amounts(_showing(view, _columns(view, key), key).count(span), unit)
 
 
 def sums_of_keys(view: StreamView, span: Span) -> Estimate:
@@ -72,8 +72,8 @@ def mean_over(
 ) -> Mean:
     """Return the mean of the amounts in the measured bins of a range. Args, raises: as ``sum_of``."""
     amounts = declared_sum(view)
-    found = mean_of(view.cells(span), amounts.range, view.place_of(key), confidence)
-    return _mean_in_amounts(found, amounts.unit)
+    low, high = (_showing(view, end, key).count(span) for end in _ends(view, key))
+    return _mean_in_amounts(mean_of_ends(low, high, amounts.range, confidence), amounts.unit)
 
 
 def sum_series(
@@ -102,7 +102,7 @@ def sums_over(
 ) -> SeriesPoints:
     """Return sums over ranges. Args, cost: as ``StreamView.over_ranges``; raises: as ``sum_of``."""
     unit = declared_sum(view).unit
-    own = view.showing(_columns(view, key))
+    own = _showing(view, _columns(view, key), key)
     return _points_in_amounts(own.over_ranges(kind, known, starts, stops, points), unit)
 
 
@@ -134,7 +134,7 @@ def means_over(
     amounts = declared_sum(view)
     shown = np.linspace(0, len(stops) - 1, min(len(stops), points)).astype(np.int64)
     low, high = (
-        view.showing(end).over_ranges(kind, "unbiased", starts[shown], stops[shown], max(2, points))
+        _showing(view, end, key).over_ranges(kind, "unbiased", starts[shown], stops[shown], max(2, points))
         for end in _ends(view, key)
     )
     means = []
@@ -144,6 +144,12 @@ def means_over(
         found = mean_of_ends(estimates[0], estimates[1], amounts.range, confidence)
         means.append(_mean_in_amounts(found, amounts.unit))
     return MeanPoints(low.spans, means, len(stops), low.unmeasured)
+
+
+def _showing(view: StreamView, columns: ColumnSum, key: str | AskedKeys | None) -> StreamView:
+    """Return the view with a sum of a key's columns as its count, also in epochs of other lists."""
+    asked = key if isinstance(key, AskedKeys) else None
+    return view.showing(columns, place=view.place_of(key), asked=asked)
 
 
 def _columns(view: StreamView, key: str | AskedKeys | None) -> ColumnSum:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,6 +26,8 @@ from stream_app.core.user_keys import mark_of_users
 
 ID_BYTES = 16  # 128 bits: the probability that two users of a window get one id is negligible
 CELL_BYTES = 4
+HASH_BYTES = 16  # of a key
+STEPS = 1 << 8 * CELL_BYTES  # the places of a key where places are keyed
 # Places of a bin, above which one script does not tally all that one user has in a bin: 0.2 s for this many.
 MOST_AMOUNTS = 1 << 14
 KEY_BYTES = 32
@@ -184,31 +186,53 @@ def shard_numbers(ids: ByteArray) -> Int64Array:
     return ids[:, 0].astype(np.int64) % SHARDS
 
 
-def user_fields(ids: ByteArray, cells: Int64Array) -> list[bytes]:
+def keyed_places(places: Int64Array, key_places: int, hashes: Mapping[int, bytes]) -> NDArray[np.void]:
+    """Return places that do not depend on the numbers of keys: each a key, and a step within the key.
+
+    The numbers of keys that no list names follow from the order in which everybody's keys came.
+    Args: places, of records, shape (n,); key_places, of a key; hashes, of keys that no list names, by row.
+    Returns: 20 bytes for each record: a number or a hash of 16 bytes, then 4 bytes.
+
+    >>> [place.hex() for place in keyed_places(np.array([258, 0]), 100, {1: bytes(range(16))}).tolist()]
+    ['00000000000000000000000000000002' '0000003a', '000102030405060708090a0b0c0d0e0f' '00000000']
+    """
+    found = np.zeros(len(places), [("zeros", "V12"), ("key", ">u4"), ("step", ">u4")])
+    found["key"], found["step"] = np.divmod(places, key_places)
+    hashed = found.view([("key", f"V{HASH_BYTES}"), ("step", ">u4")])
+    for row, key in hashes.items():
+        hashed["key"][row] = np.void(key)
+    return found.view(f"V{found.itemsize}")
+
+
+def user_fields(ids: ByteArray, cells: NDArray[Any]) -> list[bytes]:
     """Return the field names under which stores count a user's records per cell: the id, then the cell.
 
-    Args: ids, shape (n, 16); cells, shape (n,), below 2^32.
+    Args: ids, shape (n, 16); cells, shape (n,), below 2^32, or keyed places.
 
     >>> [field] = user_fields(np.full((1, 16), 7, np.uint8), np.array([258]))
     >>> field == bytes([7] * 16 + [0, 0, 1, 2])
     True
     """
-    fields = np.empty(len(cells), [("id", ids.dtype, ID_BYTES), ("cell", ">u4")])
+    fields = np.empty(len(cells), [("id", ids.dtype, ID_BYTES), ("cell", _stored(cells))])
     fields["id"], fields["cell"] = ids, cells
     return fields.view(f"V{fields.itemsize}").tolist()
 
 
-def user_entries(ids: ByteArray, cells: Int64Array, numbers: Int64Array) -> bytes:
+def user_entries(ids: ByteArray, cells: NDArray[Any], numbers: Int64Array) -> bytes:
     """Return users' records as stores keep them until a bin is sealed: each an id, a cell and a number.
 
-    Args: ids, shape (n, 16); cells and numbers, shape (n,), below 2^32.
+    Args: ids and cells, as of ``user_fields``; numbers, shape (n,), below 2^32.
 
     >>> user_entries(np.full((1, 16), 7, np.uint8), np.array([258]), np.array([3])).hex()[32:]
     '0000010200000003'
     """
-    entries = np.empty(len(cells), [("id", ids.dtype, ID_BYTES), ("cell", ">u4"), ("number", ">u4")])
+    entries = np.empty(len(cells), [("id", ids.dtype, ID_BYTES), ("cell", _stored(cells)), ("number", ">u4")])
     entries["id"], entries["cell"], entries["number"] = ids, cells, numbers
     return entries.tobytes()
+
+
+def _stored(cells: NDArray[Any]) -> np.dtype[Any]:
+    return cells.dtype if cells.dtype.kind == "V" else np.dtype(">u4")
 
 
 def cells_added(chosen: Mapping[int, int], weight: int | None) -> dict[int, int]:
@@ -237,9 +261,7 @@ def rank_of(field: bytes) -> bytes:
     return hashlib.sha1(field, usedforsecurity=False).digest()
 
 
-def counted(
-    records: Mapping[bytes, int], room: int, rank: Callable[[bytes], bytes] = rank_of
-) -> dict[int, int]:
+def counted(records: Mapping[bytes, int], room: int) -> dict[int, int]:
     """Return how many records of one user in one bin count, by cell.
 
     Cells are taken in the order of a hash of the user's id and the cell, so no cell is favoured.
@@ -249,7 +271,7 @@ def counted(
     {0: 2, 2: 1}
     """
     taken = {}
-    for field in sorted(records, key=rank):
+    for field in sorted(records, key=rank_of):
         number = min(records[field], room)
         if number == 0:
             break

@@ -292,7 +292,7 @@ class Cells:
     cell.
 
     Args: keys, buckets, amounts: None if the stream has no such axis; never buckets beside amounts; unlisted,
-        how many keys are counted that no list names, each in a cell after all others.
+        how many keys are counted that no list names, each after all others.
     """
 
     keys: KeyList | None = None
@@ -304,7 +304,7 @@ class Cells:
     def width(self) -> int:
         """Return the number of cells."""
         of_key = 2 if self.amounts else self.buckets.count if self.buckets else 1
-        return (self.keys.count if self.keys else 1) * of_key + self.unlisted
+        return ((self.keys.count if self.keys else 1) + self.unlisted) * of_key
 
     @property
     def weight(self) -> int:

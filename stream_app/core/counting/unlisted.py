@@ -15,8 +15,6 @@ from stream_app.core.found_keys import ROOM
 OTHER = "other"  # the key for all events that have no key of their own
 LONGEST_NAME = 200  # characters; an event with a longer value has no key
 EPOCHS = 4  # for which a found key is listed, unless the configuration says another number
-_RANK = slice(4, 8)  # the bytes of a key's hash that decide about the order of a user's keys
-NO_CELL = 1 << 31  # from this place on: keys that have no cell, each with 31 bits of its hash
 
 _LARGEST = 2**53  # below it a double says which whole number was written
 
@@ -50,11 +48,6 @@ class Discover(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 def _rule(discover: Discover, decisions: int) -> DiscoveryRule:
     given = discover.epsilon, discover.delta, decisions, discover.per_user, discover.least_users
     return DiscoveryRule(*given)
-
-
-def place_by_hash(key: bytes) -> int:
-    """Return the place of a key without a cell, which decides the order in which a user's keys count."""
-    return NO_CELL | int.from_bytes(key[_RANK])
 
 
 def key_names(column: Iterable[object]) -> list[str]:

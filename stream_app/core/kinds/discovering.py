@@ -1,4 +1,4 @@
-"""Counts of keys that no list names: a key's columns are released from the row on that names it.
+"""Counts and sums of keys that no list names: a key's columns are released from the row on that names it.
 
 The total and the listed keys are released as in ``axes.py``. Keys that one row names form a group with tables
 of its own. These begin with that row, and hold the nodes of all bins since the start of the epoch. So no
@@ -77,13 +77,13 @@ class Discovering(CausalAxes):
         return self._with_groups(groups) if groups != self.groups else self
 
     def _with_groups(self, groups: tuple[Group, ...]) -> Discovering:
-        keys = self.axes.keys.keys + sum(map(_width, groups)) - sum(map(_width, self.groups))
+        keys = self.axes.keys.keys + sum(map(_keys, groups)) - sum(map(_keys, self.groups))
         return replace(self, axes=replace(self.axes, keys=replace(self.axes.keys, keys=keys)), groups=groups)
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
         """The columns of the total and the listed keys, then of each group."""
-        of_groups = tuple(map(_width, self.groups))
+        of_groups = tuple(self.axes.values.buckets * _keys(group) for group in self.groups)
         return self.axes.columns - sum(of_groups), *of_groups
 
     @property
@@ -116,26 +116,26 @@ class Discovering(CausalAxes):
         product = self.axes
         counter = ProductCounter.restore(product, noise, held) if held else ProductCounter(product, noise)
         releases = counter.push_many(counts)
-        state, running = counter.to_bytes(), totals(product, releases.published)
+        columns, state, running = releases.published, counter.to_bytes(), totals(product, releases.published)
         blocks = [Block(PUBLISHED, releases.first_bin, running)]
         for one in releases.levels:
             parts = zip(self.tables_of(one.level), self._parts(one.values), strict=True)
             blocks += [Block(table, one.first_index, values) for table, values in parts if values.size]
-        hidden = float(releases.published[-1] @ column_sum(product, product.keys.keys).weights)
+        hidden = float(columns[-1] @ column_sum(product, product.keys.keys).weights)
         if named.names:
             past = self._past(named, noise)
             releases = past.push_many(named.counts)
             number, state = len(self.groups), _beside(state, past.snapshot())
             blocks += [Block(_table(one.level, number), 0, one.values) for one in releases.levels]
-            hidden -= float(releases.published[-1].sum())
+            hidden -= float(releases.published[-1].sum()) / product.weight
         thinned = thinned_for(hidden / UNITS_PER_COUNT, named.room)
-        return Closed(blocks[0].first, running, tuple(blocks), state, found=named.names, thinned=thinned)
+        return Closed(blocks[0].first, running, tuple(blocks), state, columns, named.names, thinned)
 
     def _past(self, named: Named, noise: NoiseSource) -> TreeCounter:
         """Return a counter for new keys, which has counted nothing yet."""
         position = len(named.counts) - 1
         keys = self._with_groups((*self.groups, Group(position, named.names))).axes.groups[-1]
-        return TreeCounter(keys.design, noise, len(named.names), history=False)
+        return TreeCounter(keys.design, noise, named.counts.shape[1], history=False)
 
     def tables_of(self, level: int) -> list[str]:
         """Return the tables of one level: of the total and the listed keys, then of each group."""
@@ -195,8 +195,9 @@ class Discovering(CausalAxes):
 
     def at_epsilon(self, asked: Asked) -> Discovering:
         """Return the plan at another epsilon, of which names take the same part."""
-        names = exact(asked["epsilon"], "epsilon") * self.rule.epsilon / self.epsilon
-        time = plan_tree(**(asked | {"epsilon": exact(asked["epsilon"], "epsilon") - names}))
+        whole, weight = exact(asked["epsilon"], "epsilon"), asked["max_events"] * self.axes.weight
+        names = whole * self.rule.epsilon / self.epsilon
+        time = plan_tree(**(asked | {"epsilon": whole - names, "max_events": weight}))
         axes, rule = replace(self.axes, time=time), replace(self.rule, epsilon=names)
         return replace(self, axes=axes, rule=rule)
 
@@ -247,7 +248,7 @@ class DiscoveringEpoch(CausalAxesEpoch):
                 del self._waiting[part]
 
 
-def _width(group: Group) -> int:
+def _keys(group: Group) -> int:
     return len(group.names)
 
 

@@ -69,7 +69,8 @@ class Named:
     """The keys that the last of some closed bins shows for the first time. SECRET.
 
     Args: names, in the order of names; counts, their exact counts in all bins since the start of the epoch,
-        shape (bins, names); room, for events of hidden keys (``found_keys.thinned_for``).
+        shape (bins, names), with two columns for each name if amounts are added up; room, for events of
+        hidden keys (``found_keys.thinned_for``).
     """
 
     names: tuple[str, ...] = ()

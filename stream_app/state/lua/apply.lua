@@ -11,7 +11,7 @@
 --       packed {bins, number of cells of each bin, cells, deltas}, '' and ''; with a cap packed {bins, number of entries of
 --       each shard}, the entries of the shards one after the other, packed {names of the shards, their bins, windows, marks
 --       of the windows' keys of users, from how many entries on a shard is merged, how many places of a user may count (0:
---       all)}
+--       all) or, if the next is above 0, how many keys; how many places of each key; whether places are keyed}
 -- Replies: a word for each change, with a space after it
 #include waiting
 #include merged
@@ -38,7 +38,9 @@ local function given(number, before)
   one.bins, one.sizes, one.cells, one.deltas = unpack(cmsgpack.unpack(cells))
   if shards ~= '' then
     one.entries = entries
-    one.shards, one.shard_bins, one.windows, one.marks, one.least_merged, one.most_places = unpack(cmsgpack.unpack(shards))
+    local packed = cmsgpack.unpack(shards)
+    one.shards, one.shard_bins, one.windows, one.marks = unpack(packed, 1, 4)
+    one.least_merged, one.most_places, one.of_key, one.keyed = unpack(packed, 5, 8)
   end
   one.last_key = one.before_targets + (one.shards and #one.shards + #one.windows or #one.bins)
   return one
@@ -100,11 +102,12 @@ end
 -- A change merges at most one shard: all of them may have grown enough at the same time.
 local function add_users(one)
   local last, is_merged, over = 0, false, 0
+  set_keyed(one.keyed)
   for i, shard in ipairs(one.shards) do
     local records, first = KEYS[one.before_targets + i], last + 1
     last = last + one.sizes[i] * ENTRY
     local has = append(untallied, one.shard_bins[i], shard, records, string.sub(one.entries, first, last))
-    if not is_merged then is_merged, over = merge(records, has, one.least_merged, one.most_places) end
+    if not is_merged then is_merged, over = merge(records, has, one.least_merged, one.most_places, one.of_key) end
   end
   if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', over) end
   for i, window in ipairs(one.windows) do

@@ -2,10 +2,10 @@
 -- the order of a hash, up to the cap. Of each user the number of records that counted in the window is kept.
 
 -- Add the records of a user's places up to `room`, in the order of their hashes. Return the places that count.
-local function add_first(user, place, number, others, room, added, window_users)
-  local records, places = {{rank = rank_of(user, place, window_users), place = place, number = number}}, {}
+local function add_first(user, place, number, others, room, added)
+  local records, places = {{rank = rank_of(user, place), place = place, number = number}}, {}
   for other, records_there in pairs(others or {}) do
-    records[#records + 1] = {rank = rank_of(user, other, window_users), place = other, number = records_there}
+    records[#records + 1] = {rank = rank_of(user, other), place = other, number = records_there}
   end
   table.sort(records, by_rank)
   for _, record in ipairs(records) do
@@ -42,8 +42,8 @@ local function choose_events(people, window_users, added)
       local taken = math.min(total, math.max(most_events - before, 0))
       if taken > 0 then
         local counted = taken == total and add_all(place, number, more, added)
-          or add_first(users[i], place, number, more, taken, added, window_users)
-        if per_user > 0 then bring(users[i], counted, window_users, added) end
+          or add_first(users[i], place, number, more, taken, added)
+        if keyed then bring(users[i], counted, window_users, added) end
         writes[n + 1], writes[n + 2] = users[i], text_of[before + taken]
         n = n + 2
       end

@@ -16,7 +16,7 @@ local function read_page(packed)
 end
 
 local function packed_page(list)
-  if math.max(unpack(list)) < 128 then return string.char(144 + #list, unpack(list)) end
+  if not keyed and math.max(unpack(list)) < 128 then return string.char(144 + #list, unpack(list)) end
   return cmsgpack.pack(list)
 end
 
@@ -45,7 +45,34 @@ local function take(list, place, key, number, room)
   return number, place
 end
 
-local function key_of(place) return (place - place % key_places) / key_places end
+local function key_of(place)
+  return keyed and string.sub(place, 1, KEY_BYTES) or (place - place % key_places) / key_places
+end
+
+local function rank_of_key(user, key) return rank_of(user, keyed and key .. '\0\0\0\0' or key * key_places) end
+
+-- Return the records of the first `most_keys` keys in the order of their hashes, and how many records the others have. Of
+-- the others none may count where places are keyed: they may have been left out before (merged.lua).
+local function of_first_keys(user, records)
+  local keys, known, kept, over = {}, {}, {}, 0
+  for _, record in ipairs(records) do
+    local key = record.key
+    if not known[key] then
+      known[key] = {rank = rank_of_key(user, key)}
+      keys[#keys + 1] = known[key]
+    end
+  end
+  if #keys <= most_keys then return records, 0 end
+  table.sort(keys, by_rank)
+  for _, record in ipairs(records) do
+    if known[record.key].rank <= keys[most_keys].rank then
+      kept[#kept + 1] = record
+    else
+      over = over + record.number
+    end
+  end
+  return kept, over
+end
 
 local function read_records(place, number, others)
   local records = {{key = key_of(place), place = place, number = number}}
@@ -71,27 +98,28 @@ local function all_fit(records, list, place_of, room)
 end
 
 -- Sort a user's records in the order of choosing: known keys first, then by the hashes of the key and of the place.
-local function sort_records(user, records, place_of, window_users)
+local function sort_records(user, records, place_of)
   local ranks = {}
   for _, record in ipairs(records) do
     local key = record.key
     if not ranks[key] then
-      ranks[key] = (place_of[key] and '0' or '1') .. rank_of(user, key * key_places, window_users)
+      ranks[key] = (place_of[key] and '0' or '1') .. rank_of_key(user, key)
     end
-    record.rank = key_places > 1 and ranks[key] .. redis.sha1hex(user .. packed_place(record.place)) or ranks[key]
+    record.rank = key_places > 1 and ranks[key] .. rank_of(user, record.place) or ranks[key]
   end
   table.sort(records, by_rank)
 end
 
 -- Choose the records of one user that count: add them to `added` and to the user's list. Return how many do not count,
 -- the list's places that changed, and the places that count.
-local function choose_of_user(user, records, list, added, window_users)
+local function choose_of_user(user, records, list, added)
   local place_of, room, over, changed, counted = {}, most_events, 0, {}, {}
+  if keyed then records, over = of_first_keys(user, records) end
   for i = 1, #list, 2 do
     place_of[list[i]] = i
     room = room - list[i + 1]
   end
-  if not all_fit(records, list, place_of, room) then sort_records(user, records, place_of, window_users) end
+  if not all_fit(records, list, place_of, room) then sort_records(user, records, place_of) end
   for _, record in ipairs(records) do
     local number, place = take(list, place_of[record.key], record.key, record.number, room)
     if place then
@@ -149,14 +177,14 @@ local function choose_keys(people, window_users, added)
       if #list == NUMBERS_OF_PAGE then read_more(window_users, user, list) end
       if others[i] then
         local records = read_records(places[i], numbers[i], others[i])
-        beyond, changed, counted = choose_of_user(user, records, list, added, window_users)
+        beyond, changed, counted = choose_of_user(user, records, list, added)
         write_pages(user, list, changed, writes)
       else
         beyond, changed = choose_single(places[i], numbers[i], list, added)
         counted = changed and {places[i]} or {}
         if changed then write_page(user, list, math.floor(changed / NUMBERS_OF_PAGE), writes) end
       end
-      if per_user > 0 then bring(user, counted, window_users, added) end
+      if keyed then bring(user, counted, window_users, added) end
       over = over + beyond
     end
   end

@@ -3,7 +3,7 @@
 -- KEYS: state, positions, starts, base_bins, cut_calls, operator_counts, open_bins, untallied, open_windows, then for each
 --       partition: its cuts, its records set aside, the places of some of them, places of refused records; then for each
 --       target in which some of them count: its hash, and the users of its window (the same hash without users)
--- ARGV: strategy hash, how many places of a user may count (0: all), the number of partitions, then for each partition: its name, its expected last cut bin, digest of its part of
+-- ARGV: strategy hash, how many places of a user may count, how many of a key, whether places are keyed (apply.lua), the number of partitions, then for each partition: its name, its expected last cut bin, digest of its part of
 --       the call, packed {bins, positions, overdue}, open bin of the first cut, how far ahead of it a record may be dated,
 --       how many records the caller saw set aside, packed names of the records that are not dated further ahead; then the
 --       names of the targets: a bin, or a shard of users
@@ -15,8 +15,9 @@
 #include user_keys
 local state, positions, starts, base_bins, cut_calls = unpack(KEYS, 1, 5)
 local operator_counts, open_bins, untallied, open_windows = unpack(KEYS, 6, 9)
-local strategy_hash, most_places, partitions = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local GIVEN_KEYS, KEYS_OF_ONE, GIVEN_ARGUMENTS, ARGUMENTS_OF_ONE, MOST_PLACES = 9, 4, 3, 8, 1000
+local strategy_hash, most_places, of_key, partitions = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[5])
+local GIVEN_KEYS, KEYS_OF_ONE, GIVEN_ARGUMENTS, ARGUMENTS_OF_ONE, MOST_PLACES = 9, 4, 5, 8, 1000
+set_keyed(ARGV[4] == '1')
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'user_keys', 'until_bin', 'hands_over')
 if not held[1] then return string.rep('conflict ', partitions) end
@@ -97,7 +98,7 @@ local function count(counted, mark_of_window)
     local target, fields, numbers = records.target, records.fields, records.numbers
     redis.call('ZADD', open_bins, records.bin, records.bin)
     if records.window then
-      local entries, more = entries_left(fields, numbers, most_places)
+      local entries, more = entries_left(fields, numbers, most_places, of_key)
       append(untallied, records.bin, target, targets[target][1], table.concat(entries))
       redis.call('ZADD', open_windows, records.window, records.window)
       redis.call('HSETNX', targets[target][2], 'key mark', mark_of_window[records.window])

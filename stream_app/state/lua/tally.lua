@@ -5,9 +5,10 @@
 --       records, the users of its window, the cells of its bin
 -- ARGV: strategy hash, up to bin, most events of a user, most entries of a call, weight of an event of a sum (0: none),
 --       most keys of a user (0: no cap on keys), most events of a user in a key, consecutive places of a key, how many keys a
---       user brings (0: no keys are found), the first place of a key that no list names, the epoch and seq that the caller
---       saw, how often the hidden keys have been halved, packed places of keys that are public, names of the shards. A record's place is its cell. With a sum it is its key and its amount: key * (weight + 1) + amount, which
---       adds weight - amount to cell 2 * key and amount to the next one
+--       user brings (0: no keys are found), the place in the list of the first key that no list names, the epoch and seq that
+--       the caller saw, how often the hidden keys have been halved, packed numbers of keys that are public, names of the
+--       shards. A record's place is its cell. With a sum it is its key and its amount: key * (weight + 1) + amount, which
+--       adds weight - amount to cell 2 * key and amount to the next one. Where keys are found, places are keyed (waiting.lua)
 -- Replies: 'already' if no shard is left; 'done' means call again, also if the caller saw other shards
 #include counts
 #include waiting
@@ -17,6 +18,7 @@ local most_events, most_entries, weight = tonumber(ARGV[3]), tonumber(ARGV[4]), 
 local most_keys, most_of_key, key_places = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local per_user, first_unlisted, epoch, seq = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
 local thinned = tonumber(ARGV[13])
+local keyed = per_user > 0
 local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 14
 local shards = #ARGV - GIVEN_ARGUMENTS
 
@@ -27,7 +29,8 @@ if tonumber(up_to_bin) > tonumber(held[2]) then return 'not_sealed' end
 -- Which keys are public follows from all earlier bins.
 if per_user > 0 and (held[3] ~= epoch or held[4] ~= seq) then return 'conflict' end
 local shown = {}
-for _, place in ipairs(cmsgpack.unpack(ARGV[14])) do shown[place] = true end
+for _, number in ipairs(cmsgpack.unpack(ARGV[14])) do shown[number] = true end
+set_keyed(keyed)
 
 -- Return the entries of a shard without their header.
 local function all_entries(records, counted)
@@ -39,7 +42,7 @@ local function all_entries(records, counted)
   return table.concat(entries)
 end
 
-local function packed_place(place) return struct.pack('>I4', place) end
+local function rank_of(user, place) return redis.sha1hex(user .. (keyed and place or struct.pack('>I4', place))) end
 
 local function by_rank(a, b) return a.rank < b.rank end
 
@@ -51,12 +54,11 @@ local choose = most_keys == 0 and choose_events or choose_keys
 
 -- Return the users of a shard, each with a place, its number of records there, and the numbers of further places by place
 -- or nil. A table for each user would cost more than the choice: most users have records in one place of a bin.
-local function people_of(packed, window_users)
+local function people_of(packed)
   local users, places, numbers, others, known, n = {}, {}, {}, {}, {}, 0
-  local unpack_entry = struct.unpack
+  local unpack_entry, format = struct.unpack, keyed and '>c16c20I4' or '>c16I4I4'
   for at = 1, #packed, ENTRY do
-    local user, place, number = unpack_entry('>c16I4I4', packed, at)
-    if thinned > 0 then place = settled(place, window_users) end
+    local user, place, number = unpack_entry(format, packed, at)
     local i = known[user]
     if not i then
       n = n + 1
@@ -73,7 +75,7 @@ local function people_of(packed, window_users)
 end
 
 -- Add the chosen records of a bin to its cells.
-local function add_to_cells(bin_cells, by_place)
+local function add_to_cells(bin_cells, by_place, window_users)
   local cells, numbers = {}, {}
   local function add(cell, number)
     if number == 0 then return end
@@ -81,9 +83,8 @@ local function add_to_cells(bin_cells, by_place)
     numbers[cell] = numbers[cell] + number
   end
   for place, number in pairs(by_place) do
-    if per_user > 0 and place >= NO_CELL and place < BROUGHT then
-      add(first_unlisted - 1, number)
-    elseif weight == 0 then
+    if keyed and type(place) == 'string' then place = numbered(place, window_users) end
+    if weight == 0 or place >= BROUGHT then
       add(place, number)
     else
       local amount = place % (weight + 1)
@@ -111,18 +112,18 @@ end
 
 local found = first_shards()
 if #found == 0 then return 'already' end
-local entries, over, added, keys, members = 0, 0, {}, {}, {}
+local entries, over, added, users_of, keys, members = 0, 0, {}, {}, {}, {}
 for i = 1, shards do
   local shard = ARGV[GIVEN_ARGUMENTS + i]
   local records, counted, users, cells = unpack(KEYS, GIVEN_KEYS + 4 * i - 3, GIVEN_KEYS + 4 * i)
   if found[i] ~= shard then break end
   entries = entries + entries_in(records) + redis.call('HLEN', counted)
   if i > 1 and entries > most_entries then break end
-  added[cells] = added[cells] or {}
-  over = over + choose(people_of(all_entries(records, counted), users), users, added[cells])
+  added[cells], users_of[cells] = added[cells] or {}, users
+  over = over + choose(people_of(all_entries(records, counted)), users, added[cells])
   keys[2 * i - 1], keys[2 * i], members[2 * i - 1], members[2 * i] = records, counted, shard, member_of(shard)
 end
-for cells, by_place in pairs(added) do add_to_cells(cells, by_place) end
+for cells, by_place in pairs(added) do add_to_cells(cells, by_place, users_of[cells]) end
 if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', text_of[over]) end
 if #keys > 0 then
   redis.call('UNLINK', unpack(keys))

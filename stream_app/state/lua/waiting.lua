@@ -2,8 +2,13 @@
 -- known which of them count. A shard of users is one string: how many entries were left when it was last merged (4 bytes),
 -- then entries: the id of a user, a place, a number of records. Appending is much faster than adding to a counter for each
 -- user and place. So a user's place may have several entries, and a string that has grown fourfold is merged.
-local ID_BYTES, FIELD, ENTRY, HEADER = 16, 20, 24, 4
+-- A place is a number of 4 bytes. If it is `keyed`, it is a key of 16 bytes and a step of 4: the key is a number, or the hash
+-- of a key that no list names; the step is the amount of a sum.
+local ID_BYTES, KEY_BYTES, HEADER = 16, 16, 4
 local GROWTH, LARGEST_NUMBER = 4, 4294967295
+local FIELD, ENTRY = 20, 24
+
+local function set_keyed(keyed) FIELD, ENTRY = keyed and 36 or 20, keyed and 40 or 24 end
 
 -- Return entries for a number of records of a field, which is the id of a user and then the place.
 local function entries_of(field, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,12 +36,17 @@ TRUTH = sum((Counter(visits(bin)) for bin in range(BINS)), Counter[str]())
 @contextmanager
 def visited(*, users: bool) -> Iterator[World]:
     """Yield a world in which all pages were visited, each time by another user."""
-    with finding_world(users=users) as one:
+    with finding_world(users=users, sums=True) as one:
         numbers = iter(range(10**6))
         one.play(
             {
                 FIRST_BIN + bin + 0.2: [
-                    {"at": int((FIRST_BIN + bin + 0.1) * BIN_US), "page": page, "user": f"u{next(numbers)}"}
+                    {
+                        "at": int((FIRST_BIN + bin + 0.1) * BIN_US),
+                        "page": page,
+                        "user": f"u{next(numbers)}",
+                        "amount": len(page) + bin - 10,
+                    }
                     for page in visits(bin)
                 ]
                 for bin in range(BINS)
@@ -74,6 +80,36 @@ def test_counts_and_series_equal_the_recount(world: World, asked: str, pages: li
     assert world.json(f"series?kind=bin&{asked}")["value"] == of_bins
     assert world.json(f"series?kind=running&{asked}")["value"][-1] == truth
     assert world.json(f"series?view=consistent&{asked}")["value"][-1] == truth
+
+
+def amounts_of(pages: list[str] | None = None, bins: range = range(BINS)) -> int:
+    """Return the sum of the amounts of pages; None: of all."""
+    return sum(len(page) + bin - 10 for bin in bins for page in visits(bin) if pages is None or page in pages)
+
+
+@pytest.mark.parametrize("asked", [[*PAGES[:2]], ["/shop"], ["/late"], None])
+def test_sums_and_means_equal_the_recount(world: World, asked: list[str] | None) -> None:
+    keys = "&".join(f"key={page}" for page in asked or ())
+    truth, events = amounts_of(asked), sum(TRUTH[page] for page in asked or TRUTH)
+    assert world.json(f"sum?{keys}")["value"] == truth
+    assert world.json(f"mean?{keys}")["value"] == pytest.approx(truth / events)
+    of_bins = [amounts_of(asked, range(bin, bin + 1)) for bin in range(BINS)]
+    assert world.json(f"sum/series?kind=bin&{keys}")["value"] == of_bins
+    assert world.json(f"mean/series?kind=running&{keys}")["value"][-1] == pytest.approx(truth / events)
+
+
+def test_sums_of_all_keys_and_of_other_are_the_total(world: World) -> None:
+    of_pages = {page: amounts_of([page]) for page in PAGES}
+    assert {one["key"]: one["value"] for one in world.json("sum/keys")["keys"]} == of_pages
+    other = amounts_of() - sum(of_pages.values())
+    assert world.json("sum?key=other")["value"] == other
+    events = sum(TRUTH[page] for page in TRUTH if page not in PAGES)
+    assert world.json("mean?key=other")["value"] == pytest.approx(other / events)
+    [metrics] = world.get("/metrics")
+    for page, amount in of_pages.items():
+        assert re.search(
+            rf'^private_counts_key_sum_running{{.*key="{page}".*}} {amount}(\.0)?$', metrics.text, re.M
+        )
 
 
 def test_keys_come_largest_first_with_the_instant_that_found_them(world: World) -> None:

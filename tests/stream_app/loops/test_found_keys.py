@@ -14,6 +14,7 @@ from scipy import stats
 
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.asked_keys import AskedKeys
+from stream_app.core.answers.sums import mean_over, sum_of, sum_series
 from stream_app.core.incoming import RecordBatch
 from stream_app.core.kinds.tables import Span
 from stream_app.core.records import Release, Reply, TileKey
@@ -25,10 +26,12 @@ from stream_app.sources.lines import LineFile
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryKeys
 from tests.stream_app.found_keys import (
+    AMOUNTS,
     DISCOVER,
     FOUND,
     Recount,
     Visit,
+    amount_of,
     check_recount,
     drawn_visits,
     replay,
@@ -44,11 +47,14 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.mark.parametrize("own", [{}, {"sum": AMOUNTS}])
 @pytest.mark.parametrize("listed", [[], ["/secret-0", "/secret-9"]])
-async def test_found_keys_have_their_whole_past(tmp_path: Path, listed: list[str]) -> None:
+async def test_found_keys_have_their_whole_past(
+    tmp_path: Path, listed: list[str], own: dict[str, Any]
+) -> None:
     visits = drawn_visits(1)
     write_visits(tmp_path, visits)
-    replayed = await replay(tmp_path, keys={"list": listed} if listed else {})
+    replayed = await replay(tmp_path, keys={"list": listed} if listed else {}, **own)
     await check_recount(replayed, Recount.of_events(visits), listed)
 
 
@@ -88,12 +94,14 @@ async def test_no_secret_name_leaves_the_worker(tmp_path: Path, caplog: pytest.L
     assert not [file for file in files if b"/secret" in file.read_bytes()]
 
 
-@pytest.mark.parametrize("per_user", [1, 3])
-async def test_users_bring_their_first_keys_that_are_not_public(tmp_path: Path, per_user: int) -> None:
+@pytest.mark.parametrize(("per_user", "own"), [(1, {}), (3, {}), (2, {"sum": AMOUNTS})])
+async def test_users_bring_their_first_keys_that_are_not_public(
+    tmp_path: Path, per_user: int, own: dict[str, Any]
+) -> None:
     visits = drawn_visits(2, 600, most=1)
     write_visits(tmp_path, visits)
-    keys = {"discover": DISCOVER | {"per_user": per_user}}
-    replayed = await replay(tmp_path, keys=keys, privacy={"unit": {"user": "user", "max_events": 1_000}})
+    keys, unit = {"discover": DISCOVER | {"per_user": per_user}}, {"user": "user", "max_events": 1_000}
+    replayed = await replay(tmp_path, keys=keys, privacy={"unit": unit}, **own)
     await check_recount(replayed, Recount.of_users(visits, per_user))
 
 
@@ -190,8 +198,9 @@ async def test_users_with_few_keys_bring_keys_that_count(tmp_path: Path) -> None
             own[page] += 1
             counted.append(visit)
     write_visits(tmp_path, visits)
-    unit = {"user": "user", "max_keys": 3, "max_per_key": 2}
-    replayed = await replay(tmp_path, privacy={"unit": unit}, keys={"discover": DISCOVER | {"per_user": 2}})
+    given = {"unit": {"user": "user", "max_keys": 3, "max_per_key": 2}}
+    keys = {"discover": DISCOVER | {"per_user": 2}}
+    replayed = await replay(tmp_path, privacy=given, keys=keys, sum=AMOUNTS)
     await check_recount(replayed, Recount.of_users(counted, 2))
 
 
@@ -217,12 +226,17 @@ async def test_each_epoch_finds_its_own_keys(tmp_path: Path) -> None:
     ]
     write_visits(tmp_path, visits)
     own = {"discover": DISCOVER | {"epochs": 0}}
-    view = await (await replay(tmp_path, time={"epoch": "12h"}, keys=own)).view()
+    view = await (await replay(tmp_path, time={"epoch": "12h"}, keys=own, sum=AMOUNTS)).view()
     start, keys = view.span.start, view.declared.keys
     assert keys is not None
     assert keys.labels == ("/b", "/c")
     assert view.count(view.span).value == 48
     assert view.of_key("/b").count(view.span).value == 24
+    assert sum_of(view, view.span).value == sum(amount_of(hour) for hour, _, _ in visits)
+    of_b = [amount_of(hour) for hour, _, page in visits if page == "/b"]
+    assert sum_of(view, view.span, "/b").value == sum(of_b)
+    assert sum_series(view, "running", view.span, AskedKeys(("/b*",))).values[-1] == sum(of_b)
+    assert mean_over(view, view.span, "/b").value == pytest.approx(sum(of_b) / 24)
     assert view.of_key("/c").span == Span(start + 12, start + 24)
     assert view.of_key("other").span == Span(start + 12, start + 24)
     assert np.asarray(view.counts_of_keys(Span(start + 12, start + 24)).value).tolist() == [12, 12]

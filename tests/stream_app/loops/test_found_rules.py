@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory_alerts import MemoryAlertStore
@@ -11,6 +13,7 @@ from tests.stream_app.loops.test_alert_watch import told_by
 from tests.world import World
 
 BUSY = "sum(pages[each], 20s) > 5"
+DEAR = f"total(pages[each], 20s) > {5 * 20}"  # each visit has an amount of 20
 
 
 def rule(text: str) -> Rule:
@@ -20,36 +23,37 @@ def rule(text: str) -> Rule:
 def visit(world: World, bin: int, page: str, times: int) -> None:
     """Let users visit a page in a bin, which then becomes visible."""
     world.until(bin + 0.2)
-    world.write(*({"at": int((bin + 0.1) * BIN_US), "page": page} for _ in range(times)))
+    world.write(*({"at": int((bin + 0.1) * BIN_US), "page": page, "amount": 20} for _ in range(times)))
     world.until(bin + 1.9)
 
 
-def looked(world: World, store: MemoryAlertStore, text: str = BUSY) -> list[tuple[str, str, int]]:
+def looked(world: World, store: MemoryAlertStore, text: str) -> list[tuple[str, str, int]]:
     """Return what a new watcher, after all earlier ones, has told by now."""
     world.run(AlertWatcher([rule(text)], world.public_reader(), store).look())
     return world.run(told_by(store))
 
 
-def test_each_found_key_has_a_rule_until_it_is_not_shown_any_more() -> None:
+@pytest.mark.parametrize("text", [BUSY, DEAR])
+def test_each_found_key_has_a_rule_until_it_is_not_shown_any_more(text: str) -> None:
     """Epochs have six bins. A key is listed for one epoch more than the one that finds it."""
-    with finding_world(epochs=1) as world:
+    with finding_world(epochs=1, sums=text is DEAR) as world:
         world.start()
         store = MemoryAlertStore()
         world.until(FIRST_BIN + 1.5)
-        assert looked(world, store) == []
+        assert looked(world, store, text) == []
         visit(world, FIRST_BIN + 1, "/a", 9)
-        assert looked(world, store) == [("busy[/a]", "firing", 2)]
+        assert looked(world, store, text) == [("busy[/a]", "firing", 2)]
         visit(world, FIRST_BIN + 2, "/b'\"", 9)  # a name that no rule can be written for
         visit(world, FIRST_BIN + 3, "/c", 3)
         visit(world, FIRST_BIN + 4, "/c", 4)
         told = [("busy[/a]", "resolved", 4), ("busy[/c]", "firing", 5)]
-        assert looked(world, store)[1:] == told
+        assert looked(world, store, text)[1:] == told
         visit(world, FIRST_BIN + 6, "/c", 9)  # over the edge of two epochs with other keys
         visit(world, FIRST_BIN + 10, "/c", 9)
         told += [("busy[/c]", kind, seq) for kind, seq in (("resolved", 6), ("firing", 7), ("resolved", 9))]
-        assert looked(world, store)[1:] == [*told, ("busy[/c]", "firing", 11)]
+        assert looked(world, store, text)[1:] == [*told, ("busy[/c]", "firing", 11)]
         visit(world, FIRST_BIN + 11, "/c", 9)
-        assert looked(world, store)[-1] == ("busy[/c]", "resolved", 12)  # it must be found again
+        assert looked(world, store, text)[-1] == ("busy[/c]", "resolved", 12)  # it must be found again
 
 
 def test_a_rule_names_a_key_that_is_found_later() -> None:

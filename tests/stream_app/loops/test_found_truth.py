@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from stream_app.core.answers.sums import mean_over, sum_of
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
-from tests.stream_app.found_keys import Replayed, Visit, replay, write_visits
+from tests.stream_app.found_keys import AMOUNTS, Replayed, Visit, amount_of, replay, write_visits
 
 OF_USER, PAGES, BINS = 10, 20_000, 24
 RARE = 1e-6
@@ -47,13 +48,15 @@ def drawn(users: int, seed: int) -> list[Visit]:
     return [(hour, f"u{at // OF_USER}", f"/{page}") for at, (hour, page) in numbered]
 
 
-async def replayed_with(directory: Path, visits: list[Visit], epsilon: float, *stores: Any) -> Replayed:
-    """Replay visits with epsilon, of which the names take half. Args: stores, as of ``replay``."""
+async def replayed_with(
+    directory: Path, visits: list[Visit], epsilon: float, *stores: Any, **own: Any
+) -> Replayed:
+    """Replay visits with epsilon, of which the names take half. Args: stores and own, as of ``replay``."""
     write_visits(directory, visits)
     keys = {"discover": {"epsilon": epsilon / 2, "delta": 1e-9}}
     unit = {"user": "user", "max_events": OF_USER}
     privacy = {"epsilon": epsilon, "not_private": epsilon > 20, "unit": unit}
-    return await replay(directory, *stores, keys=keys, privacy=privacy)
+    return await replay(directory, *stores, keys=keys, privacy=privacy, **own)
 
 
 async def shown(replayed: Replayed, visits: list[Visit]) -> list[Shown]:
@@ -90,12 +93,23 @@ async def test_found_keys_of_a_replay_are_exact_without_noise(tmp_path: Path) ->
 
 @pytest.mark.anyio
 async def test_intervals_of_found_keys_hold_the_truth(tmp_path: Path) -> None:
-    visits = drawn(3_000, seed=2)
-    found = await shown(await replayed_with(tmp_path, visits, 4.0), visits)
+    """Those of counts, of sums and of means."""
+    visits, amounts = drawn(3_000, seed=2), Counter[str]()
+    for hour, _, page in visits:
+        amounts[page] += amount_of(hour)
+    replayed = await replayed_with(tmp_path, visits, 4.0, sum=AMOUNTS)
+    found, view, errors = await shown(replayed, visits), await replayed.view(), list[float]()
+    inside = Counter(counts=sum(map(holds, found)))
+    for page, truth, *_ in found:
+        total, mean = sum_of(view, view.span, page), mean_over(view, view.span, page)
+        interval = total.interval(0.95)
+        inside["sums"] += bool(interval.lower <= amounts[page] <= interval.upper)
+        inside["means"] += bool(mean.lower <= amounts[page] / truth <= mean.upper)
+        errors += [float(total.value) - amounts[page]]
     assert len(found) > 20
-    inside = sum(map(holds, found))
-    assert stats.binom.cdf(inside, len(found), 0.95) > RARE
+    assert min(stats.binom.cdf(inside[of], len(found), 0.95) for of in ("counts", "sums", "means")) > RARE
     assert max(abs(one.value - one.truth) for one in found) > 0
+    assert max(map(abs, errors)) > 0
 
 
 async def _told(visits: list[Visit], epsilon: float) -> str:
