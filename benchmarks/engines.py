@@ -31,7 +31,7 @@ from tests.patience import eventually
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
 WORKERS = (1, 2, 4, 8)
-FEW, MANY = 500_000, 4_500_000  # events that wait
+FEW, MANY = 500_000, 3_000_000  # events that wait
 BEHIND = 2_000_000  # events of the engine
 PARTITIONS = 8
 CONFIG = """

@@ -156,10 +156,6 @@ def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
     )
     section.refuse("replay", "is not built yet; a topic is followed live; replay a file")
     section.refuse("file", "is given beside topic; keep one")
-    if of_counts:
-        section.refuse("topic", "is given beside counts; keep one")
-    else:
-        section.refuse("origins", "belongs to counts, the rows of an engine; take it out")
     section.finish()
     if of_counts and form == "csv":
         raise section.error("format", "csv has no whole numbers; let the engine write json, avro or protobuf")

@@ -254,8 +254,7 @@ class Declaration(
         """Return what this stream asks of rows of an engine. Args: now_us, the time."""
         user, time = self.privacy.per_user, self.time
         latest_us = now_us + time.max_ahead_bins * time.bin_us
-        most = None if user is None else user.caps.l1
-        return RowRules(self.source.origins, most, time.closing, latest_us)
+        return RowRules(self.source.origins, user.caps.l1 if user else None, time.closing, latest_us)
 
     @property
     def until_us(self) -> int | None:

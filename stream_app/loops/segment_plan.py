@@ -156,8 +156,7 @@ class SegmentPlan:
             if await store.load(before.name) is None:
                 continue  # its own loops store the end when they open it
             until_bin = int(before.declared.time.binning.bin_of([following.edge_us])[0])
-            # What is late at the edge counts in the next segment; rows of an engine take their own cuts.
-            hands_over = not before.declared.source.origins
+            hands_over = not before.declared.source.origins  # else what is late counts in the next segment
             reply = await store.end_at(before.name, until_bin, hands_over)
             if reply in (Reply.DONE, Reply.ALREADY):
                 continue

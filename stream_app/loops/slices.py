@@ -260,8 +260,7 @@ class Slices:
         ahead = assignment.ahead[counted]
         positions = part.batch.positions[part.first :][counted]
         last_cut_bin = part.state.last_cut_bin
-        closes_itself = self._virtual or part.rows is not None
-        due_us = None if closes_itself else stream.closing.instant_us(last_cut_bin + 1)
+        due_us = None if self._virtual or part.rows else stream.closing.instant_us(last_cut_bin + 1)
         expected, bounds = part.state.position, stream.declared.bounds
         # Cuts that are taken meanwhile do not matter to records below a known cut. Without this, a worker
         # whose calls take as long as a bin would count nothing.

@@ -20,9 +20,7 @@ from stream_app.core.counting.closing import Closing
 from stream_app.core.incoming import Reason
 from stream_app.core.records import Cut, Origin, PartitionState
 
-ORIGIN, EPOCH, SEQUENCE, DELTA, CLOSED, MOST_OF_USER = FIELDS = (
-    *("origin", "epoch", "sequence", "delta", "closed", "max_events"),
-)
+FIELDS = ("origin", "epoch", "sequence", "delta", "closed", "max_events")
 # A larger number counts as this one. To refuse it would let one more event decide about all others of a row.
 LARGEST_DELTA = 2**31 - 1
 _LARGEST_NUMBER = 2**63 - 1

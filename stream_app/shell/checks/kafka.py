@@ -120,7 +120,13 @@ async def _topic(
         return
     records = records[:ready]
     decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
-    for finding in findings(stream, _sample(stream, source, records, decoded)):
+    of_rows = stream.declared.source.origins > 0
+    told = (
+        [_origins(stream, decoded)]
+        if of_rows
+        else findings(stream, _sample(stream, source, records, decoded))
+    )
+    for finding in told:
         yield finding
     ahead_s = max(record.timestamp for record in records) / 1e3 - time.time()
     if ahead_s > AHEAD_S:
@@ -164,6 +170,19 @@ def _sample(
         arrived_us,
         np.asarray(decoded.columns[path], np.int64),
         read if source.schema_registry is None else None,
+    )
+
+
+def _origins(stream: StreamSettings, decoded: Decoded) -> Finding:
+    """Return which origins of an engine have no closing row among the newest rows: bins wait for them."""
+    rows = zip(decoded.columns["origin"], decoded.columns["closed"], strict=True)
+    closed = {origin for origin, is_closed in rows if is_closed is True}
+    missing = ", ".join(str(one) for one in range(stream.declared.source.origins) if one not in closed)
+    what = f"streams.{stream.name}.source.origins"
+    if not missing:
+        return Finding(what, "ok", "each has a closing row among the newest rows")
+    return Finding(
+        what, "warn", f"the newest rows close none of {missing}, and bins wait; look at the engine"
     )
 
 

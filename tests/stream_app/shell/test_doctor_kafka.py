@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient
 
 from deploy.ports import free_port
 from stream_app.config import load
+from stream_app.config.engine_rows import SIGNED_EVENT
 from stream_app.shell.checks.kafka import kafka_findings
 from stream_app.shell.samples import of_topic
 from stream_app.sources.kafka import LACKS_RECORDS
@@ -101,6 +102,25 @@ class TestOverABroker:
         *_, (state, said) = examined(tmp_path, bootstrap_servers, [GOOD] * 110)
         assert state == "warn"
         assert "(100.0%); most happened long before they arrived: set time.first" in said
+
+    def test_origins_of_an_engine_that_close_no_bin_are_named(
+        self, tmp_path: Path, bootstrap_servers: str
+    ) -> None:
+        async def look() -> list[Finding]:
+            topic = await Topic.create(bootstrap_servers, 1)
+            row = '{"at": %d, "origin": %d, "epoch": 0, "sequence": %d, %s}'
+            said = '"delta": 3', '"closed": true'
+            rows = [row % (time.time() * 1000, number, 1 + number, said[number % 2]) for number in range(4)]
+            await topic.send([one.encode() for one in rows])
+            text = CONFIGURATION.format(servers=bootstrap_servers, topic=topic.name)
+            text = text.replace("topic: events", "origins: 4, counts: events")
+            text = text.replace("epsilon: 1", f'epsilon: 1, signed: "{SIGNED_EVENT}"')
+            (tmp_path / "app.yaml").write_text(text)
+            return await kafka_findings(load(tmp_path / "app.yaml", {}))
+
+        last = asyncio.run(look())[-1]
+        assert last.what == "streams.clicks.source.origins"
+        assert (last.state, "close none of 0, 2, and bins wait" in last.said) == ("warn", True)
 
     @pytest.mark.parametrize(
         ("deleted_before", "counted", "lacks"),
