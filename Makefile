@@ -216,7 +216,7 @@ pictures: $(STAMP) ## photograph every page in every state into artifacts/pages/
 first-minutes: ## install a fresh clone and run README and first lesson as written, with the time that each step takes
 	$(PYTHON) -m tests.tutorial.first_minutes
 
-audit: $(STAMP) ## run one stream of each kind, audit them, and write docs/audit-report.md (some minutes)
+audit: $(STAMP) ## run one stream of each kind, audit them, and write docs/audit-report.json (some minutes)
 	$(BIN)/python -m tests.audit docs
 
 clean: ## remove the environment, caches and the demo's state

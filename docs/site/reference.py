@@ -1,7 +1,7 @@
 """``python -m docs.site.reference``: print the pages of the reference that are made from the code, as JSON.
 
 The commands come from Click's own help, the HTTP interface from the service's OpenAPI document, the metrics
-from their registries. Nothing of it is committed, so it cannot differ from the code.
+from their registries, the report of an audit from its JSON. Nothing of it is committed, so it cannot differ.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -16,6 +17,8 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from dphist.cli import main as dphist_command
 from stream_app.api.app import create_app
+from stream_app.audit.checks import Check
+from stream_app.audit.report import in_markdown
 from stream_app.monitoring.alerting import AlertingMetrics
 from stream_app.monitoring.listener import Registered
 from stream_app.monitoring.machine import watch_machine
@@ -29,6 +32,7 @@ PAGES = {
     "reference/commands.md": "commands",
     "reference/http.md": "http",
     "reference/metrics.md": "metrics",
+    "audit-report.md": "audit",
 }
 COMMANDS = {"stream-app": stream_app_command, "dphist": dphist_command}
 COMMANDS_HEAD = """\
@@ -124,6 +128,13 @@ def metrics() -> str:
             lines.append(f"| `{name}` | {labels} | {family.type} | {cell(family.documentation)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def audit() -> str:
+    """Return the page of the last audit, from its report in JSON."""
+    kept = json.loads((Path(__file__).parents[1] / "audit-report.json").read_text(encoding="utf-8"))
+    checks = [Check(**one) for one in kept["checks"]]
+    return in_markdown(checks, kept["command"], kept["made"], kept["versions"])
 
 
 def parameters(operation: dict[str, Any]) -> list[str]:

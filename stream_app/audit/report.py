@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -45,18 +45,23 @@ _PARTS = {
 }
 
 
-def in_markdown(checks: Sequence[Check], command: str) -> str:
-    """Return the report as Markdown. Args: command, that made it."""
+def in_markdown(
+    checks: Sequence[Check], command: str, made: str = "", found_with: Mapping[str, str] | None = None
+) -> str:
+    """Return the report as Markdown.
+
+    Args: command, that made it; made, the day, if not today; found_with, versions, if not these.
+    """
     failures = sum(check.passed is False for check in checks)
     unasked = sum(check.passed is None for check in checks)
     verdict = "No check failed." if not failures else f"**{failures} failed.**"
     lines = [
         "# Privacy audit",
         "",
-        f"{len(checks) - unasked} checks on {_today()}. {verdict}"
+        f"{len(checks) - unasked} checks on {made or _today()}. {verdict}"
         + (f" {unasked} could not be asked; the tables say why." if unasked else ""),
         "",
-        f"Made by `{command}` with {', '.join(f'{name} {number}' for name, number in versions().items())}.",
+        f"Made by `{command}` with {', '.join(' '.join(one) for one in (found_with or versions()).items())}.",
     ]
     for part, of_part in groupby(checks_by_part(checks), key=lambda check: check.part):
         heading, words = _PARTS[part]
@@ -93,23 +98,31 @@ def _today() -> str:
 
 
 def _questions(checks: Sequence[Check]) -> Iterator[str]:
-    """Yield the table of a part: one row for a question that passed, one for each finding that did not."""
+    """Yield the table of a part, a row for each finding. Subjects with the same findings share a row."""
     most = max(Counter(asked for asked, _ in {(check.asked, check.subject) for check in checks}).values())
     yield from ("", "| what | about | found |", "|---|---|---|")
     for asked, passed in dict.fromkeys((check.asked, check.passed) for check in checks):
         found: dict[str, list[str]] = {}
         for check in checks:
             if (check.asked, check.passed) == (asked, passed):
-                found.setdefault(check.found, []).append(check.subject)
-        rows = [(text, list(dict.fromkeys(about))) for text, about in found.items()]
-        if passed and len(rows) > 1:
-            about = list(dict.fromkeys(one for _, of_one in rows for one in of_one))
-            rows = [(f"{rows[0][0]}; the JSON file has {len(rows) - 1} more", about)]
+                found.setdefault(check.subject, []).append(check.found)
+        subjects: dict[str, list[str]] = {}
+        for subject, findings in found.items():
+            subjects.setdefault(_together(findings), []).append(subject)
         question = f"{asked}: {_WORDS[passed]}"
-        for text, about in rows:
+        for text, about in subjects.items():
             named = f"all {len(about)}" if len(about) == most > 1 else ", ".join(about)
             yield f"| {_cell(question)} | {_cell(named)} | {_cell(text)} |"
             question = ""
+
+
+def _together(findings: Sequence[str]) -> str:
+    """Return findings as one text. Those with the same result, after a colon, say it once."""
+    results: dict[str, list[str]] = {}
+    for finding in findings:
+        case, colon, result = finding.partition(": ")
+        results.setdefault(colon + result, []).append(case)
+    return "<br>".join("; ".join(dict.fromkeys(cases)) + result for result, cases in results.items())
 
 
 def _cell(text: str) -> str:

@@ -2,8 +2,8 @@
 
     python -m tests.audit [DIRECTORY]
 
-The report is audit-report.md and audit-report.json in the directory. Its last part runs the audit's own
-tests: faults that are built in on purpose, each of which must be noticed.
+The report is audit-report.json in the directory; the site makes a page of it. Its last part runs the audit's
+own tests: faults that are built in on purpose, each of which must be noticed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from stream_app.audit.checks import Check, failed
 from stream_app.audit.examination import Depth, examine
 from stream_app.audit.picture import draw
-from stream_app.audit.report import in_json, in_markdown
+from stream_app.audit.report import in_json
 from stream_app.config import load_text
 from stream_app.wiring.storage import new_ledger
 from stream_app.wiring.workers import run_worker
@@ -85,7 +85,6 @@ def main() -> int:
     print("the audit's own tests", flush=True)
     checks += noticed_faults()
     (report / "images").mkdir(parents=True, exist_ok=True)
-    (report / "audit-report.md").write_text(in_markdown(checks, COMMAND), encoding="utf-8")
     draw(checks, report / "images" / "audit.png")
     (report / "audit-report.json").write_text(in_json(checks, COMMAND), encoding="utf-8")
     for check in failed(checks):
