@@ -73,7 +73,7 @@ from dphist.tree.estimate import Estimate, ReleasedForest
 from dphist.tree.release import BinRelease, BinReleases, LevelRelease, NodeRelease
 from dphist.tree.shape import TreeShape
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AnticipatingCounter",
