@@ -41,6 +41,27 @@ def shows_seq(page: Page, seq: int) -> None:
         expect(page.locator(f"#{chart}")).to_have_attribute("data-seq", str(seq))
 
 
+MOST_BYTES = 250_000
+
+
+def test_an_empty_cache_is_filled_with_few_bytes(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream(day_and_night(24 * 365), epoch_bins=24 * 366)
+    address, received = backstage.start(), list[int]()
+
+    def listen(page: Page) -> None:
+        session = page.context.new_cdp_session(page)
+        session.send("Network.enable")
+        session.on("Network.dataReceived", lambda event: received.append(event["encodedDataLength"]))
+
+    for path in ("", PAGE, "/boards", "/docs"):
+        received.clear()
+        with opened(browser, address + path, before=listen) as page:
+            page.wait_for_load_state("networkidle" if path in {"/docs", "/boards"} else "load")
+            if path == PAGE:
+                shows_seq(page, 24 * 365)
+        assert 10_000 < sum(received) < MOST_BYTES, path
+
+
 def test_page_draws_charts_and_shows_new_releases(browser: Browser, backstage: Backstage) -> None:
     stream = backstage.stream(day_and_night(24 * 14), epoch_bins=24 * 60)
     with opened(browser, backstage.start() + PAGE) as page:

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Receive, Scope, Send
 
+from stream_app.api.pages import DASHBOARD
 from stream_app.api.plain_questions import PlainQuestions
 from tests.stream_app.api.client import EXACT, Api, api_over, with_api
 from tests.stream_app.published import FIRST_BIN, Published
@@ -225,6 +226,22 @@ async def test_answer_depends_on_the_seq_only(api: Api) -> None:
     after = await api.get("count", headers={"If-None-Match": '"0:10"'})
     assert (after.status_code, after.headers["etag"]) == (200, '"0:20"')
     assert after.content != before
+
+
+@with_api(COUNTS[:1])
+async def test_a_file_of_a_page_is_the_same_compressed_and_plain_and_sent_once(api: Api) -> None:
+    for name in ("stream.js", "style.css", "icon.svg"):
+        plain, packed = [
+            await api.client.get(f"/dashboard/{name}", headers={"Accept-Encoding": coding})
+            for coding in ("identity", "br, gzip;q=0.5")
+        ]
+        assert plain.content == packed.content == (DASHBOARD / name).read_bytes()
+        assert packed.headers["content-encoding"] == "gzip"
+        assert "content-encoding" not in plain.headers
+        for one in (plain, packed):
+            assert (one.headers["vary"], one.headers["cache-control"]) == ("Accept-Encoding", "no-cache")
+            again = {"Accept-Encoding": "gzip", "If-None-Match": one.headers["etag"]}
+            assert (await api.client.get(f"/dashboard/{name}", headers=again)).status_code == 304
 
 
 ADDRESSES = ("", "count", "series", "nodes", "privacy", "/v1/streams", "/metrics")
