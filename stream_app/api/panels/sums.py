@@ -23,6 +23,7 @@ _MEAN_US = 10_000  # at most, for the mean of a key
 def sums_by_key(view: StreamView, query: KeysQuery) -> SumKeysAnswer:
     """Return the keys with the largest sums, over the whole range and in every slice. Raises: QueryError."""
     common, declared = _common(view, query, "sum"), declared_keys(view.strategy, _REMEDY)
+    view = view.of_one_list()
     sums = partial(sums_of_keys, view)
     rows = KeyRows(declared.labels, listed_of(view, query, declared), sums, sums)
     return SumKeysAnswer(**common, **largest_rows(view, query, rows, "sums"))
@@ -34,6 +35,7 @@ def means_by_key(view: StreamView, query: KeysQuery) -> MeanKeysAnswer:
     Cost: 2 to 10 ms for each key.
     """
     common, declared = _common(view, query, "mean"), declared_keys(view.strategy, _REMEDY)
+    view = view.of_one_list()
     span, listed = span_of(view, query), listed_of(view, query, declared)
     check_work(_MEAN_US * min(query.limit, len(listed)), "limit", "write 400 or less")
     rows = KeyRows(declared.labels, listed, view.counts_of_keys, view.counts_of_keys)

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.browsing import Backstage, fits, opened, panel, photograph, table
-from tests.stream_app.api.test_found_keys import PAGES, TRUTH, visited
+from tests.stream_app.api.test_found_keys import PAGES, amounts_of, visited
 
 pytestmark = pytest.mark.browser
 
@@ -29,13 +29,14 @@ def site() -> Iterator[str]:
     behind.close()
 
 
-def test_keys_say_when_they_were_found(browser: Browser, site: str) -> None:
+def test_keys_say_when_they_were_found_beside_their_sums(browser: Browser, site: str) -> None:
     with opened(browser, site + "pages") as page:
+        panel(page, "keys").scroll_into_view_if_needed()  # it loads when it is in sight
         cards = panel(page, "keys").locator(".key-of")
-        expect(cards.first).to_contain_text("found 1 Jan 1970, 00:16:50")
+        expect(cards.last).to_contain_text("found 1 Jan 1970, 00:16:50")
         rows = table(page, "keys")
-        assert [row[0] for row in rows] == sorted(PAGES, key=lambda name: -TRUTH[name])
-        assert rows[-1][-1] == "1 Jan 1970, 00:17:30"  # of /late
+        assert [row[0] for row in rows] == sorted(PAGES, key=lambda name: -amounts_of([name]))
+        assert rows[0][-1] == "1 Jan 1970, 00:17:30"  # of /late
         expect(panel(page, "keys")).to_contain_text("The order is that of released values.")
         photograph(page, "found-keys")
         fits(page)

@@ -103,8 +103,9 @@ def test_day_or_hour_of_a_user_costs_what_is_stated(caps: str) -> None:
 FINDS = "keys: {field: k, list: [x], discover: {epsilon: 0.5, delta: 1e-3%s}}\n    tree: {release: causal}"
 
 
-def test_names_cost_a_user_what_is_stated_also_one_who_brings_new_keys() -> None:
-    box = grey_box(", unit: {user: u, max_events: 6}", FINDS % ", per_user: 2", bins=6)
+@pytest.mark.parametrize("more", ["", "\n    sum: {field: amount, min: 0, max: 10, unit: 1}"])
+def test_names_cost_a_user_what_is_stated_also_one_who_brings_new_keys(more: str) -> None:
+    box = grey_box(", unit: {user: u, max_events: 6}", FINDS % ", per_user: 2" + more, bins=6)
     pairs = list(box.losses())
     names = [pair.names for pair in pairs if pair.names is not None]
     assert len(pairs) == len(names) == 6
