@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import counted, user_fields, user_ids
+from stream_app.core.counting.bounding import user_fields, user_ids
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Cut, Reply, StreamState, Users
 from stream_app.state import checks
@@ -33,6 +33,7 @@ from tests.contracts.examples import (
 )
 from tests.contracts.test_store import cut_and_seal, loaded, opened
 from tests.models import memory_stream
+from tests.models.choosing import counted
 from tests.models.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

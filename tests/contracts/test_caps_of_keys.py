@@ -12,13 +12,14 @@ import pytest
 
 from dphist.caps import Caps
 from stream_app.core.counting.bounding import user_fields, user_ids
-from stream_app.core.counting.choosing import Bounds, by_key, chosen
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Cut, Reply
 from stream_app.state.connection import execute
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, WINDOWS, of_users
 from tests.contracts.test_cap import LAST, names_of
 from tests.contracts.test_store import cut_and_seal, opened
+from tests.models.choosing import by_key, chosen
 from tests.models.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

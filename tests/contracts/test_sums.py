@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import counted, user_fields, user_ids
+from stream_app.core.counting.bounding import user_fields, user_ids
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Cut, Reply
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, WINDOWS, apply, of_users, setting_aside
 from tests.contracts.test_ahead import counts
 from tests.contracts.test_store import cut_and_seal, opened
+from tests.models.choosing import counted
 
 pytestmark = pytest.mark.anyio
 LARGEST = 2**53 - 1  # the largest delta that Lua's numbers hold with all smaller ones

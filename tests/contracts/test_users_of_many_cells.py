@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from dphist.caps import Caps
 from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
 from stream_app.core.counting.bounding import ID_BYTES, MOST_AMOUNTS, user_fields
-from stream_app.core.counting.choosing import LARGEST_TRIMMED_CAP, Bounds, chosen
+from stream_app.core.counting.choosing import LARGEST_TRIMMED_CAP, Bounds
 from stream_app.core.records import Cut, Reply
 from stream_app.state import checks
 from stream_app.state.reader import RedisReader
@@ -24,6 +24,7 @@ from tests.contracts.conftest import Servers, Stores
 from tests.contracts.examples import FIRST_BIN, HASH, of_users, setting_users_aside
 from tests.contracts.servers import server_paths
 from tests.contracts.test_store import cut_and_seal, opened
+from tests.models.choosing import chosen
 from tests.models.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

@@ -15,13 +15,12 @@ from stream_app.core.counting.bounding import (
     ID_BYTES,
     STEPS,
     UserShard,
-    cells_added,
     rank_of,
     shard_numbers,
     user_fields,
 )
 from stream_app.core.counting.bringing import BROUGHT, Slots
-from stream_app.core.counting.choosing import Bounds, by_key, chosen
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.found_keys import SealedKey, stays
 from stream_app.core.incoming import Reason
 from stream_app.core.records import (
@@ -43,6 +42,7 @@ from stream_app.core.segments.retention import anchor, last_seq_of
 from stream_app.core.segments.strategies import read_strategies
 from stream_app.core.user_keys import UserKeys
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
+from tests.models.choosing import by_key, cells_added, chosen
 
 MOST_PLACES = 1_000  # per partition: positions of records from the future that are kept
 

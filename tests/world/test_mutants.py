@@ -13,7 +13,7 @@ from dphist.laws.law import WeightedNoise
 from stream_app.core.alerts import ranges
 from stream_app.core.answers import weighted
 from stream_app.core.answers.answered import QueryError
-from stream_app.core.counting import bounding, choosing, count_rows
+from stream_app.core.counting import count_rows
 from stream_app.core.counting.bins import Assignment, BinRules
 from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.counting.cells import KeyList
@@ -26,6 +26,7 @@ from stream_app.core.releases import release
 from stream_app.loops import cutting, publishing, slices
 from stream_app.loops.refused_ahead import RefusedAhead
 from stream_app.source_ledger import SourceLedger
+from tests.models import choosing
 from tests.stream_app.declared import FIRST_BIN
 from tests.stream_app.loops import test_engine_rows, test_ingest, test_over_epochs, test_sums
 from tests.stream_app.loops.test_total import TWO_EPOCHS, users
@@ -104,7 +105,7 @@ def _closed_by_any_origin(origins: Mapping[int, Origin], rules: RowRules) -> int
 
 
 _why_not_next = count_rows._why_not_next
-_counted = bounding.counted
+_counted = choosing.counted
 _past = ranges.Ranges._past
 _errors = release.row_errors
 
@@ -151,7 +152,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "one more record of a user counts": (
         choosing,
         "counted",
-        lambda records, room, *rank: _counted(records, room + 1, *rank),
+        lambda records, room: _counted(records, room + 1),
         feature("two-of-a-user"),
     ),
     "each bin is a window of the cap": (CapWindows, "of", lambda windows, bins: bins, feature("users")),

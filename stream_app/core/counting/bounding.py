@@ -235,46 +235,6 @@ def _stored(cells: NDArray[Any]) -> np.dtype[Any]:
     return cells.dtype if cells.dtype.kind == "V" else np.dtype(">u4")
 
 
-def cells_added(chosen: Mapping[int, int], weight: int | None) -> dict[int, int]:
-    """Return what a user's chosen records add to the cells of their bin.
-
-    Args: chosen, the number of records by place; weight, of a sum, whose places are those of
-        ``core.counting.cells``: the key and the amount, which is counted at the two ends of its range; None
-        if places are cells.
-
-    >>> cells_added({3: 2, 9: 1}, weight=5)
-    {0: 4, 1: 6, 2: 2, 3: 3}
-    """
-    if weight is None:
-        return dict(chosen)
-    added: dict[int, int] = {}
-    for place, number in chosen.items():
-        key, units = divmod(place, weight + 1)
-        for cell, share in ((2 * key, weight - units), (2 * key + 1, units)):
-            if share:
-                added[cell] = added.get(cell, 0) + number * share
-    return added
-
-
 def rank_of(field: bytes) -> bytes:
     """Return the place of a user's cell in the order of choosing. Args: field, as of ``user_fields``."""
     return hashlib.sha1(field, usedforsecurity=False).digest()
-
-
-def counted(records: Mapping[bytes, int], room: int) -> dict[int, int]:
-    """Return how many records of one user in one bin count, by cell.
-
-    Cells are taken in the order of a hash of the user's id and the cell, so no cell is favoured.
-    Args: records, the number of records by field (``user_fields``); room, how many may still count.
-
-    >>> counted({bytes(16) + bytes([0, 0, 0, cell]): 2 for cell in range(3)}, room=3)
-    {0: 2, 2: 1}
-    """
-    taken = {}
-    for field in sorted(records, key=rank_of):
-        number = min(records[field], room)
-        if number == 0:
-            break
-        taken[int.from_bytes(field[ID_BYTES:], "big")] = number
-        room -= number
-    return taken

@@ -10,8 +10,9 @@ import pytest
 
 from dphist.caps import Caps
 from stream_app.core.counting.bounding import HASH_BYTES, STEPS
-from stream_app.core.counting.choosing import Bounds, by_key, chosen
+from stream_app.core.counting.choosing import Bounds
 from stream_app.core.counting.first_keys import FirstKeys, KeysOfBin, Known
+from tests.models.choosing import by_key, chosen
 
 EVE = bytes(range(16))
 KEYS = 60
