@@ -18,6 +18,7 @@ from stream_app.audit.neighbours import GreyBox, PairLoss, trees_of
 from stream_app.audit.rehearsal import Rehearsal
 from stream_app.audit.stored import check_source, check_stored
 from stream_app.config import Settings, StreamSettings
+from stream_app.core.kinds import Measuring
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.promise import in_words
 from stream_app.core.strategy import Strategy
@@ -139,9 +140,11 @@ def _counted_gaussian(name: str, design: ToeplitzDesign, seed: int) -> Check:
 
 
 def _stated(rehearsal: Rehearsal) -> Fraction:
-    """Return the epsilon of the trees over time, without that of levels over epochs."""
-    levels = rehearsal.strategy.kind.levels
-    return rehearsal.strategy.epsilon if levels is None else levels.epoch.epsilon
+    """Return the epsilon of the trees over time, without that of levels over epochs and numbers of users."""
+    kind = rehearsal.strategy.kind
+    if isinstance(kind, Measuring):
+        return kind.tree.epsilon
+    return kind.epsilon if kind.levels is None else kind.levels.epoch.epsilon
 
 
 def _decimal(loss: Fraction) -> str:

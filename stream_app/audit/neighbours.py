@@ -28,7 +28,7 @@ from stream_app.audit.given_noise import Drawn, GivenNoise, Labels, Law, Number,
 from stream_app.audit.made_up import Event, Maker
 from stream_app.audit.rehearsal import Public, Rehearsal
 from stream_app.core.kinds import Discovering
-from stream_app.core.kinds.tables import PUBLISHED
+from stream_app.core.kinds.tables import PUBLISHED, USERS
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.strategy import Strategy
 
@@ -196,10 +196,11 @@ class GreyBox:
         moves: dict[Number, int] = {}
         if isinstance(strategy.kind, Toeplitz):
             moves = dict(_moves_of_outputs(strategy.kind.toeplitz, _counts(self.exact), _counts(exact)))
-        elif strategy.kind.drawn_ahead:
+            return {number: move for number, move in moves.items() if move}
+        if strategy.kind.drawn_ahead:
             moves = dict(_moves_ahead(strategy, _counts(exact) - _counts(self.exact)))
-        else:
-            for (name, row, column), number in self.places.items():
+        for (name, row, column), number in self.places.items():
+            if name == USERS or not strategy.kind.drawn_ahead:
                 move = int(exact.tables[name][row, column] - self.exact.tables[name][row, column])
                 moves[number] = moves.get(number, 0) + move
         return {number: move for number, move in moves.items() if move}

@@ -49,7 +49,8 @@ class Summary(Answered):
         the last epoch with a release; None for streams of events. next_release, when the next bin of a live
         stream becomes visible if no worker is late; ends, where the stream ends, or None. generation, from
         1, a new one for each change of settings; changes, what differs from the one before, in a sentence.
-        The rest as of a ``Count``.
+        caps, proposed by the service if it counts users by their numbers of events, as the API has them. The
+        rest as of a ``Count``.
     """
 
     stream: str
@@ -72,6 +73,7 @@ class Summary(Answered):
     ends: str | None = None
     generation: int = 1
     changes: str = ""
+    caps: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Summary:

@@ -10,6 +10,8 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from time import thread_time
 
+from msgspec import structs
+
 from dphist import plan_product, plan_tree
 from dphist.epochs.levels import EpochLevels
 from dphist.planning.epochs import plan_epoch_levels
@@ -22,11 +24,12 @@ from dphist.tree.decoder import LARGEST_DECODED_SCALE
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.shape import TreeShape
+from dphist.users import NumbersOfUsers
 from dphist.windows.design import WindowDesign
 from stream_app.config.settings import StreamSettings
 from stream_app.core.counting.cells import Axis, KeyList
 from stream_app.core.counting.unlisted import Discover
-from stream_app.core.kinds import Discovering, Kind, kind_of
+from stream_app.core.kinds import Discovering, Kind, Measuring, kind_of, measuring
 from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.kinds.toeplitz import Toeplitz
@@ -100,6 +103,8 @@ def _planned(stream: StreamSettings, release: Release) -> Kind:
         return kind_of(_planned_over_epochs(stream, declared.tree.epochs, release))
     if declared.windows_of is not None:
         return kind_of(_planned_with_windows(stream, declared.windows_of, release))
+    if declared.privacy.propose_caps is not None:
+        return _planned_measuring(stream, declared.privacy.propose_caps, release)
     if declared.keys is not None and declared.keys.discover is not None:
         return _planned_discovering(stream, declared.keys, declared.keys.discover)
     if declared.cells.fields:
@@ -115,6 +120,17 @@ def _planned_approximate(stream: StreamSettings, delta: Fraction) -> Toeplitz:
             declared.time.epoch_bins, privacy.epsilon, delta, privacy.caps, privacy.neighbours, width
         )
     return Toeplitz(design, keyed=declared.keys is not None)
+
+
+def _planned_measuring(stream: StreamSettings, part: Fraction, release: Release) -> Measuring:
+    """Return the plan with the rest of epsilon, and the histogram of users with its part."""
+    declared, privacy = stream.declared, stream.declared.privacy
+    bins = declared.period_bins or declared.time.epoch_bins
+    with _about(stream, ".privacy.propose_caps"):
+        users = NumbersOfUsers(part, bins, privacy.neighbours)
+        rest = structs.replace(privacy, epsilon=privacy.epsilon - part, propose_caps=None)
+    counts = replace(stream, declared=structs.replace(declared, privacy=rest))
+    return measuring(_planned(counts, release), users)
 
 
 _approximate = lru_cache(maxsize=64)(plan_toeplitz)

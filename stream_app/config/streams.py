@@ -96,6 +96,7 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     _check_period(section, declared)
     check_approximate(section, declared)
     check_discover(section, stream)
+    _check_proposing(section, declared)
     _check_start(section, stream)
     _check_edges(section, stream)
     return stream
@@ -119,6 +120,28 @@ def _check_period(section: Section, declared: Declaration) -> None:
     if declared.late == "next_bin":
         text = f"must be drop or dead_letter: with privacy.unit.per no event may count in another {user.per}"
         raise section.error("late", text)
+
+
+def _check_proposing(section: Section, declared: Declaration) -> None:
+    """Refuse ``privacy.propose_caps`` where users are not counted by their numbers of events."""
+    privacy, bounds, key = declared.privacy, declared.bounds, "privacy.propose_caps"
+    if privacy.propose_caps is None:
+        return
+    if bounds is None or bounds.caps.max_keys is not None or declared.count == "users":
+        raise section.error(
+            key, "needs privacy.unit: {user: FIELD, max_events: 10}; write that, or take it out"
+        )
+    if privacy.propose_caps >= privacy.epsilon:
+        raise section.error(key, "must be below privacy.epsilon, of which it is a part: counts have the rest")
+    for other, is_there in (
+        ("privacy.delta", privacy.delta),
+        ("keys.discover", declared.finds_keys),
+        ("keys.mode", declared.windows_of),
+    ):
+        if is_there:
+            raise section.error(other, f"does not go with {key} yet; take one of them out")
+    if bounds.waiting.most:
+        raise section.error(key, "needs at most 16,384 keys and buckets together; take it out")
 
 
 def _keep_us(section: Section, declared: Declaration) -> int | None:
@@ -238,6 +261,7 @@ def _privacy(section: Section, count: Counted, log: Log) -> tuple[Privacy, str |
         neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
         private=not section.take("not_private", values.flag, False),
         delta=read_delta(section),
+        propose_caps=section.take("propose_caps", values.positive_fraction, None),
     )
     accept = section.take("accept", values.one_of(ACCEPTED), None)
     check_signed(section, privacy, log)

@@ -119,7 +119,8 @@ class Time(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The privacy guarantee.
 
-    Args: private, False if epsilon is too large to protect anybody; delta, None for a pure promise.
+    Args: private, False if epsilon is too large to protect anybody; delta, None for a pure promise;
+        propose_caps, the part of epsilon for users by their numbers of events, None if nobody counts them.
     """
 
     epsilon: Fraction
@@ -127,6 +128,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     neighbours: Neighbours
     private: bool
     delta: Fraction | None = None
+    propose_caps: Fraction | None = None
 
     @property
     def per_user(self) -> PerUser | None:
@@ -234,7 +236,8 @@ class Declaration(
         per_user, cells = self.capped, self.cells
         weight = cells.weight if self.amounts else None
         key_places = STEPS if self.finds_keys else cells.key_places
-        given = key_places, weight, cells.places, self.finds_keys
+        users_at = None if self.privacy.propose_caps is None else cells.width
+        given = key_places, weight, cells.places, self.finds_keys, users_at
         return None if per_user is None else Bounds(per_user.caps, *given)
 
     @property

@@ -20,7 +20,7 @@ from stream_app.ports import OperatorError
 C = TypeVar("C", bound=Callable[..., int | None])
 
 CONFIG = Path("stream-app.yaml")
-_API_KEY = "STREAM_APP_API_KEY"
+API_KEY = "STREAM_APP_API_KEY"
 BROKER = "127.0.0.1:9092"
 
 
@@ -79,7 +79,7 @@ def bootstrap_option(command: C) -> C:
 def service_options(command: C) -> C:
     """Add the options that name a running service."""
     url = click.option("--url", default="http://127.0.0.1:8088", show_default=True, help="The service.")
-    key = click.option("--api-key", envvar=_API_KEY, help=f"The API key; better in {_API_KEY}.")
+    key = click.option("--api-key", envvar=API_KEY, help=f"The API key; better in {API_KEY}.")
     return url(key(command))
 
 

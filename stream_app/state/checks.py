@@ -96,6 +96,8 @@ def check_tally(bounds: Bounds, up_to_bin: int) -> None:
         raise ValueError(f"tally: {bounds.caps.max_keys} keys of a user; at most {LARGEST_KEYS_OF_USER}")
     if bounds.key_places < 1:
         raise ValueError(f"tally: keys have {bounds.key_places} places; at least 1")
+    if bounds.users_at is not None and (bounds.caps.max_keys or bounds.waiting.most):
+        raise ValueError("tally: users are counted under a cap on their events alone, of few places")
     if bounds.weight is not None and bounds.weight < 1:
         raise ValueError(f"tally: events have weight {bounds.weight}; at least 1")
 

@@ -49,7 +49,7 @@ class ExactCountsInRedis(ExactCounts):
             [
                 *(strategy_hash, up_to_bin, bounds.caps.l1, checks.LARGEST_TALLY_FIELDS),
                 *(bounds.weight or 0, bounds.caps.max_keys or 0, bounds.caps.max_per_key or 0),
-                bounds.key_places,
+                *(bounds.key_places, -1 if bounds.users_at is None else bounds.users_at),
                 *arguments.of_slots(slots),
                 *(shard.name for shard in shards),
             ],

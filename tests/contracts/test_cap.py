@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dphist.caps import Caps
+from dphist.users import BUCKETS
 from stream_app.core.counting.bounding import user_fields, user_ids
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.records import Cut, Reply, StreamState, Users
@@ -406,3 +407,42 @@ async def test_under_another_key_nothing_counts(stores: Stores) -> None:
     assert await stores.store.apply(stores.stream, other) == Reply.USER_KEY
     assert await stores.store.apply(stores.stream, of_users(1, 2, people)) == Reply.DONE
     assert await counts(stores, FIRST_BIN) == [[1, 0, 0]]
+
+
+@pytest.mark.parametrize("step", [1, 64])
+async def test_users_are_counted_by_all_of_their_records(
+    stores: Stores, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ann has 1, then 4, then 5 records, bob 1, then 3, cid 2: each is in one bucket, beyond the cap, too."""
+    monkeypatch.setattr(checks, "LARGEST_TALLY_SHARDS", step)
+    monkeypatch.setattr(memory_stream, "LARGEST_TALLY_SHARDS", step)
+    await opened(stores)
+    bins = (
+        [(0, "ann"), (1, "bob")],
+        [(0, "ann")] * 3 + [(2, "bob")] * 2,
+        [(1, "ann"), (1, "cid"), (2, "cid")],
+    )
+    records = [(FIRST_BIN + bin, *one) for bin, some in enumerate(bins) for one in some]
+    await stores.store.apply(stores.stream, of_users(0, len(records), records))
+    await cut_and_seal(stores, FIRST_BIN + 2)
+    bounds, width = Bounds(Caps(2), users_at=WIDTH), WIDTH + BUCKETS
+    while await stores.store.tally(stores.stream, HASH, bounds, FIRST_BIN + 2) is Reply.DONE:
+        pass
+    found = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 2, width)
+    assert found[:, :WIDTH].tolist() == expected(records, 2, FIRST_BIN + 2)
+    in_buckets = found[:, WIDTH:].cumsum(axis=0)
+    assert in_buckets[:, :4].tolist() == [[2, 0, 0, 0], [0, 1, 1, 0], [0, 2, 1, 0]]
+    assert not in_buckets[:, 4:].any()
+
+
+async def test_the_last_bucket_has_no_end(stores: Stores) -> None:
+    await opened(stores)
+    change = of_users(0, 1, [(FIRST_BIN, 0, "ann")])
+    await stores.store.apply(stores.stream, replace(change, deltas=change.deltas * 2**31))
+    await cut_and_seal(stores, FIRST_BIN)
+    assert (
+        await stores.store.tally(stores.stream, HASH, Bounds(Caps(2), users_at=WIDTH), FIRST_BIN)
+        is Reply.DONE
+    )
+    [found] = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN, WIDTH + BUCKETS)
+    assert found.tolist() == [2, *[0] * (WIDTH - 1), *[0] * (BUCKETS - 1), 1]

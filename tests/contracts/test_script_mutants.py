@@ -54,6 +54,11 @@ async def engines_close_bins(stores: Stores) -> None:
     await changes_together.test_rows_of_an_engine_close_bins_in_the_step_that_counts_them(stores)
 
 
+async def users_are_in_one_bucket(stores: Stores) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        await cap.test_users_are_counted_by_all_of_their_records(stores, 64, patch)
+
+
 async def due_cuts_are_refused(stores: Stores) -> None:
     await contract.TestApply().test_refusal_changes_nothing(
         stores, apply(5, 9, contract.CELLS, due_us=1), Reply.CUTS_CHANGED
@@ -237,6 +242,13 @@ MUTANTS = {
         "if false then",
         records_of_an_older_build_count,
     ),
+    "a user stays in the buckets on the way": Mutant(
+        "tally", "if from then moved[from]", "if false then moved[from]", users_are_in_one_bucket
+    ),
+    "users are counted by what counts": Mutant(
+        "tally", "kept = before + total", "kept = before + taken", users_are_in_one_bucket
+    ),
+    "users of one shard move only": Mutant("tally", "moved[cells] or {}", "{}", users_are_in_one_bucket),
     "tallied records stay": Mutant("tally", "redis.call('UNLINK', unpack(keys))", "", shards_are_worked_off),
     "a bin that is not tallied is released": Mutant(
         "release",

@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.users import BUCKETS
 from stream_app.core.answers.visible import invisible_slices, last_bin_of
 from stream_app.core.counting.bounding import (
     HASH_BYTES,
@@ -253,7 +254,14 @@ class MemoryStream:
         for user, records in by_user.items():
             before = users.get(user, {})
             taken = chosen(records, bounds, before)
-            if taken:
+            if bounds.users_at is not None:
+                held, now = sum(before.values()), sum(before.values()) + sum(records.values())
+                for number, step in ((held, -1), (now, 1)):
+                    if number:
+                        cell = bounds.users_at + min(number.bit_length() - 1, BUCKETS - 1)
+                        cells[cell] = cells.get(cell, 0) + step
+                users[user] = {0: now}
+            elif taken:
                 users[user] = by_key(taken.items(), bounds, before)
             over += sum(records.values()) - sum(taken.values())
             if slots is not None:

@@ -102,6 +102,10 @@ def _user(cap: int) -> dict[str, Any]:
     return {"privacy": {"unit": {"user": "user", "max_events": cap}}}
 
 
+def _proposing(cap: int) -> dict[str, Any]:
+    return {"privacy": {**_user(cap)["privacy"], "propose_caps": "1e8"}}
+
+
 _COUNTRY = {"field": "country", "list": [*COUNTRIES]}
 _FINDS = {"field": "country", "discover": {"epsilon": "5e8", "delta": "1e-9"}}
 _BOTH = {
@@ -168,6 +172,11 @@ FEATURES = {
     "two-of-a-user": Feature(_user(2), cap=2),
     "two-of-a-user-late-refused": Feature({**_user(2), "late": "dead_letter"}, cap=2),
     "two-of-a-user-by-key-and-value": Feature({**_user(2), "keys": _COUNTRY, "value": _DELAY}, cap=2),
+    "numbers-of-users": Feature(_proposing(2), cap=2),
+    "numbers-of-users-by-key": Feature({**_proposing(3), "keys": _COUNTRY, "late": "drop"}, cap=3),
+    "numbers-of-users-and-sums": Feature(
+        {**_proposing(1), "keys": _COUNTRY, "sum": {**_AMOUNT, "unit": "1"}}, cap=1
+    ),
     "sums-of-two-of-a-user": Feature({**_user(2), "sum": {**_AMOUNT, "unit": "1"}, "keys": _COUNTRY}, cap=2),
     "over-epochs": Feature({"tree": {"epochs": 2}}),
     "approximate": Feature({"privacy": {"delta": "1e-6", "unit": {"user": "user", "max_events": 1}}}, cap=1),
@@ -197,6 +206,7 @@ class Recount:
 
     counted: list[Counted] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
+    users: Counter[tuple[int, str]] = field(default_factory=Counter)  # by epoch, with all of their visits
 
     def within(self, start: int, stop: int, under: str | None = None) -> list[Counted]:
         """Return what counts from bin ``FIRST_BIN + start`` on. Args: under, a key or a pattern."""
@@ -244,6 +254,9 @@ def recounted(feature: Feature, arrivals: Arrivals, bins: int) -> Recount:
     found.counted, all_bins = (
         [one for _, one in some if one.bin < FIRST_BIN + bins] for some in (counted, candidates)
     )
+    for visit, one in candidates:
+        if one.bin < FIRST_BIN + bins:
+            found.users[(one.bin - FIRST_BIN) // EPOCH_BINS, str(visit.get("user"))] += 1
     found.refused["over_cap"] = len(all_bins) - len(found.counted)
     return found
 

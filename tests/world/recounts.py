@@ -12,13 +12,14 @@ import pytest
 
 from dphist.noise import NoiseSource, SeededNoise
 from dphist.tree.estimate import Interval
+from dphist.users import BUCKETS as POWERS
 from stream_app.core.alerts.readings import readings
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import point_ranges
 from stream_app.core.answers.sums import mean_over, means_over, sum_of, sum_series
 from stream_app.core.answers.weighted import weighted_count
-from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, Span, node_table
+from stream_app.core.kinds.tables import PUBLISHED, USERS, SeriesKind, Span, node_table
 from tests.stream_app.declared import FIRST_BIN
 from tests.stream_app.series import estimates
 from tests.world.features import BUCKETS, FEATURES, Arrivals, Feature, Recount, recounted, total_of
@@ -79,6 +80,15 @@ def check_exact(view: StreamView, feature: Feature, recount: Recount, bins: int)
             table = Counter((one.key, one.bucket) for one in recount.within(start, stop))
             rows = [[table[key, bucket] for bucket in range(BUCKETS)] for key in feature.keys or ("",)]
             assert np.allclose(view.cells(span).groups[-1].values, rows, atol=1e-2), (start, stop)
+    if "propose_caps" in feature.settings.get("privacy", {}):
+        for epoch in view.epochs:
+            numbers = [number for (one, _), number in recount.users.items() if one == epoch.record.epoch]
+            wanted = [
+                np.bincount(
+                    [min(number.bit_length(), POWERS) - 1 for number in numbers], minlength=POWERS
+                ).tolist()
+            ] * (epoch.bins == EPOCH_BINS)
+            assert epoch.rows(USERS).tolist() == wanted, numbers
     for pattern in (None, *feature.keys[:1]):
         _check_series(view, feature, recount, pattern, near)
         _check_rules(view, feature, recount, bins, pattern)

@@ -65,6 +65,7 @@ def test_points_of_series_are_the_answers_about_their_ranges(release: str) -> No
 
 @pytest.mark.redis
 def test_features_equal_their_recounts_over_redis(tmp_path: Path) -> None:
-    names = ("refused-if-late", "keys-and-total", "two-of-a-user-by-key-and-value", "users", "over-epochs")
+    names = ["refused-if-late", "keys-and-total", "two-of-a-user-by-key-and-value", "users", "over-epochs"]
+    names += ["numbers-of-users-by-key", "numbers-of-users-and-sums"]
     with over_redis(tmp_path) as make:
         check_all({name: FEATURES[name] for name in names}, "anticipating", seed=1, bins=13, make=make)

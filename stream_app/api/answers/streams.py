@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,7 @@ from stream_app.api.answers.ranges import (
 from stream_app.api.answers.values import axes_of
 from stream_app.api.answers.windows import described
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
+from stream_app.core.answers.caps import proposed
 from stream_app.core.answers.parts import same_columns
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.succession import edge_in_words, names_of
@@ -45,6 +47,7 @@ def detail_for_board(view: StreamView, publish_every_us: int) -> schemas.StreamD
     return whole.model_copy(
         update={
             "running": None,
+            "caps": None,
             "this_epoch": None,
             "changes": None,
             "successor_changes": None,
@@ -87,12 +90,29 @@ def detail(
         level_stderrs=[math.sqrt(variance) for variance in tree.variances] if tree else [],
         release=kind.release,
         never_revised=kind.never_revised,
+        caps=_caps(view.own),
         axes=axes_of(view.strategy),
         windows=described(view),
         sum=sums.described(view) if view.declared.amounts else None,
         annotations=as_told([*view.labels.annotations, *_edges(view)]),
         history=_history(view) or None,
         epochs=[_epoch(view.own, epoch) for epoch in view.own.epochs],
+    )
+
+
+def _caps(view: StreamView) -> schemas.CapsAnswer | None:
+    found = proposed(view)
+    if found is None:
+        return None
+    return schemas.CapsAnswer(
+        start=format_instant(found.start_us),
+        end=format_instant(found.end_us),
+        users=list(found.users),
+        reach=found.reach,
+        now=found.now,
+        caps=[schemas.CapAnswer(**asdict(cap)) for cap in found.caps],
+        proposed=found.best.max_events,
+        sentence=found.sentence,
     )
 
 

@@ -248,6 +248,8 @@ function showStream() {
   at("stream-about").textContent = `${what} ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
   say(at("meaning"), detail.warning ? `${detail.warning} ${detail.intervals}` : "");
   at("meaning").hidden = !detail.warning;
+  say(at("caps"), detail.caps?.sentence ?? "");
+  at("caps").hidden = !detail.caps;
   showWhetherPrivate();
   showEpsilon();
   at("revised").hidden = !page.neverRevised;

@@ -176,6 +176,28 @@ class HistoryPart(BaseModel):
     )
 
 
+class CapAnswer(BaseModel):
+    """What one cap on a user's events would cost."""
+
+    max_events: int
+    least: float = Field(description="events of the window that it leaves out, at least, 95 %")
+    most: float = Field(description="at most")
+    error: float = Field(description="95 % error of the count of the window, in events")
+
+
+class CapsAnswer(BaseModel):
+    """Caps proposed from users by their numbers of events, counted or not, in the last cap window."""
+
+    start: str
+    end: str
+    users: list[int] = Field(description="noisy: bucket b has users with 2^b to 2^(b+1)-1 events")
+    reach: float = Field(description="how far all of these numbers together are from the truth at most, 95 %")
+    now: int = Field(description="max_events of the stream")
+    caps: list[CapAnswer]
+    proposed: int = Field(description="the cap with the least of both errors together")
+    sentence: str
+
+
 class StreamDetail(StreamSummary):
     """A stream with its tree and epochs; with /nodes, this suffices to compute every answer."""
 
@@ -228,6 +250,9 @@ class StreamDetail(StreamSummary):
     level_stderrs: list[float] = Field(description="standard deviation of one node's noise, per level")
     release: str
     never_revised: bool = Field(description="whether later releases never change an earlier answer")
+    caps: CapsAnswer | None = Field(
+        default=None, exclude_if=absent, description="of a stream with privacy.propose_caps, after an epoch"
+    )
     axes: AxesAnswer | None = Field(default=None, description="null: a node is one number")
     windows: WindowsAnswer | None = Field(
         default=None, description="null: no tumbling windows beside the tree"

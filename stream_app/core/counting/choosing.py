@@ -43,6 +43,8 @@ class Bounds:
         weight: of an event of a sum, which it adds to the two cells of its key; None without a sum.
         places: of a bin; 0 if there are few.
         keyed: whether places are keyed (``bounding.keyed_places``), because keys are found.
+        users_at: the first of the bin's cells for users by their numbers of events (``kinds/measuring.py``),
+            all that were tallied, also those that do not count; None if nobody counts them.
     """
 
     caps: Caps
@@ -50,6 +52,7 @@ class Bounds:
     weight: int | None = None
     places: int = 0
     keyed: bool = False
+    users_at: int | None = None
 
     @property
     def waiting(self) -> Waiting:

@@ -12,16 +12,18 @@ from dphist.epochs.levels import EpochLevels
 from dphist.product.design import ProductDesign
 from dphist.toeplitz import ToeplitzDesign
 from dphist.tree.design import TreeDesign
+from dphist.users import BUCKETS, NumbersOfUsers
 from dphist.windows.design import WindowDesign
-from stream_app.core.kinds.axes import AnticipatingAxes, CausalAxes
+from stream_app.core.kinds.axes import AnticipatingAxes, Axes, CausalAxes
 from stream_app.core.kinds.discovering import DISCOVERY, Discovering, read_discovering
 from stream_app.core.kinds.kind import Kind
+from stream_app.core.kinds.measuring import MEASURING, Measuring
 from stream_app.core.kinds.over_epochs import OverEpochs
 from stream_app.core.kinds.toeplitz import TOEPLITZ, TOEPLITZ_KEYS, Toeplitz
 from stream_app.core.kinds.tree import AnticipatingTree, CausalTree, Tree
 from stream_app.core.kinds.windows import Windows
 
-__all__ = ["READERS", "Discovering", "Kind", "kind_from", "kind_of"]
+__all__ = ["READERS", "Discovering", "Kind", "Measuring", "kind_from", "kind_of"]
 
 
 def kind_of(design: TreeDesign | ProductDesign | WindowDesign | EpochLevels, width: int = 1) -> Kind:
@@ -37,6 +39,13 @@ def kind_of(design: TreeDesign | ProductDesign | WindowDesign | EpochLevels, wid
         assert isinstance(design.epoch, TreeDesign)
         return OverEpochs(_tree(design.epoch), design)
     return _tree(design, width)
+
+
+def measuring(counts: Kind, users: NumbersOfUsers) -> Measuring:
+    """Return a kind that counts users, too. Raises: ValueError for counts that do not allow it."""
+    if not isinstance(counts, Tree | Axes) or isinstance(counts, Discovering):
+        raise ValueError("numbers of users go with a tree over time, with or without keys and values")
+    return Measuring(counts, users)
 
 
 def _tree(design: TreeDesign, width: int = 1) -> Tree:
@@ -62,6 +71,9 @@ def kind_from(fields: Mapping[str, str], width: int) -> Kind:
             return Toeplitz(ToeplitzDesign.from_json(fields[name]), keyed=name == TOEPLITZ_KEYS)
     if DISCOVERY in fields:
         return read_discovering(fields[DISCOVERY], fields["product"])
+    if MEASURING in fields:
+        counts = {name: text for name, text in fields.items() if name != MEASURING}
+        return measuring(kind_from(counts, width - BUCKETS), NumbersOfUsers.from_json(fields[MEASURING]))
     design = TreeDesign.from_json(fields["design"])
     for name, read in READERS.items():
         if name in fields:

@@ -23,7 +23,7 @@ from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.kinds.kind import Asked
 from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import OVER_EPOCHS, Block, Closed
-from stream_app.core.kinds.tree import Wrapper
+from stream_app.core.kinds.tree import Tree, Wrapper
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class EpochsState(Snapshot):
 
 
 @dataclass(frozen=True)
-class OverEpochs(Wrapper):
+class OverEpochs(Wrapper[Tree]):
     """Levels over the epochs of a tree. Args: levels, with the shares of epsilon of levels and tree."""
 
     levels: EpochLevels = field()

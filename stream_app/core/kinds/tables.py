@@ -18,6 +18,7 @@ SeriesView = Literal["unbiased", "first_published"]  # the current estimate, or 
 
 PUBLISHED = "published"  # the running counts as first published: one row per bin
 WINDOWS = "windows"  # the histograms of complete windows
+USERS = "users"  # users by their numbers of events: one row per complete epoch
 OVER_EPOCHS = "over_epochs"  # the nodes over epochs that an epoch completes: one row per complete epoch
 
 

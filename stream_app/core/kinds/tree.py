@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from dphist.tree.published_laws import (
 )
 from dphist.tree.weights import WeightedRange, rounding_bounds, weighted_law
 from dphist.units import UNITS_PER_COUNT
+from stream_app.core.kinds.axes import Axes
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import CONFIDENCE, Errors, RowError, row_errors
 from stream_app.core.kinds.kind import Asked, Kind, node_tables
@@ -155,11 +156,14 @@ class AnticipatingTree(Tree):
         return AnticipatingEpoch(record, self.design, self.width)
 
 
-@dataclass(frozen=True)
-class Wrapper(Kind):
-    """A tree over time with one more table; all else is the tree's. Args: tree, the wrapped kind."""
+Wrapped = TypeVar("Wrapped", bound=Tree | Axes)
 
-    tree: Tree
+
+@dataclass(frozen=True)
+class Wrapper(Kind, Generic[Wrapped]):
+    """Trees over time with one more table; all else is the wrapped kind's. Args: tree, this kind."""
+
+    tree: Wrapped
 
     @property
     def design(self) -> TreeDesign:  # type: ignore[override]

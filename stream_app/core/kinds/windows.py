@@ -19,7 +19,7 @@ from dphist.tree.anticipating_step import BinsNoise
 from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.kind import Asked, values_hash
 from stream_app.core.kinds.tables import WINDOWS, Block, Closed
-from stream_app.core.kinds.tree import Wrapper
+from stream_app.core.kinds.tree import Tree, Wrapper
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WindowsState(Snapshot):
 
 
 @dataclass(frozen=True)
-class Windows(Wrapper):
+class Windows(Wrapper[Tree]):
     """Cells released in windows, beside a tree over their total. Args: windows, with mechanism and share."""
 
     windows: WindowDesign = field()

@@ -16,6 +16,7 @@ from msgspec import structs
 from rich.table import Table
 
 from dphist.caps import Caps
+from stream_app.client import Client, ClientError
 from stream_app.config import SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.core.counting.left_out import left_out
@@ -77,6 +78,30 @@ def caps_table(stream: StreamSettings, sample: Path) -> Table:
         mark = " <" if trade is best else ""
         bias, noise, together = numbers
         table.add_row(f"{trade.most:,}", f"{trade.share:.1%}", bias, f"± {noise}", f"{together}{mark}")
+    return table
+
+
+def released_caps(stream: str, url: str, api_key: str | None) -> Table:
+    """Return what rising caps would cost, as a running service proposes them from its released histogram.
+
+    Raises: OperatorError if the service has released none.
+    """
+    try:
+        with Client(url, api_key) as client:
+            told = client.summary(stream).caps
+    except (ClientError, ValueError) as refusal:
+        raise OperatorError(f"--caps: {refusal}") from None
+    if told is None:
+        line = (
+            f"--caps: {stream} has released no histogram of users; write privacy.propose_caps, and wait for"
+        )
+        raise OperatorError(f"{line} a whole epoch")
+    title = f"Caps on a user's events: {stream}"
+    table = Table("max_events", "leaves out", "noise, 95 %", title=title, caption=told["sentence"])
+    for cap in told["caps"]:
+        left, error = f"{cap['least']:,.0f} to {cap['most']:,.0f}", f"± {in_words(cap['error'])}"
+        mark = " <" if cap["max_events"] == told["proposed"] else ""
+        table.add_row(f"{cap['max_events']:,}", left, f"{error}{mark}")
     return table
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import click
 
 from dphist.planning.report import print_whole
-from stream_app.shell.options import STREAM, Finite, config_option, load_to_begin
-from stream_app.shell.planning.caps import caps_table
+from stream_app.shell.options import API_KEY, STREAM, Finite, config_option, load_to_begin
+from stream_app.shell.planning.caps import caps_table, released_caps
 from stream_app.shell.planning.plan import chosen_streams, epsilons_for
 from stream_app.shell.planning.promises import promises
 from stream_app.shell.planning.shown import print_plan
@@ -29,15 +30,15 @@ from stream_app.shell.working import working
 )
 @click.option(
     "--caps",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Show what caps on a user's events would cost, by this file of events.",
+    metavar="FILE|URL",
+    help="Show what caps on a user's events would cost, by this file of events or this running service.",
 )
 def plan(
     config: Path,
     stream: str | None,
     compare: bool,
     target_rmse: float | None,
-    caps: Path | None,
+    caps: str | None,
 ) -> None:
     """Show the errors of answers before anything is counted.
 
@@ -49,11 +50,15 @@ def plan(
       stream-app plan --config examples/flights.yaml --compare
       stream-app plan --config examples/flights.yaml --target-rmse 20
       stream-app plan --config app.yaml --stream visits --caps sample.ndjson
+      stream-app plan --config app.yaml --stream visits --caps http://127.0.0.1:8088
     """
     streams = chosen_streams(load_to_begin(config), stream)
     if caps is not None:
         with working("reading the events of the sample"):
-            shown = [caps_table(one, caps) for one in streams]
+            if caps.startswith(("http://", "https://")):
+                shown = [released_caps(one.name, caps, os.environ.get(API_KEY)) for one in streams]
+            else:
+                shown = [caps_table(one, Path(caps)) for one in streams]
         for table in shown:
             print_whole(table)
     elif target_rmse is not None:

@@ -14,6 +14,7 @@ from dphist.planning.report import candidate_table, in_decimals
 from dphist.tree.design import TreeDesign
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
+from stream_app.core.kinds import Measuring
 from stream_app.ports import OperatorError
 from stream_app.shell.planning.modes import typical_error
 
@@ -96,12 +97,14 @@ class _Counted:
                 cell = replace(cell, sensitivity=cell.sensitivity // cells.weight)  # its errors in events
                 axes.insert(0, "end of the sum's range")
             names = " of ".join(f"one {name}" for name in axes)
-            return cls(cell, cell.epsilon, kind.product.columns, names, "other levels of the axes")
+            rest = "numbers of users" if isinstance(kind, Measuring) else "other levels of the axes"
+            return cls(cell, cell.epsilon, kind.product.columns, names, rest)
         tree = kind.tree_design
         assert tree is not None  # kinds without a tree have another table
         if kind.windows:
             return cls(tree, kind.epsilon * (1 - kind.windows.share), rest="windows")
-        return cls(tree, tree.epsilon, rest="levels over epochs")  # all of it, without levels
+        rest = "users by their numbers of events" if isinstance(kind, Measuring) else "levels over epochs"
+        return cls(tree, tree.epsilon, rest=rest)  # all of it, without either
 
     def title(self, stream: StreamSettings) -> str:
         """Return the comparison's title: which errors it compares, and at which epsilon."""

@@ -1,5 +1,6 @@
 -- Included by tally.lua, which says what the names hold. The choice under a cap on each user's events alone: cells in
--- the order of a hash, up to the cap. Of each user the number of records that counted in the window is kept.
+-- the order of a hash, up to the cap. Of each user the number of records that counted in the window is kept. Where users are
+-- counted by their numbers of events, it is the number of all records of the user: up to the cap, that many have counted.
 
 -- Add the records of a user's places up to `room`, in the order of their hashes. Return the places that count.
 local function add_first(user, place, number, others, room, added)
@@ -29,7 +30,22 @@ local function add_all(place, number, others, added)
   return counted
 end
 
-local function choose_events(people, window_users, added)
+-- Return the bucket of a number of records: powers of two.
+local function bucket_of(number)
+  local bucket = 0
+  while number >= 2 and bucket < BUCKETS - 1 do bucket, number = bucket + 1, math.floor(number / 2) end
+  return bucket
+end
+
+-- Note that a user's number of records has grown.
+local function move_user(before, after, moved)
+  local from, to = before > 0 and bucket_of(before), bucket_of(after)
+  if from == to then return end
+  if from then moved[from] = (moved[from] or 0) - 1 end
+  moved[to] = (moved[to] or 0) + 1
+end
+
+local function choose_events(people, window_users, added, moved)
   local users, places, numbers, others = people.users, people.places, people.numbers, people.others
   local over, writes, n = 0, {}, 0
   for start = 1, #users, FIELDS_AT_ONCE do
@@ -44,7 +60,14 @@ local function choose_events(people, window_users, added)
         local counted = taken == total and add_all(place, number, more, added)
           or add_first(users[i], place, number, more, taken, added)
         if keyed then bring(users[i], counted, window_users, added) end
-        writes[n + 1], writes[n + 2] = users[i], text_of[before + taken]
+      end
+      local kept = before + taken
+      if users_at >= 0 then
+        kept = before + total
+        move_user(before, kept, moved)
+      end
+      if kept > before then
+        writes[n + 1], writes[n + 2] = users[i], text_of[kept]
         n = n + 2
       end
       over = over + total - taken

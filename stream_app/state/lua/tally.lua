@@ -4,11 +4,12 @@
 -- KEYS: state, untallied, operator_counts, then for each shard: its entries, the hash in which builds of format 2 counted its
 --       records, the users of its window, the cells of its bin
 -- ARGV: strategy hash, up to bin, most events of a user, most entries of a call, weight of an event of a sum (0: none),
---       most keys of a user (0: no cap on keys), most events of a user in a key, consecutive places of a key, how many keys a
---       user brings (0: no keys are found), the place in the list of the first key that no list names, the epoch and seq that
---       the caller saw, how often the hidden keys have been halved, packed numbers of keys that are public, names of the
---       shards. A record's place is its cell. With a sum it is its key and its amount: key * (weight + 1) + amount, which
---       adds weight - amount to cell 2 * key and amount to the next one. Where keys are found, places are keyed (waiting.lua)
+--       most keys of a user (0: no cap on keys), most events of a user in a key, consecutive places of a key, the first cell of
+--       users by their numbers of events (-1: none), how many keys a user brings (0: no keys are found), the place in the list
+--       of the first key that no list names, the epoch and seq that the caller saw, how often the hidden keys have been
+--       halved, packed numbers of keys that are public, names of the shards. A record's place is its cell. With a sum it is
+--       its key and its amount: key * (weight + 1) + amount, which adds weight - amount to cell 2 * key and amount to the
+--       next one. Where keys are found, places are keyed (waiting.lua)
 -- Replies: 'already' if no shard is left; 'done' means call again, also if the caller saw other shards
 #include counts
 #include waiting
@@ -16,10 +17,12 @@ local state, untallied, operator_counts = unpack(KEYS, 1, 3)
 local strategy_hash, up_to_bin = ARGV[1], ARGV[2]
 local most_events, most_entries, weight = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local most_keys, most_of_key, key_places = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local per_user, first_unlisted, epoch, seq = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], ARGV[12]
-local thinned = tonumber(ARGV[13])
+local users_at = tonumber(ARGV[9])
+local per_user, first_unlisted, epoch, seq = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12], ARGV[13]
+local thinned = tonumber(ARGV[14])
 local keyed = per_user > 0
-local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 14
+local GIVEN_KEYS, GIVEN_ARGUMENTS = 3, 15
+local BUCKETS = 21 -- as dphist/users.py
 local shards = #ARGV - GIVEN_ARGUMENTS
 
 local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'epoch', 'seq')
@@ -29,7 +32,7 @@ if tonumber(up_to_bin) > tonumber(held[2]) then return 'not_sealed' end
 -- Which keys are public follows from all earlier bins.
 if per_user > 0 and (held[3] ~= epoch or held[4] ~= seq) then return 'conflict' end
 local shown = {}
-for _, number in ipairs(cmsgpack.unpack(ARGV[14])) do shown[number] = true end
+for _, number in ipairs(cmsgpack.unpack(ARGV[15])) do shown[number] = true end
 set_keyed(keyed)
 
 -- Return the entries of a shard without their header.
@@ -75,7 +78,7 @@ local function people_of(packed)
 end
 
 -- Add the chosen records of a bin to its cells.
-local function add_to_cells(bin_cells, by_place, window_users)
+local function add_to_cells(bin_cells, by_place, moved, window_users)
   local cells, numbers = {}, {}
   local function add(cell, number)
     if number == 0 then return end
@@ -93,6 +96,7 @@ local function add_to_cells(bin_cells, by_place, window_users)
       add(2 * key + 1, number * amount)
     end
   end
+  for bucket, number in pairs(moved) do add(users_at + bucket, number) end
   local counts, changes = get_counts(bin_cells, cells, 1, #cells), {}
   for i, cell in ipairs(cells) do
     changes[2 * i - 1], changes[2 * i] = text_of[cell], text_of[counts[cell] + numbers[cell]]
@@ -112,18 +116,18 @@ end
 
 local found = first_shards()
 if #found == 0 then return 'already' end
-local entries, over, added, users_of, keys, members = 0, 0, {}, {}, {}, {}
+local entries, over, added, moved, users_of, keys, members = 0, 0, {}, {}, {}, {}, {}
 for i = 1, shards do
   local shard = ARGV[GIVEN_ARGUMENTS + i]
   local records, counted, users, cells = unpack(KEYS, GIVEN_KEYS + 4 * i - 3, GIVEN_KEYS + 4 * i)
   if found[i] ~= shard then break end
   entries = entries + entries_in(records) + redis.call('HLEN', counted)
   if i > 1 and entries > most_entries then break end
-  added[cells], users_of[cells] = added[cells] or {}, users
-  over = over + choose(people_of(all_entries(records, counted)), users, added[cells])
+  added[cells], moved[cells], users_of[cells] = added[cells] or {}, moved[cells] or {}, users
+  over = over + choose(people_of(all_entries(records, counted)), users, added[cells], moved[cells])
   keys[2 * i - 1], keys[2 * i], members[2 * i - 1], members[2 * i] = records, counted, shard, member_of(shard)
 end
-for cells, by_place in pairs(added) do add_to_cells(cells, by_place, users_of[cells]) end
+for cells, by_place in pairs(added) do add_to_cells(cells, by_place, moved[cells], users_of[cells]) end
 if over > 0 then redis.call('HINCRBY', operator_counts, 'over_cap', text_of[over]) end
 if #keys > 0 then
   redis.call('UNLINK', unpack(keys))

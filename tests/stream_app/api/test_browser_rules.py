@@ -17,7 +17,12 @@ from tests.stream_app.api.client import EXACT
 
 pytestmark = pytest.mark.browser
 
-TEXTS = {"calm": "sum(departures, 2h) > 1000", "pace": "rate(departures, 2h) > 50/m"}
+TEXTS = {
+    "calm": "sum(departures, 2h) > 1000",
+    "drop": "count(departures, 1h) < 0.5 * count(departures, 1h, 2h ago)",
+    "pace": "rate(departures, 2h) > 50/m",
+}
+UNKNOWN = "its past begins before the first interval, 2013-01-01T00:00:00Z"
 RULES = [Rule(name, text, parse_condition(text)) for name, text in TEXTS.items()]
 
 
@@ -27,13 +32,14 @@ def test_page_lists_rules_that_never_changed(browser: Browser, backstage: Backst
     backstage.run(backstage.alerts.acknowledge("webhook 1", "1-0", "pace", "webhooks[0] (status 400)"))
     with opened(browser, backstage.start() + "/streams/departures") as page:
         lines = panel(page, "alerts").locator("li")
-        expect(lines).to_have_count(2)
+        expect(lines).to_have_count(3)
+        expect(lines.nth(1)).to_contain_text(f"Never changed; it cannot be decided now: {UNKNOWN}")
         expect(lines.first).to_contain_text("Never changed; it now reads 90")
         expect(lines.first).to_contain_text("Watched since 1 Jan 2013, 02:00")
         expect(lines.last).to_contain_text("now reads 0.75/m")
         expect(lines.last).to_contain_text("Its last notification was refused by webhooks[0] (status 400).")
         expect(lines.first).not_to_contain_text("refused")
-        assert len(table(page, "alerts")) == 2
+        assert len(table(page, "alerts")) == 3
         page.set_viewport_size({"width": 390, "height": 844})
         fits(page)
         panel(page, "running")  # a panel out of sight is not read, and shows nothing
@@ -56,7 +62,8 @@ def test_terminal_lists_rules_under_the_titles_of_their_streams(backstage: Backs
     words = " ".join(said("rules").split())
     assert "calm Flights that left inactive 90 (standard error 0) never 2013-01-01T02:00:00Z sum(" in words
     assert "0.75/m" in words
-    [calm, pace] = json.loads(said("rules", "--format", "json"))
+    assert f"drop: not decided now, {UNKNOWN}" in words
+    [calm, _, pace] = json.loads(said("rules", "--format", "json"))
     assert (calm["stream"], calm["changed"], calm["value_now"]) == ("departures", None, 90.0)
     assert (pace["unit"], pace["refused"]) == ("/m", [])
     backstage.run(backstage.alerts.acknowledge("webhook 1", "1-0", "pace", "webhooks[0] (status 400)"))

@@ -17,6 +17,7 @@ from dphist.noise import GaussianSource, NoiseSource, Scale
 from dphist.toeplitz import ToeplitzCounter
 from dphist.tree.decoder import draw_epoch_noise
 from dphist.tree.design import TreeDesign
+from dphist.users import NumbersOfUsers
 from stream_app.audit.neighbours import GreyBox, PairLoss
 from stream_app.audit.rehearsal import Rehearsal
 from stream_app.config import load_text
@@ -83,18 +84,29 @@ def test_event_costs_what_is_stated_and_shows_nothing_else(privacy: str, more: s
     assert pair.loss > Fraction(1, 2) if "substitute" in privacy else pair.loss > Fraction(999, 1000)
 
 
-@pytest.mark.parametrize("caps", ["max_events: 2", "max_keys: 2, max_per_key: 1"])
-def test_user_costs_what_is_stated_however_the_events_lie(caps: str) -> None:
-    box = grey_box(f", unit: {{user: u, {caps}}}", "keys: {field: a.k, list: [x, y], other: true}")
+@pytest.mark.parametrize(
+    ("caps", "more"),
+    [
+        ("max_events: 2}", ""),
+        ("max_keys: 2, max_per_key: 1}", ""),
+        ("max_events: 2}, propose_caps: 0.2", ""),
+        ("max_events: 2}, propose_caps: 0.2", "\n    tree: {release: causal}"),
+    ],
+)
+def test_user_costs_what_is_stated_however_the_events_lie(caps: str, more: str) -> None:
+    box = grey_box(f", unit: {{user: u, {caps}", f"keys: {{field: a.k, list: [x, y], other: true}}{more}")
     pairs = list(box.losses())
     assert len(pairs) == 5
     assert all(pair.same_bytes and 0 < pair.loss <= 1 for pair in pairs)
     assert max(pair.loss for pair in pairs) > Fraction(999, 1000)
 
 
-@pytest.mark.parametrize("caps", ["max_events: 2, per: 1d", "max_events: 1, per: 1h"])
+@pytest.mark.parametrize(
+    "caps",
+    ["max_events: 2, per: 1d}", "max_events: 1, per: 1h}", "max_events: 1, per: 1h}, propose_caps: 0.1"],
+)
 def test_day_or_hour_of_a_user_costs_what_is_stated(caps: str) -> None:
-    pairs = list(grey_box(f", unit: {{user: u, {caps}}}", "late: drop").losses())
+    pairs = list(grey_box(f", unit: {{user: u, {caps}", "late: drop").losses())
     assert len(pairs) == 4
     assert all(pair.same_bytes and 0 < pair.loss <= 1 for pair in pairs)
     assert max(pair.loss for pair in pairs) > Fraction(999, 1000)
@@ -235,6 +247,15 @@ def test_cap_that_is_not_kept_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(RedisStore, "tally", twice_as_many)
     assert first_pair(grey_box(", unit: {user: u, max_events: 2}")).loss > 1
+
+
+@pytest.mark.parametrize("release", ["causal", "anticipating"])
+def test_half_the_noise_of_a_histogram_of_users_is_noticed(
+    release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NumbersOfUsers, "scale", property(lambda users: 1 / (2 * users.epsilon)))
+    box = grey_box(", unit: {user: u, max_events: 2}, propose_caps: 0.3", f"tree: {{release: {release}}}")
+    assert max(pair.loss for pair in box.losses()) > Fraction(5, 4)
 
 
 def test_noise_that_data_asks_for_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

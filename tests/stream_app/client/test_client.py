@@ -30,6 +30,7 @@ from tests.stream_app.api.client import EXACT, Api, with_api
 from tests.stream_app.published import FIRST_BIN, Published
 from tests.stream_app.published_axes import delays
 from tests.stream_app.published_windows import PublishedWindows
+from tests.world import World
 
 START = datetime(2013, 1, 1, tzinfo=UTC)
 METHODS: tuple[Method, ...] = ("top_down", "isotonic")
@@ -99,7 +100,7 @@ def test_both_clients_document_the_same_method_with_its_arguments(name: str) -> 
 
 
 @asynccontextmanager
-async def running(stream: Published, port: int | None = None):
+async def running(stream: Published | World, port: int | None = None):
     """Serve a stream during the block; yield the address."""
 
     @asynccontextmanager

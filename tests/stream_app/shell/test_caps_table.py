@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -9,12 +10,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from stream_app.config import load
+from stream_app.core.answers.caps import proposed
 from stream_app.shell.commands import main
 from stream_app.shell.planning.caps import trades
 from stream_app.sources.lines import ENOUGH_RECORDS
+from tests.stream_app.client.test_client import running
+from tests.world.counted import counted
+from tests.world.features import FEATURES
+from tests.world.settings import EPOCH_BINS
 
 CONFIG = """
 redis: {url: "embedded:redis"}
@@ -77,6 +83,28 @@ def test_table_says_how_much_of_a_large_sample_it_read(config: Path) -> None:
     assert ran.exit_code == 0, ran.output
     [said] = re.findall(r"([\d,]+) events were read", " ".join(ran.output.split()))
     assert ENOUGH_RECORDS <= int(said.replace(",", "")) < file.read_bytes().count(b"\n")
+
+
+@pytest.mark.parametrize("bins", [EPOCH_BINS - 1, EPOCH_BINS + 1])
+def test_a_running_service_proposes_caps_from_its_released_histogram(config: Path, bins: int) -> None:
+    with counted(FEATURES["numbers-of-users"], "causal", bins) as (world, _):
+        found = proposed(world.view())
+
+        async def asked() -> Result:
+            async with running(world) as url:
+                return await asyncio.to_thread(
+                    CliRunner().invoke, main, ["plan", "-c", str(config), "--caps", url]
+                )
+
+        ran = asyncio.run(asked())  # in real time
+    said = " ".join(ran.output.split())
+    if found is None:
+        assert ran.exit_code == 2
+        assert "visits has released no histogram of users; write privacy.propose_caps" in said
+    else:
+        assert ran.exit_code == 0, ran.output
+        assert found.sentence in said
+        assert ran.output.count(" <") == 1
 
 
 def test_stream_without_caps_is_refused(tmp_path: Path) -> None:
