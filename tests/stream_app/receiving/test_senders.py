@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -36,15 +37,22 @@ class _Silent(SimpleHTTPRequestHandler):
         """Log no request."""
 
 
-@pytest.fixture(name="site")
-def _site(tmp_path: Path) -> Iterator[str]:
-    """The origin of a site whose pages are in a folder."""
-    (tmp_path / "site").mkdir()
-    handler = partial(_Silent, directory=str(tmp_path / "site"))
+@contextmanager
+def silent_site(folder: Path) -> Iterator[str]:
+    """Yield the origin of a site whose pages are in a folder, which is made."""
+    folder.mkdir()
+    handler = partial(_Silent, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://localhost:{server.server_port}"
         server.shutdown()
+
+
+@pytest.fixture(name="site")
+def _site(tmp_path: Path) -> Iterator[str]:
+    """The origin of a site whose pages are in a folder."""
+    with silent_site(tmp_path / "site") as origin:
+        yield origin
 
 
 def lines_of(running: Running) -> list[dict[str, object]]:

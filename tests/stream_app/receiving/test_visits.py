@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from stream_app.vault.visitor_keys import VisitorKeys
 from tests.blocks.pages import blocks
 from tests.stream_app.api.browsing import eventually
 from tests.stream_app.receiving.running import Running, settings_of
-from tests.stream_app.receiving.test_senders import _Silent
+from tests.stream_app.receiving.test_senders import silent_site
 
 TRACKERS = Path(__file__).parents[2] / "vendor" / "trackers"
 WEBSITE = "94db1cb1-74f4-4a40-ad6c-962362670409"
@@ -55,14 +52,10 @@ def plausible(running: Running, address: str, **changed: Any) -> httpx.Response:
 @pytest.fixture(name="site")
 def _site(tmp_path: Path) -> Iterator[str]:
     """The origin of a second site, whose pages have both scripts."""
-    handler = partial(_Silent, directory=str(tmp_path / "site"))
-    (tmp_path / "site").mkdir()
-    for script in ("plausible.js", "umami.js"):
-        (tmp_path / "site" / script).write_bytes((TRACKERS / script).read_bytes())
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_port}"
-        server.shutdown()
+    with silent_site(tmp_path / "site") as origin:
+        for script in ("plausible.js", "umami.js"):
+            (tmp_path / "site" / script).write_bytes((TRACKERS / script).read_bytes())
+        yield origin
 
 
 @pytest.mark.slow
