@@ -1,6 +1,6 @@
 """What one log is, decided once, by what is read: two names of logs may mean the same events.
 
-They do if a file can have both names: their patterns match a common name, with or without ``.gz``; a spool is
+They do if a file can have both names: their patterns match a common name, compressed or not; a spool is
 a list of files; two names lead to one file now; one has a copy of a file of the other now, or a file that
 began like it when it was counted.
 """
@@ -17,16 +17,9 @@ from itertools import combinations, product
 from pathlib import Path
 
 from stream_app.core.patterns import can_match_alike
-from stream_app.sources.copies import (
-    GZIP,
-    Beginning,
-    Marks,
-    begins_as,
-    common_records,
-    first_records,
-    marks_of,
-)
+from stream_app.sources.copies import Beginning, Marks, begins_as, common_records, first_records, marks_of
 from stream_app.sources.file_list import is_list, listed
+from stream_app.sources.packed import unpacked_name
 from stream_app.spool import RECORDS
 
 _FILE, _SPOOL = "file:", "http:"
@@ -87,7 +80,7 @@ def of_spool(directory: Path) -> Path:
 
 def says_csv(name: str) -> bool:
     """Return whether a name in lower case says that a file, or each file of a list, is CSV."""
-    return name.rstrip("*").removesuffix(GZIP).endswith(".csv")
+    return unpacked_name(name.rstrip("*")).endswith(".csv")
 
 
 def related(
@@ -110,7 +103,7 @@ def _by_name(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
     """Yield the logs of which one file can have both names."""
     plain: dict[Hashable, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, path in places.items():
-        pattern = path.name.removesuffix(GZIP)
+        pattern = unpacked_name(path.name)
         plain[_identity(path.parent)][pattern if is_list(path) else glob.escape(pattern)].append(name)
     for patterns in plain.values():
         for names in patterns.values():

@@ -14,6 +14,8 @@ from stream_app.config.one_log import of_spool, related, says_csv
 from stream_app.config.settings import DAY_US, Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.web_logs import WEB_LOGS, read_log_format
 from stream_app.core.declaration import Log, LogFormat, Replay
+from stream_app.core.instants import format_instant
+from stream_app.sources.packed import unpacked_name
 
 _OF_JSON = (".ndjson", ".jsonl", ".json", ".log", ".txt")
 _KEEP_US = values.duration_between("1h", "3650d", "events must outlive a restart of the worker")
@@ -45,8 +47,9 @@ def read_source(
     )
     replay, speed = _replay(section.section("replay"))
     if replay and form in WEB_LOGS:
-        # Its sorted copy in the state directory would hold addresses.
-        text = "is not for access logs: leave it out, and time.first counts the past"
+        # A day's visitors are known until it is released, and a sorted copy would hold their addresses.
+        first = format_instant(replay.from_us // DAY_US * DAY_US)
+        text = f"is not for access logs: leave it out, and write time.first: {first}, which counts the past"
         raise section.error("replay", text)
     if replay:
         section.refuse("start", "is for a live stream; a replay starts at replay.from, take one out")
@@ -84,7 +87,7 @@ def format_of(file: Path) -> Literal["ndjson", "csv"] | None:
     name = file.name.lower()
     if says_csv(name):
         return "csv"
-    if not name.endswith("*") or name.rstrip("*").removesuffix(".gz").endswith(_OF_JSON):
+    if not name.endswith("*") or unpacked_name(name.rstrip("*")).endswith(_OF_JSON):
         return "ndjson"
     said = {says_csv(found.name.lower()) for found in file.parent.glob(file.name)}
     return None if len(said) > 1 else "csv" if True in said else "ndjson"

@@ -71,7 +71,8 @@ def replay(file: Path, serve: bool, **options: Any) -> int:
 
     It releases the counts and leaves, or serves them with --serve.
 
-    FILE may end in .gz, and may be a list such as 'clicks-*.csv.gz': its files in the order of their names.
+    FILE may be compressed (.gz, .bz2, .xz, .zst), and may be a list such as 'clicks-*.csv.gz': its files in
+    the order of their names.
 
     \b
     Examples:
@@ -129,7 +130,7 @@ def produce(
 ) -> None:
     """Send the lines of FILE to a Kafka topic.
 
-    FILE is NDJSON or CSV, by its name; .gz files are decompressed. The lines are sent in order and as they
+    FILE is NDJSON or CSV, by its name; compressed files are unpacked. The lines are sent in order and as they
     are, without their line ends, blank lines, the byte order mark and the header of CSV. A row of CSV with
     line breaks in quotes is one record. A file of which nothing could be counted is refused.
 

@@ -19,9 +19,9 @@ from stream_app.core.json_objects import is_object, names_of
 from stream_app.kafka_cluster import Cluster
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
-from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import csv_names, csv_values
 from stream_app.sources.finished_files import decompressed
+from stream_app.sources.packed import is_packed
 from stream_app.sources.rows import one_line_each
 from stream_app.sources.shapes import why_no_header, why_no_lines
 from stream_app.sources.starts import first_line, has_objects, lines_in, start_of
@@ -77,7 +77,7 @@ def opened(what: Production) -> IO[bytes]:
             raise OperatorError(f"produce: {what.file} {how}; name a file with one event per line")
         if what.limit != 0 and (why := _why_no_events(what)):
             raise OperatorError(f"produce: {what.file}: {why}")
-        return decompressed(what.file) if what.file.suffix == GZIP else what.file.open("rb")
+        return decompressed(what.file) if is_packed(what.file) else what.file.open("rb")
     except OSError as failure:
         raise OperatorError(f"produce: {what.file}: cannot be read: {failure.strerror}") from None
 

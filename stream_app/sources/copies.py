@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
 import logging
 import os
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from stream_app.ports import OperatorError
+from stream_app.sources.packed import DAMAGE, ENDINGS, is_packed, open_packed
 
 Beginning = tuple[int, str]  # of a file: a number of bytes, and their SHA-256
 Marks = tuple[str, ...]  # of a file: digests of its beginnings, at most ``MOST_MARKS``
 
-GZIP = ".gz"
 COMPARED_BYTES = 4096  # of records: they identify a file
 FEWEST_RECORDS = 5  # different ones that a copy has in common with its file; fewer may be equal by chance
 _MARKED = (1, 2, 3, 4, FEWEST_RECORDS, 8, 16, 32)  # how many different records a compared beginning has
@@ -51,15 +49,19 @@ def check_links(paths: Iterable[Path]) -> None:
 
 
 def first_records(path: Path, csv: bool, most: int = COMPARED_BYTES) -> bytes:
-    """Return the first bytes of a file's records, decompressed; nothing if the file cannot be read."""
+    """Return the first bytes of a file's records, decompressed; nothing if the file cannot be read.
+
+    Raises: OperatorError without the package of its compression.
+    """
     try:
-        if not path.exists():
-            path = path.with_name(path.name + GZIP)  # it was compressed meanwhile
-        with gzip.open(path) if path.suffix == GZIP else path.open("rb") as file:
+        if not path.exists():  # it was compressed meanwhile
+            packed = (path.with_name(path.name + ending) for ending in ENDINGS)
+            path = next(filter(Path.exists, packed), path)
+        with open_packed(path) if is_packed(path) else path.open("rb") as file:
             if csv:
                 file.readline(MOST_COMPARED)
             return file.read(most)
-    except (OSError, EOFError, zlib.error):
+    except DAMAGE:
         return b""  # whoever counts the file says it
 
 

@@ -20,7 +20,6 @@ from stream_app.ports import OperatorError
 from stream_app.sources.copies import (
     COMPARED_BYTES,
     FEWEST_RECORDS,
-    GZIP,
     MOST_MARKS,
     Marks,
     beginning_of,
@@ -32,6 +31,7 @@ from stream_app.sources.copies import (
     marks_of,
     notes_more,
 )
+from stream_app.sources.packed import is_packed, unpacked_name
 
 if TYPE_CHECKING:
     from stream_app.sources.lines import LineFile
@@ -49,11 +49,11 @@ def is_list(path: Path) -> bool:
     >>> is_list(Path("clicks-*.ndjson")), is_list(Path("clicks.ndjson.gz")), is_list(Path("clicks.ndjson"))
     (True, True, False)
     """
-    return "*" in path.name or path.suffix == GZIP
+    return "*" in path.name or is_packed(path)
 
 
 def files_of(pattern: Path) -> dict[str, Path]:
-    """Return the existing files of a list in order: each file by its name without ``.gz``.
+    """Return the existing files of a list in order: each file by its name, as if it was not compressed.
 
     Raises: OSError if the directory cannot be read; OperatorError if two names lead to one file.
     """
@@ -67,11 +67,11 @@ def listed(pattern: Path) -> dict[str, Path]:
 
     A plain file is preferred to its compressed copy, which may still be written.
     """
-    wanted = pattern.name.removesuffix(GZIP)
+    wanted = unpacked_name(pattern.name)
     found: dict[str, Path] = {}
     with os.scandir(pattern.parent) as entries:
         for entry in entries:
-            name = entry.name.removesuffix(GZIP)
+            name = unpacked_name(entry.name)
             if fnmatchcase(name, wanted) and entry.is_file() and (name not in found or name == entry.name):
                 found[name] = pattern.parent / entry.name
     return dict(sorted(found.items()))
@@ -123,7 +123,7 @@ def _numbers(pattern: Path, name: str) -> tuple[str, tuple[int, ...]] | None:
     >>> _numbers(Path("a-*.csv"), "a-2024-09.csv"), _numbers(Path("a-*.csv"), "a-x1.csv")
     (('-', (2024, 9)), None)
     """
-    wanted = pattern.name.removesuffix(GZIP)
+    wanted = unpacked_name(pattern.name)
     start, stop = wanted.find("*"), len(name) - (len(wanted) - wanted.rfind("*") - 1)
     if start < 0 or _OTHER_PATTERN.search(wanted) or not _NUMBERED.fullmatch(varied := name[start:stop]):
         return None
@@ -180,7 +180,7 @@ class FileList:
     def is_finished(self, number: int) -> bool:
         """Return whether a file has its last byte: a later one appeared, or it is compressed."""
         path = self.paths.get(self.files[number].name)
-        return number + 1 < len(self.files) or (path is not None and path.suffix == GZIP)
+        return number + 1 < len(self.files) or (path is not None and is_packed(path))
 
     def has_moved(self, number: int, device: int, inode: int) -> bool:
         """Return whether an open file is no longer the one of this number; names of a list do not move."""
@@ -274,7 +274,7 @@ class FileList:
         if self.files:
             last = self.files[-1].name
             before = self.paths.get(last)
-            if before is not None and before.suffix != GZIP:
+            if before is not None and not is_packed(before):
                 with suppress(FileNotFoundError):  # it was compressed just now
                     ended_at = before.stat().st_size
         self._note({"name": name, "at_us": time.time_ns() // 1_000, "previous_ended_at": ended_at})

@@ -18,7 +18,7 @@ import numpy as np
 from stream_app.core.incoming import RecordBatch
 from stream_app.durable import secret_directory
 from stream_app.ports import OperatorError
-from stream_app.sources.copies import GZIP, MOST_COMPARED
+from stream_app.sources.copies import MOST_COMPARED
 from stream_app.sources.decode import NdjsonDecoder, TimeField
 from stream_app.sources.file_list import FileList, is_list
 from stream_app.sources.finished_files import decompressed
@@ -32,6 +32,7 @@ from stream_app.sources.lines import (
     moved,
     open_lines,
 )
+from stream_app.sources.packed import is_packed
 from stream_app.sources.rotated import RotatedFiles
 from stream_app.sources.web_log import WebLog
 
@@ -258,7 +259,7 @@ class FileSequence(GrowingFile):
         return lines
 
     def _open_file(self, path: Path) -> LineFile:
-        if path.suffix != GZIP:
+        if not is_packed(path):
             return open_lines(path, *self._how)
         with suppress(OSError):  # ``decompressed`` says it
             if not path.stat().st_size:

@@ -10,7 +10,6 @@ import logging
 import mmap
 import os
 import shutil
-import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from typing import IO
 
 from stream_app.core.json_objects import bare
 from stream_app.ports import OperatorError
-from stream_app.sources.copies import GZIP, check_copies
+from stream_app.sources.copies import check_copies
 from stream_app.sources.decode import TimeField, csv_names, csv_values
 from stream_app.sources.file_list import files_of, is_list
 from stream_app.sources.lines import (
@@ -32,6 +31,7 @@ from stream_app.sources.lines import (
     csv_decoder,
     open_lines,
 )
+from stream_app.sources.packed import DAMAGE, is_packed, open_packed
 from stream_app.sources.rows import one_line_each
 
 _COPIED_AT_ONCE = 1 << 20
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def decompressed(path: Path, directory: Path | None = None, most: int | None = None) -> IO[bytes]:
-    """Return the content of a gzip file as a file without a name, which the system frees when it is closed.
+    """Return the content of a compressed file as a file without a name, which is freed when it is closed.
 
     Args: most, bytes from its beginning; None for all.
     Raises: OperatorError if the file cannot be read or is damaged.
@@ -67,7 +67,7 @@ def _naming_damage(path: Path, directory: Path | None = None) -> Iterator[None]:
     """Turn the errors of a block that decompresses a file into an OperatorError, one line."""
     try:
         yield
-    except (OSError, EOFError, zlib.error) as failure:
+    except DAMAGE as failure:
         if isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT):
             where = directory or "the folder of temporary files"
             text = f"{path}: no room is left to decompress it; make room in {where}"
@@ -78,26 +78,25 @@ def _naming_damage(path: Path, directory: Path | None = None) -> Iterator[None]:
 
 
 def _unpacked(path: Path) -> Iterator[bytes]:
-    """Yield the content of the members of a gzip file; log a warning if other bytes follow them.
+    """Yield the content of a compressed file; log a warning if other bytes follow the data of gzip.
 
-    Zeros behind the last member, as tapes have them, are passed over. Raises: as ``gzip``, if a member has no
+    Zeros behind its last member, as tapes have them, are passed over. Raises: ``DAMAGE``, if a member has no
     end, or none begins the file.
     """
     with path.open("rb") as file:
         begins = file.read(len(_MAGIC)) == _MAGIC
-        file.seek(0)
-        with gzip.GzipFile(fileobj=file) as packed:
-            while True:
-                try:
-                    part = packed.read1(_COPIED_AT_ONCE)  # ``read`` would lose what precedes a failure
-                except gzip.BadGzipFile as failure:
-                    if not begins or not str(failure).startswith("Not a gzipped file"):
-                        raise
-                    log.warning("%s: bytes follow the end of its gzip data; they are not read", path)
-                    return
-                if not part:
-                    return
-                yield part
+    with open_packed(path) as packed:
+        while True:
+            try:
+                part = packed.read1(_COPIED_AT_ONCE)  # ``read`` would lose what precedes a failure
+            except gzip.BadGzipFile as failure:
+                if not begins or not str(failure).startswith("Not a gzipped file"):
+                    raise
+                log.warning("%s: bytes follow the end of its gzip data; they are not read", path)
+                return
+            if not part:
+                return
+            yield part
 
 
 def open_sample(
@@ -128,7 +127,7 @@ def open_sample(
 
 def open_start(file: Path, format: FileFormat, time: TimeField, others: Sequence[str] = ()) -> LineFile:
     """Return the first records of one file, which may be compressed. Raises: as ``open_sample``."""
-    if file.suffix != GZIP:
+    if not is_packed(file):
         return open_lines(file, format, time, others)
     return LineFile(file, decompressed(file, most=MOST_BYTES), format, time, others)
 
@@ -209,7 +208,7 @@ def check_whole(path: Path, format: FileFormat, time: TimeField, others: Sequenc
     for part, content in _parts(path, format, None, MOST_BYTES):
         with content:
             found += bool(_names(part, content, time, others)) if format == "csv" else 1
-        size = part.stat().st_size if part.suffix == GZIP else 0
+        size = part.stat().st_size if is_packed(part) else 0
         if size > left:
             unread += size
         elif size:
@@ -229,7 +228,7 @@ def _parts(
     parts = list(files_of(path).values())
     check_copies(parts, format == "csv")
     for part in parts:
-        yield part, decompressed(part, directory, most) if part.suffix == GZIP else part.open("rb")
+        yield part, decompressed(part, directory, most) if is_packed(part) else part.open("rb")
 
 
 def _names(part: Path, content: IO[bytes], time: TimeField, others: Sequence[str]) -> list[str]:

@@ -1,8 +1,9 @@
-"""The lines of a web server's log: patterns, compiled from a format as nginx writes it, and local times."""
+"""The lines of a web server's log: patterns by a format as nginx writes it, or by a sample; local times."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache, lru_cache
@@ -32,12 +33,29 @@ _READ = {
     "server_name": "host",
 }
 _DAY = re.compile(rb"\d\d/[A-Z][a-z]{2}/\d{4}: [+-]\d{4}")
-_CLOCK = re.compile(rb"(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)")
+_LOCAL_BYTES = len("10/Oct/2000:13:55:36 -0700")
+_OF_DAY, _OF_CLOCK, _COLONS = [*range(12), *range(20, 26)], [12, 13, 15, 16, 18, 19], [14, 17]
 _QUOTED = re.compile(r"'([^']*)'")
 _DIRECTIVE = re.compile(r"\s*(?:log_format\s+\S+\s+(?:escape=\w+\s+)?)?((?:'[^']*'\s*)+);?\s*")
 TIMES = ("time_local", "time_iso8601", "msec")
 _COMMON = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent'
 _OF_COMBINED = ' "$http_referer" "$http_user_agent"'
+# Apache's vhost_combined begins with a host and a port. In other lines "-" follows the first word.
+_VIRTUAL_HOST = rb'(?:(?P<host>[^ :"]++):\d++ (?!- ))?'
+_PART = re.compile(r'"((?:[^"\\]|\\.)*)"|\[([^\]]*)\]|([^\s"\[\]]+)')
+# What parts of a line look like, in more than which share of the lines, and behind which other part they are.
+_LOOKS = {
+    "request": (r"[A-Z-]+ \S+ HTTP/[\d.]+", 0.5, ""),
+    "time_local": (r"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}", 0.9, ""),
+    "time_iso8601": (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*", 0.9, ""),
+    "msec": (r"1\d{9}\.\d{3}", 0.9, ""),
+    "remote_addr": (r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+", 0.9, ""),
+    "host": (r"(?:[A-Za-z0-9-]+\.)+[A-Za-z][A-Za-z0-9-]+", 0.9, ""),
+    "http_user_agent": (r"(?:Mozilla|Opera)/.*", 0, ""),
+    "http_referer": (r"https?://.*", 0, ""),
+    "status": (r"[1-5]\d\d", 0.9, "request"),
+    "body_bytes_sent": (r"\d+|-", 0.9, "status"),
+}
 
 
 @cache
@@ -61,14 +79,51 @@ def pattern_of(log_format: str) -> re.Pattern[bytes]:
 
 @cache
 def combined() -> re.Pattern[bytes]:
-    """Return the pattern of the combined and the common format; more parts behind them are passed over.
+    """Return the pattern of the combined and the common format, also behind a virtual host.
+
+    More parts behind them are passed over.
 
     >>> found = combined().fullmatch(b'192.0.2.1 - ann b [x] "GET / HTTP/1.1" 200 5')
     >>> found["request"], found["agent"]
     (b'GET / HTTP/1.1', None)
     """
     common, more = _written(_COMMON, behind=" "), _written(_OF_COMBINED)
-    return re.compile(common + rb"(?:%s(?: .*)?)?" % more, re.DOTALL)
+    return re.compile(_VIRTUAL_HOST + common + rb"(?:%s(?: .*)?)?" % more, re.DOTALL)
+
+
+def guessed(lines: Sequence[str]) -> str | None:
+    """Return the log_format that most lines of an access log have, if its parts are words or in quotes.
+
+    >>> guessed(['192.0.2.1 [01/Mar/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 5 rt=0.1'])
+    '$remote_addr [$time_local] "$request" $status $body_bytes_sent $other'
+    """
+    shapes = Counter(map(_shape, lines))
+    shape = max(shapes, key=shapes.__getitem__, default="")
+    rows = [_PART.findall(line) for line in lines if _shape(line) == shape]
+    columns = [["".join(part) for part in column] for column in zip(*rows, strict=True)]
+    names: list[str | None] = [None] * len(columns)
+    for name, (looks, share, before) in _LOOKS.items():
+        first = names.index(before) + 1 if before in names else 0
+        for place in range(first, len(columns)):
+            alike = sum(re.fullmatch(looks, text) is not None for text in columns[place])
+            if names[place] is None and alike > share * len(rows):
+                names[place] = name
+                break
+    if "status" not in names:
+        return None  # no request could be known to have shown a page
+    parts = iter(names)
+    written = re.sub(r"\$", lambda _: f"${next(parts) or 'other'}", shape)
+    try:
+        pattern = pattern_of(written)
+    except ValueError:
+        return None
+    fitting = sum(pattern.fullmatch(line.encode()) is not None for line in lines)
+    return written if 2 * fitting > len(lines) else None
+
+
+def _shape(line: str) -> str:
+    """Return a line with ``$`` in the place of each of its parts."""
+    return _PART.sub(lambda part: {'"': '"$"', "[": "[$]"}.get(part[0][0], "$"), line.rstrip())
 
 
 def _unquoted(log_format: str) -> str:
@@ -112,10 +167,21 @@ def local_times_us(texts: Sequence[bytes]) -> tuple[Int64Array, Bools]:
     >>> local_times_us([b"10/Oct/2000:13:55:36 -0700", b"1/Oct/2000"])[0].tolist()
     [971211336000000, 0]
     """
-    parts = [(_day_s(text[:12] + text[20:]), _clock_s(text[12:20])) for text in texts]
-    good = np.array([None not in part for part in parts], np.bool_)
-    at_s = [0 if day is None or clock is None else day + clock for day, clock in parts]
-    return np.array(at_s, np.int64) * 1_000_000, good
+    if set(map(len, texts)) != {_LOCAL_BYTES}:
+        texts = [text if len(text) == _LOCAL_BYTES else bytes(_LOCAL_BYTES) for text in texts]
+    letters = np.frombuffer(b"".join(texts), np.uint8).reshape(-1, _LOCAL_BYTES)
+    of_day = np.ascontiguousarray(letters[:, _OF_DAY]).view(f"S{len(_OF_DAY)}").ravel()
+    written, which = np.unique(of_day, return_inverse=True)
+    days_s = [_day_s(day) for day in written.tolist()]
+    digits = letters[:, _OF_CLOCK].astype(np.int64) - ord("0")
+    hours, minutes, seconds = (10 * digits[:, ::2] + digits[:, 1::2]).T
+    good = ((digits >= 0) & (digits <= 9)).all(axis=1) & (letters[:, _COLONS] == ord(":")).all(axis=1)
+    good &= (hours < 24) & (minutes < 60) & (seconds <= 60)
+    good &= np.array([day_s is not None for day_s in days_s], np.bool_)[which]
+    # A 60th second is read as the one before it, as in all other times.
+    at_s = np.array([day_s or 0 for day_s in days_s], np.int64)[which]
+    at_s += 3_600 * hours + 60 * minutes + np.minimum(seconds, 59)
+    return np.where(good, at_s * 1_000_000, 0), good
 
 
 @lru_cache(1 << 12)
@@ -129,13 +195,3 @@ def _day_s(text: bytes) -> int | None:
         return None
     # Every time has whole bins around it in every zone.
     return int(found.timestamp()) if 1 < found.year < 9999 else None
-
-
-@lru_cache(1 << 17)
-def _clock_s(text: bytes) -> int | None:
-    """Return the second of the day of a time such as ``13:55:36``, or None."""
-    if _CLOCK.fullmatch(text) is None:
-        return None
-    hour, minute, second = map(int, text.split(b":"))
-    # A 60th second is read as the one before it, as in all other times.
-    return hour * 3_600 + minute * 60 + min(second, 59)

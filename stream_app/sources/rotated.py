@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stream_app.ports import OperatorError
-from stream_app.sources.copies import GZIP, beginning_of, first_records, notes_more
+from stream_app.sources.copies import beginning_of, first_records, notes_more
 from stream_app.sources.file_list import FIRST_BYTES, FileList, ListedFile, check_first
+from stream_app.sources.packed import ENDINGS, is_packed, unpacked_name
 
 if TYPE_CHECKING:
     from stream_app.sources.lines import LineFile
 
-# Behind the name, or before its ending: a number that grows with each rotation, or a month, week or date.
-_ROTATED = re.compile(r"[.-](\d{1,5}|\d{4}-?(?:W?\d\d|\d\d-?\d\d(?:[-_.T]?\d+)*))", re.ASCII)
+# Behind the name, or before its ending: a number that grows with each rotation, a month, week or date, or the
+# only older file.
+_ROTATED = re.compile(r"[.-](old|\d{1,5}|\d{4}-?(?:W?\d\d|\d\d-?\d\d(?:[-_.T]?\d+)*))", re.ASCII)
 _LONGEST_NUMBER = 5
 _SETTLED_NS = 2_000_000_000  # a server may write to a renamed file until it opens the new one
 
@@ -41,7 +43,7 @@ class RotatedFiles(FileList):
     def has_moved(self, number: int, device: int, inode: int) -> bool:
         """Return whether an open file is no longer the one that holds the records of a known file."""
         path = self.paths.get(self.files[number].name)
-        if path is None or path.suffix == GZIP:
+        if path is None or is_packed(path):
             return False
         found = path.stat()
         return (found.st_dev, found.st_ino) != (device, inode)
@@ -51,8 +53,9 @@ class RotatedFiles(FileList):
         found = self.paths.get(self.files[number].name)
         if found is None:
             raise OperatorError(
-                f"{self.pattern}: the file with its last records was emptied, deleted, or compressed with "
-                f"another program than gzip; put it back as {self.pattern.name}.1, or name this log otherwise"
+                f"{self.pattern}: the file with its last records was emptied, deleted, or compressed "
+                f"otherwise than as {', '.join(ENDINGS)}; put it back as {self.pattern.name}.1, or name this "
+                "log otherwise"
             )
         return found
 
@@ -139,18 +142,17 @@ class RotatedFiles(FileList):
         older = [found[age] for age in sorted(found)]
         return [*older, self.pattern] if self.pattern.exists() else older
 
-    def _named(self) -> Iterator[tuple[tuple[int, int | str], Path]]:
+    def _named(self) -> Iterator[tuple[tuple[int, str], Path]]:
         """Yield each rotated file with its place among all; a file that is being compressed counts once."""
         name, stem, ending = self.pattern.name, self.pattern.stem, self.pattern.suffix
         for path in sorted(self.pattern.parent.glob(f"{escape(stem)}*"), reverse=True):
-            plain = path.name.removesuffix(GZIP)
+            plain = unpacked_name(path.name)
             behind = plain.removeprefix(name if plain.startswith(name) else stem)
             if not plain.startswith(name):
                 behind = behind.removesuffix(ending) if behind.endswith(ending) else ""
             found = _ROTATED.fullmatch(behind)
             if found is not None and path.is_file():
-                is_number = len(found[1]) <= _LONGEST_NUMBER
-                yield ((1, f"{10**9 - int(found[1])}") if is_number else (0, found[1])), path
+                yield _age(found[1]), path
 
     def _unreadable(self, failure: OSError) -> OperatorError:
         return OperatorError(
@@ -170,6 +172,13 @@ class RotatedFiles(FileList):
         """Return whether the note of a file has all that is noted of one."""
         first = self.files[number].first
         return first is not None and first["bytes"] >= FIRST_BYTES
+
+
+def _age(mark: str) -> tuple[int, str]:
+    """Return the place of a rotated file among all, the oldest first. Args: mark, by which its name tells."""
+    if mark == "old":
+        return (2, "")
+    return (1, f"{10**9 - int(mark)}") if len(mark) <= _LONGEST_NUMBER else (0, mark)
 
 
 def _is(file: ListedFile, start: bytes) -> bool:

@@ -35,7 +35,7 @@ def why_no_lines(start: bytes) -> str | None:
     if other := _other_encoding(start):
         return f"it is not UTF-8 but {other}; write it as UTF-8, for example with: iconv -f {other} -t UTF-8"
     if start.startswith(_PACKED):
-        return "it is compressed; a file of gzip has a name that ends in .gz, and others are not read"
+        return "it is compressed; name it so that its end says how: .gz, .bz2, .xz or .zst"
     if start.startswith(_ARCHIVE):
         return "it is an archive or a spreadsheet; unpack it, or save it as CSV in UTF-8"
     if b"\r" in text.rstrip() and b"\n" not in start:
@@ -64,7 +64,7 @@ def why_no_header(line: bytes) -> str | None:
     if _SEPARATOR_LINE.fullmatch(line):
         return "its first line names a separator for Excel; delete that line, and separate columns by commas"
     if b"\0" in line:
-        return "it is not text; only CSV and JSON lines can be read, plain or .gz"
+        return "it is not text; only CSV and JSON lines can be read, plain or compressed"
     if line.count(b'"') % 2:
         return "its header has a line break in quotes; write it in one line"
     names = csv_names(line)

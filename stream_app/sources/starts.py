@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import IO
 
 from stream_app.core.json_objects import is_object
-from stream_app.sources.copies import GZIP
 from stream_app.sources.finished_files import decompressed
 from stream_app.sources.lines import MOST_BYTES
+from stream_app.sources.packed import is_packed
 
 _FIRST_LINES = 20  # that tell JSON from other files; some may be damaged
 _PLACES, _PLACE_BYTES, _PLACE_LINES = 16, 1 << 16, 500
@@ -25,7 +25,7 @@ def start_of(file: Path) -> bytes:
     Bytes of zero at its beginning, such as the hole that ``copytruncate`` leaves, are passed over but two.
     Raises: OSError; OperatorError if it cannot be decompressed.
     """
-    with decompressed(file, most=MOST_BYTES) if file.suffix == GZIP else file.open("rb") as content:
+    with decompressed(file, most=MOST_BYTES) if is_packed(file) else file.open("rb") as content:
         start = content.read(MOST_BYTES)
         while start and not start.strip(b"\0"):
             with suppress(OSError):  # there is no hole, or nothing behind it
@@ -47,7 +47,7 @@ def later_lines(files: Sequence[Path]) -> list[bytes]:
         places = {(files[0], number / _PLACES) for number in range(1, _PLACES + 1)}
     lines: list[bytes] = []
     for file, share in sorted(places):
-        if file.suffix != GZIP:
+        if not is_packed(file):
             with file.open("rb") as content:
                 lines += _lines_before(content, share)
         elif file == files[-1] and share == 1 and file.stat().st_size <= _MOST_PACKED_BYTES:

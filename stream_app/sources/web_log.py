@@ -20,7 +20,7 @@ from stream_app.core import visits
 from stream_app.core.incoming import Reason
 from stream_app.core.json_objects import bare
 from stream_app.sources.decode import Decoded, Decoder, NdjsonDecoder, decoded_columns
-from stream_app.sources.log_format import combined, local_times_us, pattern_of
+from stream_app.sources.log_format import combined, guessed, local_times_us, pattern_of
 from stream_app.sources.times import Bools, TimeFormat, times_us, why_no_time
 
 WebLogKind = Literal["combined", "log_format", "caddy", "traefik"]
@@ -102,12 +102,14 @@ class WebLogDecoder(Decoder):
         return self._visitors[day]
 
 
-def kind_of(lines: Sequence[bytes]) -> WebLogKind | None:
-    """Return the kind of access log that most of these lines are of; None if they are no access log."""
-    kinds: tuple[WebLogKind, ...] = ("combined", "caddy", "traefik")
-    of_kind = {kind: len(WebLogDecoder(WebLog(kind)).decode(lines).kept) for kind in kinds}
-    best = max(kinds, key=lambda kind: of_kind[kind])
-    return best if 2 * of_kind[best] > len(lines) else None
+def form_of(lines: Sequence[bytes]) -> WebLog | None:
+    """Return the form of access log that most of these lines have; None if they are no access log."""
+    forms = [WebLog("combined"), WebLog("caddy"), WebLog("traefik")]
+    if (own := guessed([line.decode(errors="replace") for line in lines])) is not None:
+        forms.append(WebLog("log_format", own))
+    kept = [len(WebLogDecoder(form).decode(lines).kept) for form in forms]
+    best = max(range(len(forms)), key=kept.__getitem__)
+    return forms[best] if 2 * kept[best] > len(lines) else None
 
 
 class _Remembered(dict[Any, Any]):
@@ -226,7 +228,7 @@ def _by_pattern(form: WebLog) -> _Read:
         rows = [match.groups() for match in found if match is not None]
         raw: dict[str, Sequence[Any]] = dict.fromkeys(_PARTS, [None] * len(rows))
         raw |= dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
-        for part in ("request", "uri", "referrer"):
+        for part in ("request", "uri", "referrer") if b"\\" in b"".join(records) else ():
             if part in names:
                 raw[part] = [_unescaped(text) if text and b"\\" in text else text for text in raw[part]]
         if "uri" in raw:

@@ -22,13 +22,14 @@ from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.clocks import ReplayClock
 from stream_app.ports import Clock, OperatorError, Source
 from stream_app.ports.errors import about
-from stream_app.sources.copies import GZIP, check_copies
+from stream_app.sources.copies import check_copies
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource, check_first_bytes
 from stream_app.sources.file_list import check_listed_file, files_of, is_list
 from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.finished_files import check_whole, open_start
 from stream_app.sources.lines import EmptyFileError, FileFormat, OneFile, open_lines
+from stream_app.sources.packed import is_packed
 from stream_app.sources.replay import ReplaySource
 from stream_app.sources.spool_log import SpoolSource
 from stream_app.sources.topic_records import TopicDecoder, TopicFormat, topic_decoder
@@ -196,7 +197,7 @@ def check_log(stream: StreamSettings, source: SourceSettings, state_dir: Path) -
                 suppress(EmptyFileError),  # it has no records, or its writer has only just begun it
                 open_start(file, form, time, others) as lines,
             ):
-                if file.suffix != GZIP:  # a start opens a compressed file only if it is not yet counted
+                if not is_packed(file):  # a start opens a compressed file only if it is not yet counted
                     check_listed_file(file, name, lines, notes)
     except OperatorError as refusal:
         raise OperatorError(f"{key_of(stream.name, 'source.file')}: {refusal}") from None

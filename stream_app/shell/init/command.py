@@ -45,11 +45,11 @@ from stream_app.shell.options import CONFIG, bootstrap_option
 from stream_app.shell.planning.shown import print_plan
 from stream_app.shell.samples.of_log import NO_HINTS, Sample, file_sample
 from stream_app.shell.working import working
-from stream_app.sources.copies import GZIP
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file_list import files_of, is_list
+from stream_app.sources.packed import is_packed, unpacked_name
 
-_FILES = (".csv", ".ndjson", ".jsonl", ".csv.gz", ".ndjson.gz", ".jsonl.gz")
+_FILES = (".csv", ".ndjson", ".jsonl")
 _OF_A_FILE = ("grows", "first", "to")  # options
 _OF_A_WEB_LOG = ("site", "first", "epsilon")
 _MOST_NAMED = 12  # fields, at a question
@@ -170,7 +170,7 @@ def _of_web_log(questions: Questions, events: Path, sample: Sample, config: Path
 
 def _asked_events(questions: Questions) -> tuple[Path | Topic, Sample | None]:
     questions.head("1. What are the events? A file of CSV or JSON lines, an access log, or topic:NAME")
-    questions.say("clicks-*.csv is all files with such names; .gz files are read, too")
+    questions.say("clicks-*.csv is all files with such names; compressed files are read, too")
     return questions.ask("events", "events", _only_file(), _read_sampled)
 
 
@@ -263,7 +263,7 @@ def _asked_range(
     grows = questions.given("first") == NOW or (
         not questions.has("to")
         and sample is not None
-        and (events.suffix != GZIP or "*" in events.name)
+        and (not is_packed(events) or "*" in events.name)
         and proposals.grows(sample, field, _written_us(events), now_us)
     )
     questions.say("Are events still added to the file? no: it is counted once. yes: new lines are followed")
@@ -367,7 +367,7 @@ def _named(fields: object) -> str:
 def _only_file() -> str | None:
     """Return the only file of events in the current directory; None if there are several."""
     try:
-        found = [entry.name for entry in os.scandir() if entry.name.lower().endswith(_FILES)]
+        found = [entry.name for entry in os.scandir() if unpacked_name(entry.name.lower()).endswith(_FILES)]
     except OSError:  # nobody may list it
         return None
     return found[0] if len(found) == 1 else None

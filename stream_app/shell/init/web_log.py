@@ -25,7 +25,7 @@ _TEXT = """\
 streams:
   visitors:
     title: Visitors by device
-    source: &log {{file: {file}, format: {form}}} # followed, also when it is rotated
+    source: &log {{file: {file}, format: {form}{own_form}}} # followed, also when it is rotated
     time: &time {{bin: 1h, epoch: 30d, grace: 5m, first: {first}}} # first is public
     count: users # each visitor once a day
     where: {{page: {{present: true}}}} # pages that were shown, no pictures and scripts
@@ -68,6 +68,9 @@ def web_configuration(questions: Questions, events: Path, sample: Sample, config
 
     Raises: OperatorError for an option that cannot be used. click.Abort at Ctrl-C.
     """
+    if sample.log_format:
+        questions.say(f"its lines are read as: {sample.log_format}")
+        questions.say("If that is wrong, correct log_format in the configuration, with your server's own")
     questions.head("Which host is the site? Its own pages are then no referrers. none: leave them in")
     site = questions.ask("site", "host", _NO_SITE, _read_site, stands_in=_NO_SITE)
     questions.head("From when on do visits count? Readers see this instant")
@@ -80,6 +83,7 @@ def web_configuration(questions: Questions, events: Path, sample: Sample, config
         config=config,
         file=quoted(beside(events, config)),
         form=sample.form,
+        own_form=f", log_format: {quoted(sample.log_format)}" if sample.log_format else "",
         first=first,
         epsilon=epsilon,
         half=f"{float(epsilon) / 2:g}",

@@ -27,13 +27,14 @@ from stream_app.sources.lines import MOST_BYTES
 from stream_app.sources.rows import one_line_each
 from stream_app.sources.shapes import why_no_header, why_no_lines
 from stream_app.sources.starts import first_line, later_lines, lines_in, start_of
-from stream_app.sources.web_log import WebLog, WebLogDecoder, kind_of
+from stream_app.sources.web_log import WebLog, WebLogDecoder, form_of
 from stream_app.wiring.event_logs import why_unreadable
 
 MOST_RECORDS = 2_000
 _DEEPEST = 4  # nested objects whose fields are named
 _MOST_FIELDS = 200
 _FIRST_LINES = 20  # that tell JSON from CSV; some may be damaged
+_LINES_OF_LOG = 200  # that tell the form of an access log; referrers are rare
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Sample:
         columns: the values of each field that are not null, by path; dots name nested fields.
         undecodable: the number of records that cannot be decoded.
         later: records from later places of the file; some may not be decodable.
+        log_format: of an access log in a form of its own.
     """
 
     where: str
@@ -74,6 +76,7 @@ class Sample:
     undecodable: int
     hints: SchemaHints = NO_HINTS
     later: Sequence[bytes] = ()
+    log_format: str = ""
 
     @property
     def is_of_web_server(self) -> bool:
@@ -106,10 +109,15 @@ def file_sample(file: Path) -> Sample:
     lines = lines_in(start)
     if not lines:
         raise OperatorError(f"{named}its first line is longer than {MOST_BYTES:,} bytes")
-    if (kind := kind_of(lines[:_FIRST_LINES])) is not None:
-        return _of_web_log(files[0].name, WebLog(kind), lines, later)
+    if (web := form_of(lines[:_LINES_OF_LOG])) is not None:
+        return _of_web_log(files[0].name, web, lines, later)
     if any(line.lstrip().startswith(b"{") for line in lines[:_FIRST_LINES]):
         return sample_of(files[0].name, "ndjson", lines, later=later)
+    if any(b" HTTP/" in line for line in lines[:_FIRST_LINES]):
+        raise OperatorError(
+            f"{named}it looks like an access log in a form that is not known; docs/how-to/web-log.md says "
+            "where to write the log_format of your server"
+        )
     if why := why_no_header(first_line(start)):
         raise OperatorError(f"{named}{why}")
     names = csv_names(lines[0])
@@ -155,7 +163,8 @@ def _of_web_log(where: str, form: WebLog, lines: Sequence[bytes], later: Sequenc
     good = [some[row] for row in decoded.kept.tolist()]
     columns = {name: [one for one in decoded.columns[name].tolist() if one is not None] for name in names}
     undecodable = len(some) - len(good)
-    return Sample(where, form.kind, good, lambda time: WebLogDecoder(form), columns, undecodable, later=later)
+    decoder = lambda time: WebLogDecoder(form)  # noqa: E731
+    return Sample(where, form.kind, good, decoder, columns, undecodable, NO_HINTS, later, form.log_format)
 
 
 def number_in(value: Any) -> float | None:

@@ -93,7 +93,7 @@ def test_source_of_the_page_is_read() -> None:
         (
             "format: combined",
             "format: combined, replay: {from: 2026-01-01T00:00:00Z, to: 2026-01-02T00:00:00Z}",
-            "source.replay is not for access logs: leave it out, and time.first counts the past",
+            "source.replay is not for access logs: leave it out, and write time.first: 20",
         ),
     ],
 )

@@ -23,7 +23,7 @@ NO_EVENTS: list[tuple[str, bytes, str]] = [
     ),
     ("e.ndjson", JSON.replace(b"\n", b"\r"), "its lines end with CR alone; write LF"),
     ("e.csv", CSV.replace("\n", "\r").encode(), "its lines end with CR alone; write LF"),
-    ("e.ndjson", gzip.compress(JSON), "a file of gzip has a name that ends in .gz"),
+    ("e.ndjson", gzip.compress(JSON), "name it so that its end says how: .gz"),
     ("e.ndjson.gz", JSON, "cannot be decompressed"),
     ("e.ndjson.gz", gzip.compress(JSON * 999)[:-20], "cannot be decompressed"),
     ("e.csv.gz", gzip.compress(b""), "it is empty"),

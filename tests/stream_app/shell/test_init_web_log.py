@@ -52,9 +52,20 @@ def test_without_a_terminal_the_proposals_hold(folder: Path) -> None:
     assert declared(folder).streams[0].declared.count == "users"
 
 
+def test_log_format_of_ones_own_is_recognised(folder: Path) -> None:
+    log = folder / "access.log"
+    log.write_text("".join(f"shop.example {line}\n" for line in log.read_text().splitlines()))
+    made = CliRunner().invoke(main, ["init", "access.log"])
+    assert made.exit_code == 0, made.output
+    expected = '$host $remote_addr $other $other [$time_local] "$request" $status $body_bytes_sent'
+    for stream in declared(folder).streams:
+        assert stream.declared.source.log_format == f'{expected} "$http_referer" "$http_user_agent"'
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["unknown.log"], "it looks like an access log in a form that is not known; docs/how-to/web-log.md"),
         (
             ["access.log", "--user=ip"],
             "--user: is not for an access log, which has --site, --first, --epsilon",
@@ -66,6 +77,7 @@ def test_without_a_terminal_the_proposals_hold(folder: Path) -> None:
 )
 def test_answers_that_do_not_fit_are_refused(folder: Path, arguments: list[str], said: str) -> None:
     (folder / "other.csv").write_text("at,page\n2026-03-01T00:00:00Z,/\n")
+    (folder / "unknown.log").write_text("192.0.2.7|GET / HTTP/1.1|200\n" * 3)
     made = CliRunner().invoke(main, ["init", *arguments])
     assert made.exit_code != 0
     assert said in made.output

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import bz2
 import gzip
+import lzma
 import os
 import random
 import shutil
@@ -17,10 +19,12 @@ from stream_app.ports import OperatorError
 from stream_app.sources import rotated
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file_sequence import FileSequence
+from stream_app.sources.packed import ENDINGS, is_packed, zstd
 from stream_app.sources.web_log import WebLog
 
 LINE = '192.0.2.1 - - [01/Mar/2026:12:00:00 +0000] "GET /{} HTTP/1.1" 200 5 "-" "{}"\n'
 MODES = ("rename", "copytruncate", "date")
+PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 
 
 class Rotated:
@@ -56,20 +60,21 @@ class Rotated:
             if self._rng.random() < 0.5:
                 self.look()  # between the steps of a rotation
             self.log.touch()
-        older = [path for path in self.folder.glob("access.log[.-]*") if path.suffix != ".gz"]
+        older = [path for path in self.folder.glob("access.log[.-]*") if not is_packed(path)]
         for path in older if self._rng.random() < 0.5 else [one for one in older if one != target]:
             self._pack(path)
 
     def _shift(self) -> None:
         for number in range(self._rotations, 0, -1):
-            for ending in ("", ".gz"):
+            for ending in ("", *ENDINGS):
                 path = self.folder / f"access.log.{number}{ending}"
                 if path.exists():
                     path.rename(self.folder / f"access.log.{number + 1}{ending}")
 
     def _pack(self, path: Path) -> None:
-        packed = path.with_name(path.name + ".gz")
-        packed.write_bytes(gzip.compress(path.read_bytes()))
+        ending = self._rng.choice(ENDINGS)
+        packed = path.with_name(path.name + ending)
+        packed.write_bytes(PACK[ending](path.read_bytes()))
         self.look()
         path.unlink()
 
@@ -178,6 +183,7 @@ def test_another_log_under_the_same_name_is_refused(tmp_path: Path) -> None:
         "access-20260301.log",
         "access.1.log",
         "access-2026-03-01T11-59-59.123.log",
+        "access.log.old",
     ],
 )
 @pytest.mark.usefixtures("settled")
@@ -205,7 +211,7 @@ def test_log_whose_last_file_is_gone_goes_on_once_it_is_back(tmp_path: Path, ste
     log.write(1)
     before = log.log.read_bytes()
     if step == "compressed otherwise":
-        (tmp_path / "access.log.1.xz").write_bytes(b"of xz")
+        (tmp_path / "access.log.1.br").write_bytes(b"of Brotli")
     if step == "emptied":
         os.truncate(log.log, 0)
     else:

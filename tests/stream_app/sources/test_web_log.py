@@ -12,7 +12,7 @@ import pytest
 from stream_app.core.incoming import Reason
 from stream_app.core.visits import FIELDS, TIME, visitor_of
 from stream_app.sources.log_format import local_times_us, pattern_of
-from stream_app.sources.web_log import WebLog, WebLogDecoder, kind_of
+from stream_app.sources.web_log import WebLog, WebLogDecoder, form_of
 
 CHROME = (
     "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/137.0.0.0 Safari/537.36"
@@ -99,6 +99,7 @@ def form(kind: Any, log_format: str = "") -> WebLog:
     [
         (form("combined"), COMBINED, {}),
         (form("combined"), f'{COMBINED} "behind" 0.004', {}),
+        (form("combined"), f"Shop.example:443 {COMBINED}", {"host": "shop.example"}),
         (
             form("combined"),
             COMMON,
@@ -259,12 +260,48 @@ def test_lines_of_json_that_are_no_requests_are_refused() -> None:
     assert (found.kept.tolist(), [row for row, _ in found.refused]) == ([2], [0, 1])
 
 
-def test_kind_of_a_log_is_found() -> None:
-    for kind, line in (("combined", COMBINED), ("combined", COMMON), ("caddy", json.dumps(CADDY))):
-        assert kind_of([line.encode(), b"damaged", line.encode()]) == kind
-    assert kind_of([json.dumps(TRAEFIK).encode()]) == "traefik"
-    assert kind_of([b'{"at": 1}', b"a,b"]) is None
-    assert kind_of([]) is None
+def test_visitor_cannot_make_their_address_a_virtual_host() -> None:
+    """The name of a user is the visitor's own words, also where nobody asked for one."""
+    line = COMBINED.replace("192.0.2.7 - ann b", "2001:db8::1 - - x")
+    expected = {"host": None, "visitor": visitor_of(KEYS[DAY], "2001:db8::1", CHROME)}
+    assert decoded(form("combined"), line) == [EXPECTED | expected]
+
+
+BEHIND = '"$request" $status $body_bytes_sent'
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "log_format"),
+    [
+        (COMBINED, "combined", ""),
+        (COMMON, "combined", ""),
+        (f"shop.example:443 {COMBINED}", "combined", ""),
+        (json.dumps(CADDY), "caddy", ""),
+        (json.dumps(TRAEFIK), "traefik", ""),
+        (
+            f'[2026-03-01T11:59:59Z] shop.example 192.0.2.7 "GET /a HTTP/2.0" 200 512 "-" "{CHROME}" rt=0.3',
+            "log_format",
+            f'[$time_iso8601] $host $remote_addr {BEHIND} "$http_referer" "$http_user_agent" $other',
+        ),
+        (
+            '10.0.0.1 203.0.113.9 7 [01/Mar/2026:12:59:59 +0100] "GET /a HTTP/1.1" 200 - x up="10.0.0.2:80"',
+            "log_format",
+            f'$remote_addr $other $other [$time_local] {BEHIND} $other $other"$other"',
+        ),
+    ],
+)
+def test_form_of_a_log_is_found(line: str, kind: str, log_format: str) -> None:
+    lines = [line, "damaged", line.replace(' "-" ', ' "https://news.example/" ')]
+    found = form_of([one.encode() for one in lines])
+    assert found is not None
+    assert (found.kind, found.log_format) == (kind, log_format)
+    assert len(decoded(found, line, fields=("page",))) == 1
+
+
+def test_form_of_what_is_no_access_log_is_not_found() -> None:
+    no_status = '192.0.2.7 [01/Mar/2026:12:59:59 +0100] "GET /a HTTP/1.1"'
+    for lines in ([b'{"at": 1}', b"a,b"], [], [b"a,b", b"1,2"], [no_status.encode()] * 2):
+        assert form_of(lines) is None
 
 
 @pytest.mark.parametrize(
