@@ -136,6 +136,11 @@ class Topic:
         """Return the names of all groups of consumers that the cluster knows."""
         return [name for name, *_ in await self._ask(lambda admin: admin.list_consumer_groups())]
 
+    async def committed(self, group: str) -> dict[int, int]:
+        """Return the positions that a group has committed, by partition."""
+        found = await self._ask(lambda admin: admin.list_consumer_group_offsets(f"{group}.{self.name}"))
+        return {place.partition: one.offset for place, one in found.items()}
+
     async def _ask(self, question: Callable[[AIOKafkaAdminClient], Awaitable[Any]]) -> Any:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.servers)
         await admin.start()

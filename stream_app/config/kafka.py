@@ -40,13 +40,16 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 def read_kafka(section: Section, directory: Path, environment: Mapping[str, str]) -> KafkaSettings | None:
     """Read the clusters; None if neither the section nor the environment names one."""
     group = section.take("group", values.name, "private-counts")
+    protocol: Literal["classic", "consumer"] = section.take(
+        "group_protocol", values.one_of("classic", "consumer"), "classic"
+    )
     named = section.section("clusters")
     clusters = {"": _cluster(section, directory, environment, _VARIABLES)}
     for name in named.names():
         clusters[name] = _cluster(named.named(name), directory, environment, variables_of(name))
         _check_is_another(named, name, clusters)
     named.finish()
-    return KafkaSettings(group, clusters) if clusters[""].bootstrap_servers else None
+    return KafkaSettings(group, clusters, protocol) if clusters[""].bootstrap_servers else None
 
 
 def variables_of(name: str) -> str:

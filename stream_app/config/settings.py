@@ -190,10 +190,12 @@ class KafkaSettings:
 
     Args:
         group: prefix of the names of consumer groups; workers of one group share the partitions.
+        group_protocol: by which they do, classic or KIP-848's.
     """
 
     group: str
     clusters: Mapping[str, ClusterSettings]
+    group_protocol: Literal["classic", "consumer"] = "classic"
 
     @property
     def bootstrap_servers(self) -> str:

@@ -1,21 +1,22 @@
 """A Kafka topic: batches of committed records from the positions that the store holds.
 
-The consumer group distributes partitions over workers. Its committed offsets only serve lag tools. Records of
-a revoked partition are discarded; the store's compare-and-set protects against a worker that does not know
-yet that its partition was revoked.
+The consumer group (``kafka_group``) distributes partitions over workers. Its committed offsets only serve lag
+tools. Records of a revoked partition are discarded; the store's compare-and-set protects against a worker
+that does not know yet that its partition was revoked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
+from aiokafka import AIOKafkaConsumer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 
 from dphist.arrays import Int64Array
@@ -32,14 +33,18 @@ from stream_app.ports import OperatorError, Source
 from stream_app.shared_answer import SharedAnswer
 from stream_app.sources.decode import decoded_in_turns
 from stream_app.sources.kafka_columns import MOST_RECORDS, Columns, return_columns
+from stream_app.sources.kafka_group import (
+    HEARTBEAT_MS,
+    SESSION_TIMEOUT_MS,
+    ClassicGroup,
+    ConsumerGroup,
+    Group,
+)
 from stream_app.sources.topic_records import TopicDecoder
 
 # Records of one read, over all partitions, and the bytes of values after which it takes no further piece: all
 # pieces of a read are unpacked in one turn of the event loop, and cuts need turns too.
 MOST_READ, MOST_READ_BYTES = 2 * MOST_RECORDS, 4 << 20
-SESSION_TIMEOUT_MS = 10_000
-# Nobody takes cuts until the last member has noticed, by its next heartbeat, that another joined or left.
-HEARTBEAT_MS = 1_000
 NOTICE_PARTITIONS_MS = 2_000
 COMMIT_EVERY_S = 5.0
 T = TypeVar("T")
@@ -62,7 +67,13 @@ class KafkaSource(Source):
     """
 
     def __init__(
-        self, cluster: Cluster, topic: str, facts: TopicFacts, group: str, decoder: TopicDecoder
+        self,
+        cluster: Cluster,
+        topic: str,
+        facts: TopicFacts,
+        group: str,
+        decoder: TopicDecoder,
+        names: Path | None,
     ) -> None:
         self.facts = facts
         self._cluster = cluster
@@ -70,7 +81,7 @@ class KafkaSource(Source):
         self._decoder = decoder
         client = cluster.client()
         self._reader = AIOKafkaConsumer(
-            group_id=f"{group}.{topic}",
+            group_id=f"{group}.{topic}" if names is None else None,
             isolation_level="read_committed",
             # A position outside the log must be an error: any default would lose or repeat records.
             auto_offset_reset="none",
@@ -86,7 +97,9 @@ class KafkaSource(Source):
         self._asker = AIOKafkaConsumer(isolation_level="read_uncommitted", **client)
         self._admin = AIOKafkaAdminClient(**client)
         self._listed = SharedAnswer(self._list_partitions)
-        self._ownership = _Ownership()
+        self._group: Group = ClassicGroup(topic)
+        if names is not None:
+            self._group = ConsumerGroup(cluster, f"{group}.{topic}", topic, facts.topic_id, names)
         self._moment = -1  # the number of the rebalance after which the positions were set
         self._next: dict[TopicPartition, int] = {}  # where the consumer continues to read
         self._watermarks: dict[str, int] = {}
@@ -94,16 +107,19 @@ class KafkaSource(Source):
         self._committed_at_s = 0.0
 
     @classmethod
-    async def open(cls, cluster: Cluster, topic: str, group: str, decoder: TopicDecoder) -> KafkaSource:
+    async def open(
+        cls, cluster: Cluster, topic: str, group: str, decoder: TopicDecoder, names: Path | None = None
+    ) -> KafkaSource:
         """Return the source, after it has joined the topic's consumer group.
 
+        Args: names, a directory for the names of members of the new group protocol; None for the classic one.
         Raises: OperatorError for a topic that does not exist, or is compacted.
         """
         facts = await topic_facts(cluster, topic)
         if facts is None:
             raise OperatorError(f"topic {topic}: {cluster.bootstrap_servers} has none; create it")
         check_keeps_records(topic, facts)
-        source = cls(cluster, topic, facts, group, decoder)
+        source = cls(cluster, topic, facts, group, decoder, names)
         try:
             await source._start()
         except BaseException:
@@ -115,15 +131,16 @@ class KafkaSource(Source):
         for client in (self._admin, self._asker, self._reader):
             await self._answered(client.start())
         return_columns(self._reader, timestamps=self._decoder.needs_timestamps)
-        self._reader.subscribe([self._topic], listener=self._ownership)
+        await self._answered(self._group.join(self._reader))
 
     def ends(self) -> Mapping[str, int]:
         """Return the ends of the owned partitions at their last read, for the operator's lag metric."""
-        places = self._ownership.partitions & self._next.keys()
+        places = self._group.partitions & self._next.keys()
         ends = {str(place.partition): self._reader.highwater(place) for place in places}
         return {partition: end for partition, end in ends.items() if end is not None}
 
     async def close(self) -> None:
+        await self._group.leave()
         with suppress(errors.KafkaError):
             await self._reader.stop()
         with suppress(errors.KafkaError):
@@ -141,7 +158,7 @@ class KafkaSource(Source):
         return sorted((str(found["partition"]) for found in topic["partitions"]), key=int)
 
     async def owned(self) -> Sequence[str]:
-        return sorted((str(owned.partition) for owned in self._ownership.partitions), key=int)
+        return sorted((str(owned.partition) for owned in self._group.partitions), key=int)
 
     async def first_position(self, partition: str, since_us: int | None) -> int:
         place = self._place(partition)
@@ -187,10 +204,10 @@ class KafkaSource(Source):
         return {partition: [end] * len(instants_us) for partition, end in found.items()}
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
-        moment = self._ownership.moment
+        moment = self._group.moment
         starts = {
             place: positions[str(place.partition)]
-            for place in self._ownership.partitions
+            for place in self._group.partitions
             if str(place.partition) in positions
         }
         try:
@@ -198,16 +215,16 @@ class KafkaSource(Source):
                 self._seek(starts, moment)
                 # Poll also without a partition to read: a member that never polls is removed from the group.
                 fetched = await self._fetched(list(starts) or [self._place("-1")], timeout_s)
-                if moment != self._ownership.moment:
+                if moment != self._group.moment:
                     return ()
                 # Ask for every partition: even without records a position may pass a gap.
                 self._next = {place: await self._reader.position(place) for place in starts}
             records = {place: _joined(fetched.get(place, [])) for place in starts}
             ready = await self._decoder.prepare([found.values for found in records.values()])
-            if moment != self._ownership.moment:
+            if moment != self._group.moment:
                 return ()
         except ConnectionError as failure:
-            if moment != self._ownership.moment:
+            if moment != self._group.moment:
                 return ()  # the partition was taken away meanwhile
             self._moment = -1
             if isinstance(failure.__cause__, errors.OffsetOutOfRangeError):
@@ -219,7 +236,7 @@ class KafkaSource(Source):
             await self._batch(place, starts[place], ends[place], found.up_to(count))
             for (place, found), count in zip(records.items(), ready, strict=True)
         ]
-        if moment != self._ownership.moment:
+        if moment != self._group.moment:
             return ()
         return [batch for batch in batches if batch.start < batch.end]
 
@@ -257,6 +274,7 @@ class KafkaSource(Source):
             self._next.clear()
             self._failure = None
             self._moment = moment
+            self._group.begin(self._reader)
         for place, start in starts.items():
             if self._next.get(place) != start:
                 self._reader.seek(place, start)
@@ -289,7 +307,7 @@ class KafkaSource(Source):
             return
         self._committed_at_s = now_s
         with suppress(errors.KafkaError):
-            await self._reader.commit(dict(positions))
+            await self._group.commit(self._reader, positions)
 
     async def _answered(self, asked: Awaitable[T]) -> T:
         return await answered(self._cluster, self._topic, asked)
@@ -332,20 +350,3 @@ def _joined(pieces: Sequence[Columns]) -> _Records:
         offsets = list(compress(offsets, present))
         timestamps_ms = list(compress(timestamps_ms, present))
     return _Records(np.array(offsets, dtype=np.int64), timestamps_ms, values, others)
-
-
-class _Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
-    """The partitions that the group assigned to this worker; ``moment`` counts the changes."""
-
-    def __init__(self) -> None:
-        self.moment = 0
-        self.partitions: frozenset[TopicPartition] = frozenset()
-
-    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """Own no partition until the group has agreed again."""
-        self.on_partitions_assigned(())
-
-    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Own the assigned partitions."""
-        self.moment += 1
-        self.partitions = frozenset(assigned)

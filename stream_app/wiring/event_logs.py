@@ -76,7 +76,8 @@ async def open_source(
         assert settings.kafka is not None  # the configuration was refused without it
         decoder = decoder_of(first.source, streams, coming)
         cluster = cluster_of(settings, first.source.cluster)
-        return await KafkaSource.open(cluster, first.source.topic, settings.kafka.group, decoder)
+        names = settings.state_dir / "members" if settings.kafka.group_protocol == "consumer" else None
+        return await KafkaSource.open(cluster, first.source.topic, settings.kafka.group, decoder, names)
     check_files([first])
     # In threads, so that the file system joins the syncs of many streams' notes.
     await each_to_its_end(*(asyncio.to_thread(check_file, one, settings.state_dir) for one in streams))

@@ -29,7 +29,7 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def cell(tmp_path: Path, bootstrap_servers: str) -> Iterator[Cell]:
-    """Yield a topic, a Redis and a configuration of workers over them."""
-    with running_cell(tmp_path, bootstrap_servers) as cell:
+def cell(request: pytest.FixtureRequest, tmp_path: Path, bootstrap_servers: str) -> Iterator[Cell]:
+    """Yield a topic, a Redis and a configuration of workers. Its parameter: the protocol of the group."""
+    with running_cell(tmp_path, bootstrap_servers, getattr(request, "param", "classic")) as cell:
         yield cell

@@ -22,7 +22,7 @@ from tests.patience import PATIENCE_S, eventually
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 CONFIG = """
-kafka: {{bootstrap_servers: "{servers}", group: "{group}"}}
+kafka: {{bootstrap_servers: "{servers}", group: "{group}", group_protocol: {protocol}}}
 redis: {{url: "{redis}"}}
 state: {{dir: ./state}}
 publish_every: 250ms
@@ -44,11 +44,11 @@ outputs:
 class Cell:
     """One broker, one Redis, one topic, and the workers that a test starts."""
 
-    def __init__(self, folder: Path, servers: str, topic: Topic, redis: EmbeddedRedis) -> None:
+    def __init__(self, folder: Path, servers: str, topic: Topic, redis: EmbeddedRedis, protocol: str) -> None:
         self.folder, self.topic, self.redis = folder, topic, redis
         first = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 5))
         values = {"servers": servers, "group": topic.name, "redis": redis.worker_url, "topic": topic.name}
-        (folder / "app.yaml").write_text(CONFIG.format(first=first, **values))
+        (folder / "app.yaml").write_text(CONFIG.format(first=first, protocol=protocol, **values))
         self.sent = 0
         self.workers: list[subprocess.Popen[bytes]] = []
 
@@ -114,11 +114,14 @@ class Cell:
 
 
 @contextmanager
-def running_cell(folder: Path, servers: str) -> Iterator[Cell]:
-    """Yield a cell without workers. At the end, everything that the cell started is ended."""
+def running_cell(folder: Path, servers: str, protocol: str = "classic") -> Iterator[Cell]:
+    """Yield a cell without workers. At the end, everything that the cell started is ended.
+
+    Args: protocol, of the consumer group.
+    """
     topic = asyncio.run(Topic.create(servers, partitions=3))
     with ExitStack() as stack:
         redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
-        cell = Cell(folder, servers, topic, redis)
+        cell = Cell(folder, servers, topic, redis, protocol)
         stack.callback(cell.close)
         yield cell

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -14,13 +15,19 @@ from kafka import KafkaAdminClient
 from stream_app.core.incoming import RecordBatch
 from stream_app.kafka_cluster import Cluster
 from stream_app.ports import OperatorError
+from stream_app.sources import kafka_group
 from stream_app.sources.decode import TimeField
 from stream_app.sources.kafka import KafkaSource
+from stream_app.sources.kafka_group import ConsumerGroup
 from stream_app.sources.topic_records import TIMESTAMP, topic_decoder
 from tests.brokers import Topic, settings_untold
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
+
+
+# By both protocols of groups: whether members have names, which the new one keeps over restarts.
+PROTOCOLS = pytest.mark.parametrize("named", [False, True], ids=["classic", "consumer"])
 
 
 def event(at: int) -> bytes:
@@ -29,12 +36,17 @@ def event(at: int) -> bytes:
 
 @asynccontextmanager
 async def opened(
-    topic: Topic, group: str = "tests", field: str = "at", partitions: int = 1, others: Sequence[str] = ()
+    topic: Topic,
+    group: str = "tests",
+    field: str = "at",
+    partitions: int = 1,
+    others: Sequence[str] = (),
+    names: Path | None = None,
 ) -> AsyncIterator[KafkaSource]:
     """Yield a source that owns the given number of partitions."""
     time = TimeField(field, "ms" if field == TIMESTAMP else "us")
     decoder = topic_decoder("json", time, others=others)
-    source = await KafkaSource.open(Cluster(topic.servers), topic.name, group, decoder)
+    source = await KafkaSource.open(Cluster(topic.servers), topic.name, group, decoder, names)
     try:
         await owns(source, partitions)
         yield source
@@ -192,9 +204,12 @@ async def test_records_larger_than_a_fetch_are_read(bootstrap_servers: str) -> N
         assert times(await read_to(source, 3)) == [1, 2, 3]
 
 
-async def test_a_new_partition_is_listed_at_once_and_owned_soon(bootstrap_servers: str) -> None:
+@PROTOCOLS
+async def test_a_new_partition_is_listed_at_once_and_owned_soon(
+    tmp_path: Path, bootstrap_servers: str, named: bool
+) -> None:
     topic = await Topic.create(bootstrap_servers)
-    async with opened(topic) as source:
+    async with opened(topic, names=tmp_path if named else None) as source:
         await topic.grow(3)
         assert await source.partitions() == ["0", "1", "2"]
         await owns(source, 3)
@@ -202,15 +217,17 @@ async def test_a_new_partition_is_listed_at_once_and_owned_soon(bootstrap_server
         assert times(await read_to(source, 1, partition="2")) == [4]
 
 
+@PROTOCOLS
 async def test_partitions_move_between_workers_and_nothing_of_the_old_owner_is_read(
-    bootstrap_servers: str,
+    tmp_path: Path, bootstrap_servers: str, named: bool
 ) -> None:
+    names = tmp_path if named else None
     topic = await Topic.create(bootstrap_servers, partitions=2)
     for partition in (0, 1):
         await topic.send([event(at) for at in range(10)], partition=partition)
-    async with opened(topic, partitions=2) as first:
+    async with opened(topic, partitions=2, names=names) as first:
         decoder = topic_decoder("json", TimeField("at", "us"))
-        second = await KafkaSource.open(Cluster(topic.servers), topic.name, "tests", decoder)
+        second = await KafkaSource.open(Cluster(topic.servers), topic.name, "tests", decoder, names)
         async with asyncio.timeout(PATIENCE_S):
             while not (len(await first.owned()) == len(await second.owned()) == 1):
                 for source in (first, second):
@@ -226,18 +243,67 @@ async def test_partitions_move_between_workers_and_nothing_of_the_old_owner_is_r
         await owns(first, 2)
 
 
-async def test_the_others_soon_own_the_partitions_of_a_worker_that_leaves(bootstrap_servers: str) -> None:
+@PROTOCOLS
+async def test_the_others_soon_own_the_partitions_of_a_worker_that_leaves(
+    tmp_path: Path, bootstrap_servers: str, named: bool
+) -> None:
     """Until then nobody takes cuts. The fastest of three: on a busy machine each may take longer."""
     topic, fastest_s = await Topic.create(bootstrap_servers, partitions=2), PATIENCE_S
-    async with opened(topic, partitions=2) as stays:
+    names = tmp_path if named else None
+    async with opened(topic, partitions=2, names=names) as stays:
         for _ in range(3):
-            async with opened(topic) as leaves:
+            async with opened(topic, names=names) as leaves:
                 await owns(stays, 1)
                 began_s = monotonic()
                 await leaves.close()
                 await owns(stays, 2)
                 fastest_s = min(fastest_s, monotonic() - began_s)
     assert fastest_s < 2.0
+
+
+async def test_partitions_that_stay_with_their_worker_are_owned_all_the_time(
+    tmp_path: Path, bootstrap_servers: str
+) -> None:
+    """By the new protocol a worker that joins, or is killed and begins again, interrupts no others."""
+    topic = await Topic.create(bootstrap_servers, partitions=2)
+    async with opened(topic, partitions=2, names=tmp_path) as stays:
+        fewest, kept = 2, await owned_until(stays, asyncio.create_task(_killed(topic, tmp_path)))
+        assert fewest >= len(kept) == 1
+        async with opened(topic, names=tmp_path) as again:
+            assert await again.owned() != await stays.owned()
+            assert set(await stays.owned()) == kept
+            await stays._group.commit(stays._reader, {stays._place(one): 3 for one in kept})
+            assert await topic.committed("tests") == {int(one): 3 for one in kept}
+
+
+async def test_broker_that_does_not_know_the_new_protocol_is_refused_in_one_line(
+    tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await Topic.create(bootstrap_servers)
+    monkeypatch.setattr(kafka_group._HeartbeatRequest, "API_VERSION", 99)
+    with pytest.raises(OperatorError, match=r"group_protocol: consumer needs brokers of Kafka 4\.0 or newer"):
+        async with opened(topic, names=tmp_path):
+            pass
+
+
+async def owned_until(source: KafkaSource, task: asyncio.Task[None]) -> set[str]:
+    """Return the partitions that a source owned all the time until a task has ended."""
+    owned = set(await source.owned())
+    while not task.done():
+        owned &= set(await source.owned())
+        await asyncio.sleep(0.005)
+    task.result()
+    return owned
+
+
+async def _killed(topic: Topic, names: Path) -> None:
+    """Own a partition, and end without a word, as after kill -9."""
+    async with opened(topic, names=names) as source:
+        group = source._group
+        assert isinstance(group, ConsumerGroup)
+        assert group._beating is not None
+        group._beating.cancel()
+        group._epoch = 0
 
 
 async def test_a_position_outside_the_log_is_refused(bootstrap_servers: str) -> None:
