@@ -180,6 +180,18 @@ async def test_a_user_counts_in_the_same_keys_however_they_are_numbered_and_merg
         assert counted == [counted[0]] * len(counted)
 
 
+async def test_records_that_wait_in_another_format_are_refused(stores: Stores) -> None:
+    """Builds before the first release of this feature named keys by their numbers."""
+    if not isinstance(stores.store, RedisStore):
+        return  # the model has one format
+    await opened(stores)
+    await stores.store.apply(stores.stream, of_users(0, 5, [(FIRST_BIN, LISTED, "ann")]))
+    await cut_and_seal(stores, FIRST_BIN)
+    with pytest.raises(OSError, match="records wait in another format"):
+        await tallied(stores, slots(1))
+    assert await stores.store.read_kept(stores.stream, [FIRST_BIN], []) == [{}]
+
+
 async def test_what_one_user_has_in_many_known_keys_stays_short(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,7 @@ end
 local function merge(records, entries, least, most, of_key)
   if entries < least then return false, 0 end
   local packed = redis.call('GET', records)
-  if entries < GROWTH * struct.unpack('>I4', packed) then return false, 0 end
+  if entries < GROWTH * merged_entries(packed) then return false, 0 end
   local fields, numbers, format = {}, {}, '>c' .. FIELD .. 'I4'
   for at = HEADER + 1, #packed, ENTRY do
     local field, number = struct.unpack(format, packed, at)

@@ -37,7 +37,9 @@ set_keyed(keyed)
 
 -- Return the entries of a shard without their header.
 local function all_entries(records, counted)
-  local entries = {string.sub(redis.call('GET', records) or '', HEADER + 1)}
+  local packed = redis.call('GET', records)
+  if packed then merged_entries(packed) end -- refuses another format
+  local entries = {string.sub(packed or '', HEADER + 1)}
   local held = redis.call('HGETALL', counted)
   for i = 1, #held, 2 do
     if held[i] ~= '' then entries[#entries + 1] = entries_of(held[i], tonumber(held[i + 1])) end -- '' had no record

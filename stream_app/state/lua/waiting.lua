@@ -6,9 +6,18 @@
 -- of a key that no list names; the step is the amount of a sum.
 local ID_BYTES, KEY_BYTES, HEADER = 16, 16, 4
 local GROWTH, LARGEST_NUMBER = 4, 4294967295
-local FIELD, ENTRY = 20, 24
+local FIELD, ENTRY, MARK = 20, 24, 0 -- the mark is added to the number in the header
 
-local function set_keyed(keyed) FIELD, ENTRY = keyed and 36 or 20, keyed and 40 or 24 end
+local function set_keyed(keyed)
+  if keyed then FIELD, ENTRY, MARK = 36, 40, 2147483648 else FIELD, ENTRY, MARK = 20, 24, 0 end
+end
+
+-- Return the number of entries when a shard was last merged.
+local function merged_entries(packed)
+  local number = struct.unpack('>I4', packed) - MARK
+  assert(number >= 0 and number < 2147483648, 'records wait in another format; use the build that wrote them')
+  return number
+end
 
 -- Return entries for a number of records of a field, which is the id of a user and then the place.
 local function entries_of(field, number)
@@ -22,7 +31,7 @@ local function entries_of(field, number)
 end
 
 local function write_shard(records, merged, entries)
-  redis.call('SET', records, struct.pack('>I4', merged) .. entries)
+  redis.call('SET', records, struct.pack('>I4', merged + MARK) .. entries)
 end
 
 -- How many entries a shard has.
