@@ -205,7 +205,7 @@ def _check_sum(section: Section, stream: StreamSettings) -> None:
     if declared.count == "users":
         text = "counts one event of each user, and a sum is of events; write max_events: 1 in privacy.unit"
         raise section.error("count", text)
-    if declared.privacy.per_user and declared.cells.places > MOST_AMOUNTS:
+    if declared.privacy.per_user and declared.cells.places > MOST_AMOUNTS and not declared.finds_keys:
         most = f"{MOST_AMOUNTS:,} steps over all keys"
         raise section.error(
             "sum.unit", f"makes more than {most}, too many for a cap per user; take a larger one"
@@ -223,8 +223,9 @@ def _check_max_keys(section: Section, stream: StreamSettings) -> None:
         raise section.error(key, text)
     if most > (keys := len(declared.keys.labels)) and declared.keys.discover is None:
         raise section.error(key, f"{most}: the stream has {keys:,} keys; write at most {keys:,}")
-    if declared.cells.places > MOST_AMOUNTS:
-        # One script chooses among all that one user has in a bin, and other streams wait for it.
+    if declared.cells.places > MOST_AMOUNTS and not declared.finds_keys:
+        # One script chooses among all that one user has in a bin, and other streams wait for it. Beside found
+        # keys a store leaves out what cannot count.
         cells = f"{MOST_AMOUNTS:,} keys, buckets and steps together"
         raise section.error(key, f"is for streams of at most {cells}; write max_events alone, or fewer keys")
 

@@ -88,8 +88,9 @@ local function add_to_cells(bin_cells, by_place, moved, window_users)
     numbers[cell] = numbers[cell] + number
   end
   for place, number in pairs(by_place) do
-    if keyed and type(place) == 'string' then place = numbered(place, window_users) end
-    if weight == 0 or place >= BROUGHT then
+    local is_of_users = keyed and type(place) == 'number' -- who bring a key
+    if keyed and not is_of_users then place = numbered(place, window_users) end
+    if weight == 0 or is_of_users then
       add(place, number)
     else
       local amount = place % (weight + 1)
