@@ -184,7 +184,9 @@ streams: {n: {source: {file: f, replay: {from: 1970-01-01T00:00:00Z, to: 1970-01
   d: {source: {file: d}, time: {field: t, format: s, bin: 1h, grace: 1h, epoch: 1d}, privacy: {epsilon: 1},
   tree: {release: causal}, keys: {field: k, discover: {epsilon: 0.5, delta: 1e-9}}},
   w: {source: {file: w, format: log_format, log_format: '$remote_addr $msec "$request"'},
-  time: {bin: 1h, grace: 1h, epoch: 1d, first: 1970-01-01T00:00:00Z}, privacy: {epsilon: 1}}}
+  time: {bin: 1h, grace: 1h, epoch: 1d, first: 1970-01-01T00:00:00Z}, privacy: {epsilon: 1}},
+  c: {source: {counts: c, origins: 4}, time: {field: t, format: ms, bin: 1h, grace: 1h, epoch: 1d},
+  privacy: {epsilon: 1, signed: "each event adds 1 to one row and changes nothing else"}}}
 api: {proxy: {header: h, addresses: [127.0.0.1]}, tls: {certificate: c, key: k}}
 ingest: {tls: {certificate: c, key: k}, proxy: {header: h, addresses: [127.0.0.1]}, sites: {a.example: h},
   map: {h: {f: a}}}
@@ -208,7 +210,7 @@ def known_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     for name in ("take", "section", "sections"):
         monkeypatch.setattr(Section, name, noted(getattr(Section, name)))
     load_text(EVERY_SECTION, Path("app.yaml"), {})
-    named = {re.sub(r"^streams\.[ntuhpdw]\b", "streams.<name>", key) for key in found}
+    named = {re.sub(r"^streams\.[ntuhpdwc]\b", "streams.<name>", key) for key in found}
     nested = re.compile(r"where\.(all\[1\]|any\[1\]|not)\.")
     named = {key.replace("where.f", "where.<field>") for key in named if not nested.search(key)}
     named = {re.sub(r"keys\.(list|other)\.[fg]$", r"keys.\1.<field>", key) for key in named}
