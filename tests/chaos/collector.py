@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.chaos.processes import GRACE_S, RELEASES, STREAM, STREAMS
+from tests.chaos.processes import GRACE_S, LETTERS, RELEASES, STREAM, STREAMS
 from tests.chaos.traffic import BIN_MS, TERM
 from tests.simulator.checks import Broken, Watch
 
@@ -20,7 +20,8 @@ class Collector:
 
     def __init__(self, servers: str) -> None:
         self.watches = {stream: Watch() for stream in STREAMS}
-        self.terms = set[bytes]()  # all that the topic has ever named
+        self.terms = set[bytes]()  # all that the topics have ever named
+        self.letters = 0  # dead letters in their topic
         self.broken: Broken | None = None
         self.ended = threading.Event()
         self.consumer = Consumer(
@@ -32,7 +33,7 @@ class Collector:
                 "log_level": 0,
             }
         )
-        self.consumer.assign([TopicPartition(RELEASES, 0, 0)])
+        self.consumer.assign([TopicPartition(topic, 0, 0) for topic in (RELEASES, LETTERS)])
         self.thread = threading.Thread(target=self._collect, daemon=True)
         self.thread.start()
 
@@ -54,6 +55,7 @@ class Collector:
             try:
                 key, value = message.key() or b"", message.value() or b"{}"
                 self.terms.update(TERM.findall(key + b" " + value))
+                self.letters += message.topic() == LETTERS
                 self._see(key.decode().split("/")[0], value)
             except Broken as broken:
                 self.broken = self.broken or broken

@@ -28,13 +28,15 @@ from tests.host_clock import HostClock
 from tests.patience import PATIENCE_S, eventually
 from tests.simulator.checks import Broken
 
-STREAM, TOPIC, RELEASES = "visits", "visits", "releases"
+STREAM, TOPIC, RELEASES, LETTERS = "visits", "visits", "releases", "letters"
 GRACE_S = 15  # an event that takes longer from its sender to the broker fails the run
 CONFIGURATION = """
 redis: {{url: "{url}", api_url: "{api_url}"}}
 state: {{dir: "{state}"}}
 secrets: {{key_file: "{key_file}"}}
 api: {{port: {port}}}
+operator: {{port: {operator_port}}}
+dead_letters: {{topic: {letters}}}
 {ingest}
 publish_every: 500ms
 kafka: {{bootstrap_servers: "{servers}", group: chaos}}
@@ -154,6 +156,7 @@ class Deployment:
         self.redis = EmbeddedRedis(folder / "redis", self.clock.program(find_server()))
         self.redis.start()
         self._workers = workers
+        self.operator_ports: list[int] = []  # of the workers
         self.workers: list[Process] = []
         self.api: Process | None = None
         self.listener: Process | None = None
@@ -194,6 +197,9 @@ class Deployment:
 
     def _command(self, name: str, command: str, streams: Sequence[str]) -> Process:
         configuration = self.folder / f"{name}.yaml"
+        operator_port = free_port()
+        if command == "worker":
+            self.operator_ports.append(operator_port)
         topic_streams = TOPIC_STREAM + SIDE_STREAMS + FOUND_TERMS if STREAM in streams else ""
         configuration.write_text(
             (CONFIGURATION + topic_streams + (LOGS if POSTED in streams else "")).format(
@@ -202,6 +208,8 @@ class Deployment:
                 state=self.folder / f"state-{name}",
                 key_file=self.folder / "noise.key",
                 port=self.port,
+                operator_port=operator_port,
+                letters=LETTERS,
                 ingest=f"ingest: {{port: {self.ingest_port}}}" if POSTED in streams else "",
                 servers=self.servers,
                 stream=STREAM,

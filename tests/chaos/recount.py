@@ -70,7 +70,8 @@ class Recount:
                     if failure is not None or (end is not None and message.offset() >= end):
                         left.discard(partition)
                     elif partition in left:
-                        self.visits.append(Visit.of(message.value() or b""))
+                        visit = Visit.of(message.value() or b"")
+                        self.visits += [] if visit is None else [visit]
                         last[partition] = message.offset()
         finally:
             consumer.close()

@@ -22,6 +22,7 @@ _LONGEST_LAG_MS = 1_500
 PAGES, COUNTRIES = ("/", "/shop", "/about"), ("FR", "DE", "IT")
 _MEMBERS = 3_000  # many of them come back within an epoch
 TERM = re.compile(rb"term-\d+-\d+")
+_REFUSED = 0.002  # of the events: their time cannot be read
 _TERM_MS, _RARE = 90_000, 0.6  # terms change every 90 s; a few dozen come often, most of them once
 
 
@@ -36,9 +37,11 @@ class Visit(NamedTuple):
     term: str
 
     @classmethod
-    def of(cls, value: bytes) -> Visit:
-        """Return the visit that a record's value says."""
+    def of(cls, value: bytes) -> Visit | None:
+        """Return the visit that a record's value says; None if its time cannot be read."""
         said = json.loads(value)
+        if not isinstance(said["at"], int):
+            return None
         amount = said.get("amount")
         return cls(said["at"] // BIN_MS, said["page"], said["country"], amount, said["member"], said["term"])
 
@@ -147,6 +150,8 @@ class Traffic:
             }
             if self.rng.random() < 0.5:
                 event["amount"] = self.rng.randrange(-20, 120) / 4
+            if self.rng.random() < _REFUSED:
+                event |= {"at": "soon", "term": f"term-0-{self.rng.randrange(10**6)}"}
             idle = self.rng.random() < 0.002
             partition = _IDLE if idle else self.rng.randrange(_IDLE)
             producer.produce(

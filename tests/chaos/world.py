@@ -20,6 +20,7 @@ from tests.chaos.processes import GRACE_S, POSTED, STREAM, STREAMS, TOPIC, Deplo
 from tests.chaos.recount import Recount
 from tests.chaos.schedule import AFTER_CLOSING_S, WORKERS, Fault, Step
 from tests.chaos.side_streams import check_side_streams
+from tests.chaos.surfaces import everything_said
 from tests.chaos.traffic import BIN_MS, Traffic, make_topic
 from tests.e2e.log_traffic import LogTraffic
 from tests.e2e.service import Follower
@@ -119,9 +120,12 @@ class World:
             summary = self._compare(deployment.port, collector, followers, recount, logs)
             terms = FoundRecount(recount.visits)
             asyncio.run(self._compare_terms(deployment, terms, dict(followers[FOUND].seen)))
+            said = [*everything_said(deployment)]
             self._lose_records(deployment, recount)
             self._await_history(deployment, collector, followers[STREAM])
-            check_hidden(terms.named, (*deployment.in_redis(), *collector.terms), self.folder)
+            if not collector.letters:
+                raise Broken("no dead letter is in its topic")
+            check_hidden(terms.named, (*said, *deployment.in_redis(), *collector.terms), self.folder)
             of_terms = f"{len(terms.named)} terms named, {len(terms.hidden)} hidden"
             rows = f"{len(collector.watches[FOUND].hashes)} hashes of rows, {len(self.answers)} answers"
             return f"{summary}; {of_terms}, as {rows} say"
