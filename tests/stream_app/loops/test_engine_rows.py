@@ -78,11 +78,16 @@ class Engine:
         return row(origin, self.sequences[origin], bin, delta, self.epochs[origin], **more)
 
 
-def recounted(rows: Sequence[Row], late: str = "next_bin") -> tuple[Counter[tuple[int, str]], int]:
-    """Count rows by hand, in the order of the log; return the counts, and the last closed bin."""
+def recounted(
+    rows: Sequence[Row], late: str = "next_bin", first: int = FIRST_BIN
+) -> tuple[Counter[tuple[int, str]], int]:
+    """Count rows by hand, in the order of the log; return the counts, and the last closed bin.
+
+    Args: first, the first bin that counts.
+    """
     last: dict[int, tuple[int, int]] = {}
     closed: dict[int, float] = {}
-    counts, cut = Counter[tuple[int, str]](), FIRST_BIN - 1
+    counts, cut = Counter[tuple[int, str]](), first - 1
     for one in rows:
         place = one["epoch"], one["sequence"]
         if place <= last.get(one["origin"], (-1, -1)):
@@ -93,7 +98,7 @@ def recounted(rows: Sequence[Row], late: str = "next_bin") -> tuple[Counter[tupl
             closed[one["origin"]] = max(bin, closed.get(one["origin"], bin))
             if len(closed) == ORIGINS:
                 cut = max(cut, int(min(closed.values()) - GRACE) - 1)
-        elif bin >= FIRST_BIN and (bin > cut or late == "next_bin"):
+        elif bin >= first and (bin > cut or late == "next_bin"):
             country = one["country"] if one["country"] in KEYS else "other"
             counts[max(int(bin), cut + 1), country] += one["delta"]
     return counts, cut
@@ -112,8 +117,9 @@ def counted(world: World, stream: str = "visits") -> Counter[tuple[int, str]]:
 def played(engine: Engine, world: World, bins: int) -> list[Row]:
     """Let an engine send rows of all its origins for some bins; return them in the order of the log."""
     sent: list[Row] = []
+    first = world.now
     for step in range(4 * bins):
-        now = _BIN + (step + 1) / 4
+        now = first + (step + 1) / 4
         world.until(now)
         for origin in engine.random.sample(range(ORIGINS), ORIGINS):
             rows = engine.flush(origin, now)
@@ -154,6 +160,24 @@ def test_a_worker_that_dies_at_any_call_counts_each_row_once() -> None:
             world.until(_BIN + 4)
             counts, cut = recounted([*sent, *rows])
             assert counted(world) == Counter({k: n for k, n in counts.items() if k[0] <= cut})
+
+
+def test_after_a_loss_of_the_store_rows_of_later_bins_count_once() -> None:
+    with World(*configured(visits=SETTINGS)) as world:
+        world.start()
+        engine = Engine(6)
+        sent = played(engine, world, 4)
+        world.end()
+        first = world.state().released_bin + 1
+        assert first > FIRST_BIN
+        world.restore()  # rows are read again from the beginning
+        world.start()
+        sent += played(engine, world, 4)
+        world.until(world.now + 1)
+        counts, cut = recounted(sent, first=first)
+        assert cut > first
+        found = Counter({at: number for at, number in counted(world).items() if at[0] >= first})
+        assert found == Counter({at: number for at, number in counts.items() if at[0] <= cut})
 
 
 def test_a_bin_waits_for_every_origin_and_closes_right_after_the_row_of_the_last_one() -> None:
