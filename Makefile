@@ -141,7 +141,7 @@ chaos: $(STAMP) ## real broker, Redis and workers under FAULTS faults (default 2
 mirror: $(STAMP) ## a stream moves to another Kafka cluster by MirrorMaker 2, which it fetches through Maven; three minutes
 	$(BIN)/python -m tests.e2e.mirror_maker
 
-engines: $(STAMP) ## Kafka Streams, which it fetches through Maven, counts events, and the service its rows; two minutes
+engines: $(STAMP) ## Kafka Streams and Flink SQL, which it fetches through Maven, count events, and the service their rows; four minutes
 	$(BIN)/python -m tests.e2e.engines
 
 upgrade: $(STAMP) ## upgrade from an older build over running streams, and roll back; installs that build, ten minutes

@@ -1,8 +1,8 @@
-"""``make engines``: Kafka Streams counts events, and the service counts its rows.
+"""``make engines``: Kafka Streams and Flink SQL count events, and the service counts their rows.
 
-The example runs as it is, against a real broker. The engine is killed with SIGKILL while events arrive,
+The examples run as they are, against a real broker. Each engine is killed with SIGKILL while events arrive,
 and starts again. Every bin and key must equal our own recount, and a stream over the events themselves. It is
-not a part of ``make test``, because Maven fetches the engine, and it takes a minute.
+not a part of ``make test``, because Maven fetches the engines, and each takes a minute.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from tests.world.surfaces import view_from
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "engines"
 PARTITIONS, PAGES = 2, ("a", "b", "c")
+# Flink serialises by reflection.
+OPENS = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.util", "java.nio")]
 CONFIG = """
 kafka: {{bootstrap_servers: "{servers}", group: "{events}"}}
 redis: {{url: "{redis}"}}
@@ -80,8 +82,18 @@ def kafka_streams(folder: Path, servers: str, events: str, counts: str) -> Engin
     return Engine(folder, [*jvm("256m", jars), str(EXAMPLES / "Counts.java"), servers, events, counts])
 
 
+def flink_sql(folder: Path, servers: str, events: str, counts: str) -> Engine:
+    """Return the example of Flink SQL."""
+    jars = install(JARS.with_name("flink-engine"), EXAMPLES / "flink.xml")
+    places = {"SERVERS": servers, "EVENTS": events, "COUNTS": counts, "ORIGINS": PARTITIONS}
+    java, *options = jvm("700m", jars)
+    run = [str(EXAMPLES / "RunSql.java"), str(EXAMPLES / "counts.sql"), "checkpoints"]
+    return Engine(folder, [java, *OPENS, *options, *run, *(f"{name}={at}" for name, at in places.items())])
+
+
 ENGINES: dict[str, Callable[[Path, str, str, str], Engine]] = {
     "Kafka Streams": kafka_streams,
+    "Flink SQL": flink_sql,
 }
 
 
