@@ -10,12 +10,13 @@ import asyncio
 import fcntl
 import logging
 import platform
-from collections.abc import Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 from uuid import UUID, uuid4
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition, errors
@@ -59,53 +60,49 @@ _PASSING = (
 log = logging.getLogger(__name__)
 
 
-class Group(Protocol):
+class Group(ABC):
     """The partitions that are this worker's; ``moment`` counts the changes."""
 
-    moment: int
-    partitions: frozenset[TopicPartition]
+    def __init__(self, topic: str) -> None:
+        self._topic, self.moment = topic, 0
+        self.partitions: frozenset[TopicPartition] = frozenset()
 
+    def own(self, partitions: Iterable[TopicPartition]) -> None:
+        """Own these partitions from now on."""
+        self.moment += 1
+        self.partitions = frozenset(partitions)
+
+    @abstractmethod
     async def join(self, reader: AIOKafkaConsumer) -> None:
         """Join the group. Raises: Kafka's errors; OperatorError if the broker is too old."""
 
-    def begin(self, reader: AIOKafkaConsumer) -> None:
+    def begin(self, reader: AIOKafkaConsumer) -> None:  # noqa: B027 - aiokafka may have done it
         """Let the reader fetch the partitions, after a change and before it seeks."""
 
+    @abstractmethod
     async def commit(self, reader: AIOKafkaConsumer, positions: Mapping[TopicPartition, int]) -> None:
         """Commit positions for lag tools. Raises: Kafka's errors."""
 
-    async def leave(self) -> None:
+    async def leave(self) -> None:  # noqa: B027 - a reader that stops may do it
         """Leave the group; what does not answer does not matter."""
 
 
-class ClassicGroup(ConsumerRebalanceListener, Group):  # type: ignore[misc]
+class ClassicGroup(Group, ConsumerRebalanceListener):  # type: ignore[misc]
     """A group of the classic protocol, by aiokafka: during a rebalance nobody owns a partition."""
-
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-        self.moment = 0
-        self.partitions: frozenset[TopicPartition] = frozenset()
 
     async def join(self, reader: AIOKafkaConsumer) -> None:
         reader.subscribe([self._topic], listener=self)
 
-    def begin(self, reader: AIOKafkaConsumer) -> None:
-        """Do nothing: aiokafka assigns."""
-
     async def commit(self, reader: AIOKafkaConsumer, positions: Mapping[TopicPartition, int]) -> None:
         await reader.commit(dict(positions))
 
-    async def leave(self) -> None:
-        """Do nothing: the reader leaves when it stops."""
-
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """Own no partition until the group has agreed again."""
-        self.on_partitions_assigned(())
+        self.own(())
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Own the assigned partitions."""
-        self.moment += 1
-        self.partitions = frozenset(assigned)
+        self.own(assigned)
 
 
 class ConsumerGroup(Group):
@@ -115,7 +112,8 @@ class ConsumerGroup(Group):
     """
 
     def __init__(self, cluster: Cluster, group: str, topic: str, topic_id: str, names: Path) -> None:
-        self._group, self._topic = group, topic
+        super().__init__(topic)
+        self._group = group
         self._name = _free_name(names, topic)
         self._member = f"{platform.node()}-{self._name.read()}"
         self._topic_id = UUID(topic_id)
@@ -124,8 +122,6 @@ class ConsumerGroup(Group):
         self._epoch = _JOIN
         self._told: frozenset[TopicPartition] | None = frozenset()  # what the broker knows that is ours
         self._beating: asyncio.Task[None] | None = None
-        self.moment = 0
-        self.partitions: frozenset[TopicPartition] = frozenset()
 
     async def join(self, reader: AIOKafkaConsumer) -> None:
         reader.assign([TopicPartition(self._topic, 0)])  # without an assignment it waits for ever
@@ -183,20 +179,16 @@ class ConsumerGroup(Group):
         )
         if answer.error_code in _FENCED and self._epoch > _JOIN:
             self._epoch = _JOIN
-            self._own(frozenset())
+            self.own(())
             return
         if answer.error_code:
             raise errors.for_code(answer.error_code)(answer.error_message)
         self._epoch, self._told = answer.member_epoch, self.partitions
         if answer.assignment is not None:
             found = {UUID(bytes=topic): numbers for topic, numbers, _ in answer.assignment[0]}
-            numbers = found.get(self._topic_id, ())
-            self._own(frozenset(TopicPartition(self._topic, number) for number in numbers))
-
-    def _own(self, partitions: frozenset[TopicPartition]) -> None:
-        if partitions != self.partitions:
-            self.moment += 1
-            self.partitions = partitions
+            mine = {TopicPartition(self._topic, number) for number in found.get(self._topic_id, ())}
+            if mine != self.partitions:
+                self.own(mine)
 
     async def _ask(self, request: _Asked) -> Any:
         async with asyncio.timeout(_ANSWER_S):
@@ -290,12 +282,7 @@ class _HeartbeatRequest(RequestStruct):  # type: ignore[misc]
 
 class _CommitResponse(Response):  # type: ignore[misc]
     API_KEY, API_VERSION = 8, 9
-    _PARTITIONS = CompactArray(("partition", Int32), ("error_code", Int16), _TAGS)
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        ("topics", CompactArray(("name", _TEXT), ("partitions", _PARTITIONS), _TAGS)),
-        _TAGS,
-    )
+    SCHEMA = Schema(("throttle_time_ms", Int32))  # and errors, which do not matter
 
 
 class _CommitRequest(RequestStruct):  # type: ignore[misc]
