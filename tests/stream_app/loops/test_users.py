@@ -154,7 +154,7 @@ def test_the_store_learns_how_many_places_of_a_user_may_count(monkeypatch: pytes
         world.until(103)
         world.run_until(103, store=store)
     assert {change.waiting.most for _, change in store.calls("apply") if len(change.cells)} == {MOST}
-    assert {arguments[6] for arguments in store.calls("take_cuts")} == {MOST}
+    assert {arguments[6].most for arguments in store.calls("take_cuts")} == {MOST}
 
 
 # -- a user's hour ----------------------------------------------------------------------------------
