@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import re
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +26,7 @@ from stream_app.config.settings import OperatorSettings
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.reading import ReadingMetrics
 from stream_app.wiring.operator_endpoint import operator_endpoint
-from tests.patience import eventually_async
+from tests.patience import eventually, eventually_async
 from tests.stream_app.config.test_load import LIVE, read
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -143,3 +146,61 @@ async def test_collector_that_refuses_is_logged_and_metrics_are_served(
 
         async with operator_endpoint("api.operator_port", ReadingMetrics(), operator):
             await eventually_async(logged, "the refusal is logged")
+
+
+SOURCES = Path(__file__).with_name("collector")
+CONFIG = """
+receivers: {{otlp: {{protocols: {{http: {{endpoint: "127.0.0.1:{port}"}}}}}}}}
+exporters: {{debug: {{verbosity: detailed}}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines: {{metrics: {{receivers: [otlp], exporters: [debug]}}}}
+"""
+
+
+@pytest.fixture(name="running")
+def _running(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Run a real collector, built from its Go modules; yield its address and the file to which it prints."""
+    go = shutil.which("go")
+    assert go is not None, "Go is missing: install version 1.25 or newer"
+    subprocess.run([go, "build", "-o", tmp_path / "collector", "."], cwd=SOURCES, check=True)
+    port, said = free_port(), tmp_path / "said"
+    (tmp_path / "config.yaml").write_text(CONFIG.format(port=port))
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            [tmp_path / "collector", "--config", f"file:{tmp_path / 'config.yaml'}"],
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            eventually(lambda: "Everything is ready" in said.read_text(), said.read_text)
+            yield f"http://127.0.0.1:{port}", said
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+async def test_real_collector_takes_the_metrics(running: tuple[str, Path]) -> None:
+    address, said = running
+    metrics = Metrics(lambda: 0.0)
+    metrics.releases.labels("clicks").inc(3)
+    for seconds in (0.002, 0.3):
+        metrics.redis_seconds.labels("apply").observe(seconds)
+
+    async def printed() -> str:
+        found = re.findall(r"Name: stream_app_redis_seconds\n.*?Metric #", said.read_text(), re.S)
+        return said.read_text() if found else ""
+
+    operator = OperatorSettings("127.0.0.1", free_port(), otlp=address)
+    async with operator_endpoint("operator.port", metrics, operator):
+        shown = await eventually_async(printed, said.read_text)
+    assert "service.name: Str(private-counts-worker)" in shown
+    for name, facts in {
+        "releases": ("DataType: Sum", "IsMonotonic: true", "-> stream: Str(clicks)", "Value: 3.0"),
+        "redis_seconds": ("DataType: Histogram", "-> call: Str(apply)", "Count: 2"),
+        "waiting": ("DataType: Gauge", "-> service: Str(redis)"),
+    }.items():
+        [metric, *_] = re.findall(rf"Name: stream_app_{name}\n.*?(?=Metric #|\Z)", shown, re.S)
+        assert [fact for fact in facts if fact not in metric] == [], metric
