@@ -180,8 +180,10 @@ class CapAnswer(BaseModel):
     """What one cap on a user's events would cost."""
 
     max_events: int
-    least: float = Field(description="events of the window that it leaves out, at least, 95 %")
-    most: float = Field(description="at most")
+    least: float = Field(
+        description="events that it leaves out at least, of users that noise alone does not explain"
+    )
+    most: float = Field(description="at most; both hold for all caps at once with 95 % confidence")
     error: float = Field(description="95 % error of the count of the window, in events")
 
 

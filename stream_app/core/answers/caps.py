@@ -15,7 +15,7 @@ from stream_app.core.kinds.tables import USERS, Span
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What a cap costs: events of the window that it leaves out, least and most, and the 95 % error."""
+    """What a cap costs: events of seen users that it leaves out, least and most, and the 95 % error."""
 
     max_events: int
     least: float
@@ -51,12 +51,13 @@ class Proposal:
     @property
     def sentence(self) -> str:
         """The proposal in words."""
-        best = self.best
+        best, unseen = self.best, self.caps[-1].max_events
+        start, end = format_instant(self.start_us), format_instant(self.end_us)
         return (
-            f"From {format_instant(self.start_us)} to {format_instant(self.end_us)} max_events: "
-            f"{best.max_events:,} would have left out {best.least:,.0f} to {best.most:,.0f} events, with a "
-            f"95 % error of {best.error:,.0f}; now it is {self.now:,}. Users are not seen whose power of two "
-            f"has fewer than about {math.ceil(self.reach):,} users."
+            f"From {start} to {end} max_events: {best.max_events:,} would have left out {best.least:,.0f} "
+            f"to {best.most:,.0f} events of the users that are seen, with a 95 % error of {best.error:,.0f}; "
+            f"now it is {self.now:,}. A power of two with under about {math.ceil(self.reach):,} users is "
+            f"not seen, such as all from {unseen:,} events on: a cap may leave out many of their events."
         )
 
 

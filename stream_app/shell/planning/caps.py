@@ -97,7 +97,9 @@ def released_caps(stream: str, url: str, api_key: str | None) -> Table:
         )
         raise OperatorError(f"{line} a whole epoch")
     title = f"Caps on a user's events: {stream}"
-    table = Table("max_events", "leaves out", "noise, 95 %", title=title, caption=told["sentence"])
+    table = Table(
+        "max_events", "leaves out, of users seen", "noise, 95 %", title=title, caption=told["sentence"]
+    )
     for cap in told["caps"]:
         left, error = f"{cap['least']:,.0f} to {cap['most']:,.0f}", f"± {in_words(cap['error'])}"
         mark = " <" if cap["max_events"] == told["proposed"] else ""
