@@ -2,9 +2,10 @@
 
     python -m benchmarks.engines
 
-Prints the tables of docs/how-to/engine.md and writes results/engines.json. All numbers are processor time:
-two cores run broker, engine, Redis and workers at once. The cost of a million events by n workers is the
-difference between two measurements of which one has more events, so that starts do not count.
+Prints what it measures and writes results/engines.json. All numbers are processor time: two cores run broker,
+engine, Redis and workers at once. The cost of a million events by n workers is the difference between two
+measurements of which one has more events, so that starts do not count. Beside other work starts differ by
+more than the events cost: run it on a quiet machine.
 """
 
 from __future__ import annotations
