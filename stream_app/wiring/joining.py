@@ -19,35 +19,34 @@ REFUSED_S = 60.0
 
 log = logging.getLogger(__name__)
 
+# Stores the ends that are due, and returns what is then to run, as a start does; None: call it again.
+Checked = Callable[[CheckedStart], Awaitable[CheckedStart | None]]
 
-async def keep_joining(
-    adapters: Adapters,
-    logs: CountedLogs,
-    wall: Clock,
-    elsewhere: set[str],
-    checked: Callable[[CheckedStart], Awaitable[CheckedStart | None]],
-) -> None:
-    """Let each segment that begins join the running loops.
 
-    Returns when a log must be reopened, because it does not decode a field of the segment. A segment that
-    cannot join stops nothing: the settings so far hold, and the worker tries again.
-    Args: elsewhere, gets the streams that another worker has taken to a segment; checked, stores the ends
-        that are due and returns what is then to run, as a start does; None: it is to be called again.
+class Joining:
+    """Lets each segment that begins join the loops of a worker, start after start.
+
+    A segment that cannot join stops nothing: the settings so far hold, and the worker tries again.
     """
 
-    async def begins_elsewhere() -> None:
-        elsewhere.update(await until_begun_elsewhere(adapters.start.settings, adapters.store))
+    def __init__(self) -> None:
+        self.elsewhere = set[str]()  # the streams that another worker has taken to a segment
+        self.must_reopen = False  # a log does not decode a field of a segment
 
-    while True:
-        start = adapters.start
-        await until_one_ends(start.plan.until_next(start.settings, wall), begins_elsewhere())
-        if not await logs.join(await _outlasting(checked, start)):
-            return
+    async def run(self, adapters: Adapters, logs: CountedLogs, wall: Clock, checked: Checked) -> None:
+        """Let segments join the loops of one start. Returns when a log must be reopened."""
+        self.must_reopen = False
+        while not self.must_reopen:
+            start = adapters.start
+            begins = start.plan.until_next(start.settings, wall)
+            await until_one_ends(begins, self._begins_elsewhere(adapters))
+            self.must_reopen = not await logs.join(await _outlasting(checked, start))
+
+    async def _begins_elsewhere(self, adapters: Adapters) -> None:
+        self.elsewhere |= await until_begun_elsewhere(adapters.start.settings, adapters.store)
 
 
-async def _outlasting(
-    checked: Callable[[CheckedStart], Awaitable[CheckedStart | None]], start: CheckedStart
-) -> CheckedStart:
+async def _outlasting(checked: Checked, start: CheckedStart) -> CheckedStart:
     """Return what is to run, as soon as it is known."""
     while True:
         wait_s = AGAIN_S

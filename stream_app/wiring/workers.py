@@ -32,7 +32,7 @@ from stream_app.wiring.counted_logs import CountedLogs
 from stream_app.wiring.event_logs import check_files
 from stream_app.wiring.garbage import exempt_live_objects, freed_memory_returned
 from stream_app.wiring.halted import Halted
-from stream_app.wiring.joining import keep_joining
+from stream_app.wiring.joining import Joining
 from stream_app.wiring.letters import letters_topic
 from stream_app.wiring.operator_endpoint import client_certificates, operator_endpoint
 from stream_app.wiring.preparing import Preparing
@@ -67,10 +67,10 @@ async def run_worker(settings: Settings, on_ready: Callable[[], None] = lambda: 
         endpoint = operator_endpoint("operator.port", metrics, settings.operator, disks, shown)
         await resources.enter_async_context(endpoint)
         await resources.enter_async_context(freed_memory_returned())
-        elsewhere = set[str]()
+        joining = Joining()
         while True:
             try:
-                if not await _start_and_run(settings, directory, metrics, on_ready, elsewhere):
+                if not await _start_and_run(settings, directory, metrics, on_ready, joining):
                     return
                 continue  # a log is to be opened anew for a segment
             except ClockDoubt as failure:
@@ -86,12 +86,9 @@ async def _start_and_run(
     directory: Path,
     metrics: Metrics,
     on_ready: Callable[[], None],
-    elsewhere: set[str],
+    joining: Joining,
 ) -> bool:
-    """Count and release; return whether to start again, because a log is to be opened anew for a segment.
-
-    Args: elsewhere, gets the streams that another worker has taken to a segment.
-    """
+    """Count and release; return whether to start again, because a log is to be opened anew for a segment."""
     async with AsyncExitStack() as resources:
         keep_s = configured.dead_letters.keep_us / 1e6
         await resources.enter_async_context(expiring_letters(configured.state_dir, keep_s))
@@ -106,7 +103,7 @@ async def _start_and_run(
         wall = LiveClock(store, configured.redis.largest_clock_skew_us, on_skew=metrics.clock_skew)
         metrics.start_again()
         halted = Halted([stream.name for stream in configured.streams], store, metrics)
-        start = await checked_start(configured, store, wall, metrics, elsewhere, halted, resources)
+        start = await checked_start(configured, store, wall, metrics, joining.elsewhere, halted, resources)
         if start is None:
             await asyncio.sleep(START_AGAIN_S)
             return True
@@ -124,31 +121,24 @@ async def _start_and_run(
         metrics.waiting.now = None
         exempt_live_objects()  # what is open now stays, until another start
         on_ready()
-        again = False
 
-        async def segments_join() -> None:
-            nonlocal again
-
-            async def checked(running: CheckedStart) -> CheckedStart | None:
-                async with AsyncExitStack() as attempt:  # so that the next one finds no file in use
-                    found = await checked_start(
-                        configured, store, wall, metrics, elsewhere, halted, attempt, running
-                    )
-                    if found is not None:
-                        resources.push_async_exit(attempt.pop_all())
-                    return found
-
-            await keep_joining(adapters, logs, wall, elsewhere, checked)
-            again = True
+        async def checked(before: CheckedStart) -> CheckedStart | None:
+            async with AsyncExitStack() as attempt:  # so that the next one finds no file in use
+                found = await checked_start(
+                    configured, store, wall, metrics, joining.elsewhere, halted, attempt, before
+                )
+                if found is not None:
+                    resources.push_async_exit(attempt.pop_all())
+                return found
 
         try:
-            await until_one_ends(work, segments_join())
+            await until_one_ends(work, joining.run(adapters, logs, wall, checked))
         except asyncio.CancelledError:
             halted.check_none()  # the end was requested: say once more what was not counted
             raise
-        if not again:
+        if not joining.must_reopen:
             _check_counted(running, metrics, anew)
-        return again
+        return joining.must_reopen
 
 
 def _stores(
