@@ -28,7 +28,7 @@ TRIMMED = 6
 # Format 7: older releases announced a bin from which on grace or late policy differ (segments/strategies.py).
 # Format 8: a stream may note which keys hash the users of its cap windows (core/user_keys.py).
 USER_KEYS = 8
-# Format 9: of witnesses only: a later segment of a stream may have released (loops/segment_plan.py). An
+# Format 9: of witnesses only: a later segment of a stream may have released (sinks/witness_file.py). An
 # older build over a lost store would count on under the configured name.
 GENERATIONS = 9
 NEWEST = GENERATIONS  # the newest format that this build knows

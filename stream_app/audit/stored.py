@@ -23,7 +23,7 @@ from stream_app.core.ledger import statement
 from stream_app.core.promise import in_words, promise_in_words
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, Trimmed, WitnessRow
 from stream_app.core.releases.release import row_hash
-from stream_app.core.releases.restored import epochs_of, restored, strategies_of
+from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.segments.facts import differences
 from stream_app.core.segments.visible_costs import ledger_entry
@@ -72,11 +72,15 @@ class Stored:
         kept = {one.hash: one for one in (*self.earlier, self.strategy)}
         if self.trimmed is None:
             return kept
-        rows = sorted({row.seq: row for row in self.witness}.values(), key=lambda row: row.seq)
         try:
-            return strategies_of(rows, kept.values()) | kept
+            return {**self.witnessed().strategies, **kept}
         except ValueError:
             return kept  # then the rows of others are faults
+
+    def witnessed(self) -> WitnessedStream:
+        """Return what the witness knows. Raises: ValueError if it has rows of another strategy."""
+        rows = sorted({row.seq: row for row in self.witness}.values(), key=lambda row: row.seq)
+        return WitnessedStream.of(rows, (*self.earlier, self.strategy))
 
 
 def check_stored(stored: Stored) -> Iterator[Check]:
@@ -220,9 +224,7 @@ def _other_values(stored: Stored) -> Iterator[str]:
 
 def _tiles_of_witness(stored: Stored) -> dict[TileKey, bytes]:
     tiles: dict[TileKey, bytearray] = {}
-    rows = sorted({row.seq: row for row in stored.witness}.values(), key=lambda row: row.seq)
-    known = strategies_of(rows, (*stored.earlier, stored.strategy))
-    for step in restored(known, rows, 0, stored.strategy.hash):
+    for step in stored.witnessed().restored(0, stored.strategy.hash):
         for tile in step.tiles:
             tiles.setdefault(tile.key, bytearray()).extend(tile.data)
     return {key: bytes(data) for key, data in tiles.items()}
@@ -255,7 +257,7 @@ def _unrecorded(stored: Stored) -> Iterator[str]:
 def _epochs_that_left(stored: Stored, strategies: dict[str, Strategy]) -> list[EpochRecord]:
     """Return the epochs that retention removed from the store, as far as the witness knows them."""
     known = [WitnessRow(seq, row) for seq, row in stored.removed if json.loads(row)["strategy"] in strategies]
-    return epochs_of(strategies, known)
+    return WitnessedStream(known, strategies).epochs
 
 
 def _other_entry(entry: LedgerEntry, right: LedgerEntry, where: str) -> Iterator[str]:

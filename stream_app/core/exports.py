@@ -15,7 +15,7 @@ from typing import Any
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import EpochRecord, History, LedgerEntry, WitnessRow
 from stream_app.core.releases.release import RowLink, row_hash
-from stream_app.core.releases.restored import strategies_of
+from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.strategy import Strategy, canonical_json
 
 VERSION = 2  # of a file with a stream whose settings changed; other files have version 1, as before
@@ -132,7 +132,8 @@ def _stream(fields: dict[str, Any], rest: Iterator[dict[str, Any]]) -> ExportedS
 
 def _check_chain(strategy: Strategy, rows: Sequence[WitnessRow]) -> None:
     try:
-        known = strategies_of(rows, [strategy])
+        witnessed = WitnessedStream.of(rows, [strategy])
+        known = witnessed.strategies if witnessed.last in (None, strategy) else {}
     except ValueError:
         known = {}
     before: bytes | None = None

@@ -109,9 +109,7 @@ class Closer:
             return await self._reconcile()
 
     async def _reconcile(self) -> StreamState:
-        self._strategy, state = await open_stream(
-            self._ports, self._stream, self._strategy, self._stream.strategy, self._ahead, self._recovery
-        )
+        self._strategy, state = await open_stream(self._ports, self._stream, self._ahead, self._recovery)
         await self.publisher.witness_released(self._strategy, state)
         self._note_stop(state)
         self.was_halted = state.halted

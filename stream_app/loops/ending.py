@@ -13,11 +13,12 @@ from stream_app.core.measurements import end_of
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.segments.endings import ENDED
 from stream_app.core.segments.history import read_strategy
-from stream_app.core.segments.names import base_of, key_of
+from stream_app.core.segments.names import base_of, key_of, number_of
 from stream_app.core.segments.strategies import last_text
 from stream_app.core.strategy import Strategy
 from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError, Store
+from stream_app.ports.errors import OvertakenError
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ async def changed_by_end(store: Store, stream: Stream, state: StreamState | None
     if until_us is None and state.until_bin is None and is_reopened:
         # A lost store knew no stream before this epoch opened, so it could not be told the end.
         until_us = end_of(await store.ledger(stream.strategy.source), name)
+    if until_us is not None and base_of(stream.followed_by or "") == base_of(name):
+        _check_same_end(stream.strategy, state, until_us)
     if until_us is not None and await _announce(store, name, state, until_us, key_of(name, "time.until")):
         return True
     if behind or not state.has_ended:
@@ -46,6 +49,18 @@ async def changed_by_end(store: Store, stream: Stream, state: StreamState | None
         await store.stop(name, state.epoch.epoch, state.seq)
         return True
     return False
+
+
+def _check_same_end(strategy: Strategy, state: StreamState, until_us: int) -> None:
+    """Check that no other worker has ended a segment at another instant. Raises: OvertakenError."""
+    if state.until_bin is None:
+        return
+    name, stored_us = strategy.stream, strategy.declared.time.binning.start_us(state.until_bin)
+    if stored_us != until_us:
+        raise OvertakenError(
+            f"stream {base_of(name)}: another worker has stored that its generation {number_of(name)} ends "
+            f"at {format_instant(stored_us)}; start this worker again"
+        )
 
 
 async def announce_ends(

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from stream_app.core.records import WitnessRow
 from stream_app.core.releases.release import RowLink
-from stream_app.core.releases.restored import epochs_of, strategies_of
+from stream_app.core.releases.restored import WitnessedStream
+from stream_app.core.segments.strategies import by_hash
 from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import running_strategy
@@ -39,10 +40,9 @@ async def with_lost_entries(
     return found
 
 
-async def restore_ledgers(ports: Ports, streams: Sequence[Stream], known: Iterable[Strategy] = ()) -> None:
+async def restore_ledgers(ports: Ports, streams: Sequence[Stream]) -> None:
     """Put back the ledger entries that the store has lost of all these streams.
 
-    Args: known, strategies that the witnesses' rows may have, beside those of the store and of ``streams``.
     Raises: OperatorError for a witness of another strategy, whose cost is not known here.
     """
     measuring = {stream.strategy.stream: stream for stream in streams}
@@ -53,40 +53,35 @@ async def restore_ledgers(ports: Ports, streams: Sequence[Stream], known: Iterab
         # The stream's own closer may have put them back meanwhile.
         if not await with_lost_entries(ports.store, ports.witnesses, {name: ledgers[name]}):
             continue
-        witness, planned = ports.witnesses[name], measuring[name].strategy
-        stored = (
-            []
-            if (state := await ports.store.load(name)) is None
-            else list(map(Strategy.from_json, state.texts))
-        )
-        if state is not None:
+        planned = measuring[name].strategy
+        if (state := await ports.store.load(name)) is not None:
             running_strategy(state, planned)
-        own = [one for one in (*stored, planned, *known) if one.stream == name]
-        await restore_ledger(ledger_of(measuring[name], ports), witness, own)
+        ledger = ledger_of(measuring[name], ports)
+        await restore_ledger(ports.store, ports.witnesses[name], ledger, [planned])
 
 
 def ledger_of(stream: Stream, ports: Ports) -> SourceLedger:
     return stream.ledger or SourceLedger(ports.store)
 
 
-async def restore_ledger(ledger: SourceLedger, witness: Witness, known: Sequence[Strategy]) -> None:
+async def restore_ledger(
+    store: Store, witness: Witness, ledger: SourceLedger, known: Sequence[Strategy]
+) -> None:
     """Put back the ledger entries of epochs that the witness knows: a store that was set back lost them.
 
-    Args: known, strategies of the stream; the last row's must be among them.
+    Args: known, strategies of the stream, at least one, for rows that tell none; those of the store are, too.
     """
-    name = known[0].stream
-    rows = await witness.rows(name, 0)
-    strategies = witnessed_strategies(name, rows, known)
-    for record in epochs_of(strategies, rows):
-        await ledger.reserve(ledger_entry(strategies[record.strategy_hash], record))
+    name, state = known[0].stream, await store.load(known[0].stream)
+    stored = () if state is None else by_hash(state.texts).values()
+    witnessed = witnessed_stream(name, await witness.rows(name, 0), (*stored, *known))
+    for record in witnessed.epochs:
+        await ledger.reserve(ledger_entry(witnessed.strategies[record.strategy_hash], record))
 
 
-def witnessed_strategies(
-    stream: str, rows: Sequence[WitnessRow], known: Iterable[Strategy]
-) -> dict[str, Strategy]:
-    """Return the strategies of a witness's rows by hash. Raises: OperatorError."""
+def witnessed_stream(stream: str, rows: Sequence[WitnessRow], known: Iterable[Strategy]) -> WitnessedStream:
+    """Return what a witness knows of a stream. Args: as ``WitnessedStream.of``. Raises: OperatorError."""
     try:
-        return strategies_of(rows, known)
+        return WitnessedStream.of(rows, known)
     except ValueError as refusal:
         raise OperatorError(
             f"stream {stream}: {refusal} under this name; put back the settings with which it last ran, or "

@@ -12,19 +12,18 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from stream_app.core.records import EpochRecord, LedgerEntry, Reply, StreamState, WitnessRow
 from stream_app.core.releases.release import RowLink
-from stream_app.core.releases.restored import epochs_of
+from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.segments.names import key_of
 from stream_app.core.segments.strategies import by_hash, strategies_text, with_strategy
 from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_change, running_strategy
 from stream_app.loops.ending import announce_ends, changed_by_end, last_bin_to_begin
-from stream_app.loops.lost_entries import ledger_of, restore_ledgers, witnessed_strategies
+from stream_app.loops.lost_entries import ledger_of, restore_ledgers, witnessed_stream
 from stream_app.loops.next_epoch import (
     Start,
     as_reserved,
@@ -45,7 +44,7 @@ _ATTEMPTS = 5  # other workers may be opening the same stream; in each attempt o
 
 
 async def open_stream(
-    ports: Ports, stream: Stream, known: Strategy, wanted: Strategy, noise: NoiseAhead, recovery: Recovery
+    ports: Ports, stream: Stream, noise: NoiseAhead, recovery: Recovery
 ) -> tuple[Strategy, StreamState]:
     """Open the epoch that is due, if any; return the strategy and the state with which the stream runs.
 
@@ -55,18 +54,17 @@ async def open_stream(
         Before an epoch opens, the ledger has every epoch that the stream's witness knows, or the ledger
         outside the store knows of other configurations; before a total of several streams is asked, also
         every epoch that a witness of a configured stream knows.
-    Args: known, the strategy under which the stream last ran here; wanted, the configured declaration and the
-        tree planned for it now. An existing stream keeps the tree it began with, as long as the declaration
-        stays the same.
+    Args: stream, with the configured declaration and the tree planned for it now. An existing stream keeps
+        the tree it began with, as long as the declaration stays the same.
     Raises: OperatorError for a declaration that may not change so, a strategy that this version cannot read,
         a second measurement without consent, a witness of another strategy, a first epoch beyond its total.
     """
+    wanted, store = stream.strategy, ports.store
     name = wanted.stream
-    store = ports.store
     ledger = ledger_of(stream, ports)
     now_us = await ports.clock.now_us()
     for _ in range(_ATTEMPTS):
-        seen = await _look(ports, known, wanted)
+        seen = await _look(ports, wanted)
         state, strategy, head = seen.state, seen.strategy, seen.head
         if await changed_by_end(store, stream, state, behind=bool(seen.rows)):
             continue
@@ -76,9 +74,7 @@ async def open_stream(
             return await _with_lost_rows(recovery, ports, strategy, state, head)
         start = start.under(strategy, seen.last_hash)
         others = stream.measuring if start.ending is not None or ledger.counts_others else ()
-        await restore_ledgers(
-            ports, [*others, replace(stream, strategy=wanted)], (*seen.found.values(), known)
-        )
+        await restore_ledgers(ports, [*others, stream])
         await ledger.recall(strategy.source)
         if await announce_ends(store, stream, strategy, state, is_first=start.is_first):
             continue
@@ -115,7 +111,7 @@ async def _due(seen: _Seen, source: Source, now_us: int) -> Start | None:
     if seen.state is not None and seen.state.has_ended and not seen.rows:
         return None
     if seen.state is None:
-        begun = epochs_of(seen.found, seen.rows)
+        begun = WitnessedStream(seen.rows, seen.found).epochs
         return await first_start(seen.strategy, seen.head, begun, source, now_us)
     if seen.head is not None and seen.rows:
         return start_after_witness(seen.state, seen.head)
@@ -152,26 +148,26 @@ class _Seen(NamedTuple):
         return epoch.strategy_hash if released else epoch.changed_from or epoch.strategy_hash
 
 
-async def _look(ports: Ports, known: Strategy, wanted: Strategy) -> _Seen:
+async def _look(ports: Ports, wanted: Strategy) -> _Seen:
     """Read what store and witness know. Raises: OperatorError, as ``open_stream``."""
     store, witness, name = ports.store, ports.witnesses[wanted.stream], wanted.stream
     # Read the witness first: then a store that lost nothing has all of its rows, even if another worker
     # releases rows meanwhile.
-    witnessed = await witness.head(name)
-    head = None if witnessed is None else RowLink.of(witnessed[1])
+    last = await witness.head(name)
+    head = None if last is None else RowLink.of(last[1])
     state = await store.load(name)
     if state is not None:
         strategy, found = running_strategy(state, wanted), dict(by_hash(state.texts))
         if head is None or await follows(store, name, state, head):
             return _Seen(state, strategy, found, head, ())
         rows = await witness.rows(name, 0)
-        found |= witnessed_strategies(name, rows, (*found.values(), known, wanted))
-        return _Seen(state, strategy, found, head, rows)
+        witnessed = witnessed_stream(name, rows, (*found.values(), wanted))
+        return _Seen(state, strategy, {**found, **witnessed.strategies}, head, witnessed.rows)
     rows = [] if head is None else await witness.rows(name, 0)
-    found = witnessed_strategies(name, rows, (known, wanted))
-    strategy = found[_strategy_hash(rows[-1].row)] if rows else wanted
+    witnessed = witnessed_stream(name, rows, [wanted])
+    strategy = witnessed.last or wanted
     check_change(strategy, wanted)
-    return _Seen(None, strategy, found, head, rows)
+    return _Seen(None, strategy, dict(witnessed.strategies), head, witnessed.rows)
 
 
 async def next_epoch_fits(ledger: SourceLedger, strategy: Strategy, state: StreamState) -> bool:

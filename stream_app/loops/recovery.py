@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from stream_app.core.instants import format_instant
 from stream_app.core.records import EpochRecord, Reply, StreamState, WitnessRow
 from stream_app.core.releases.release import RowLink
-from stream_app.core.releases.restored import restored, strategies_of
+from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.segments.endings import Ending
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
@@ -70,8 +70,8 @@ class Recovery:
         rows = await witness.rows(stream, 0)
         kept = await _kept(store, stream, rows)
         try:
-            strategies = strategies_of(rows, map(Strategy.from_json, state.texts))
-            steps = restored(strategies, rows, rows[kept - 1].seq if kept else 0, strategy.hash)
+            witnessed = WitnessedStream.of(rows, map(Strategy.from_json, state.texts))
+            steps = witnessed.restored(rows[kept - 1].seq if kept else 0, strategy.hash)
             while (step := await noise_ahead.in_thread(noise_ahead.SHARED, next, steps, None)) is not None:
                 if await store.put_back(stream, step) not in (Reply.DONE, Reply.ALREADY):
                     self._give_up(head, stream, "the store holds other rows than the witness; these stay")

@@ -7,12 +7,9 @@ import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Protocol
 
 from stream_app.config.settings import Settings, StreamSettings
 from stream_app.config.source import all_ledgers_of
-from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.records import Reply
 from stream_app.core.segments.names import base_of, number_of
@@ -25,16 +22,6 @@ _LONGEST_SLEEP_S = 60.0  # the clock may be set meanwhile
 _AGAIN_US = 60_000_000  # before a segment that cannot begin is tried again
 
 log = logging.getLogger(__name__)
-
-
-class Notes(Protocol):
-    """Keeps the settings of segments outside the store."""
-
-    async def keep(self, stream: StreamSettings) -> None:
-        """Note the settings of a segment; they are durable when this returns."""
-
-    async def forget(self, stream: str) -> None:
-        """Delete the note of a segment that did not begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +88,6 @@ class SegmentPlan:
         configured = replace(self.configured, streams=tuple(stream for stream, _ in kept))
         return replace(self, configured=configured, found=tuple(one for _, one in kept))
 
-    def notes(self) -> dict[str, dict[str, Declaration]]:
-        """Return, for each segment, the settings of all segments up to it, as output topics keep them.
-
-        A stream of which no later segment runs or is due has none.
-        """
-        found = dict[str, dict[str, Declaration]]()
-        for one in self.found:
-            streams = [*one.ended, *one.beginning(one.due(self.now_us))]
-            streams.sort(key=lambda stream: number_of(stream.name))
-            if streams and number_of(streams[-1].name) > 1:
-                declared = {stream.name: stream.declared for stream in streams}
-                for number, name in enumerate(declared, start=1):
-                    found[name] = dict(islice(declared.items(), number))
-        return found
-
     def lines(self) -> list[str]:
         """Return what begins with a segment, and when, a line each."""
         said = [self._line(one) for one in self.found]
@@ -137,19 +109,12 @@ class SegmentPlan:
         """Return whether another worker has meanwhile opened a segment that this one is about to begin."""
         return any([await store.load(one.segment.name) is not None for one in self.due])
 
-    async def store_due(self, store: Store, notes: Notes) -> Settings | None:
+    async def store_due(self, store: Store) -> Settings | None:
         """Store what is due and return the settings to run; None: another worker stored something else.
 
         It cannot be taken back, so the caller makes all checks of a start before (``check_streams``).
-        Guarantee: the note of a segment is durable before the end of the one before it is stored, and
-            that end is stored before the segment is in the ledger.
+        Guarantee: the end of the segment before is stored before a segment is in the ledger.
         """
-        for stream, one in zip(self.configured.streams, self.found, strict=True):
-            running = one.beginning(one.due(self.now_us))
-            if any(number_of(segment.name) > 1 for segment in running):
-                # Those that ended, too: a machine that joined later needs them after a loss of the store.
-                for segment in (*one.ended, *running):
-                    await notes.keep(settings_of(stream, segment))
         late = list[NextSegment]()
         for following in self.due:
             before = following.before
@@ -160,8 +125,6 @@ class SegmentPlan:
             reply = await store.end_at(before.name, until_bin, hands_over)
             if reply in (Reply.DONE, Reply.ALREADY):
                 continue
-            # It did not begin: were the note kept, a stream that ends later could go on by it.
-            await notes.forget(following.segment.name)
             if reply is not Reply.SEALED:
                 return None
             late.append(following)

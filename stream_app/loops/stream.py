@@ -73,7 +73,13 @@ class Stream:
     @property
     def end_in_words(self) -> str:
         """What a worker says when the stream has ended."""
-        others = (stream.strategy for stream in self.measuring)
-        following = [one.stream for one in others if one.declared.successor_of == self.strategy.stream]
-        follows = f"{following[0]} goes on" if following else "it counts nothing more"
+        following = self.followed_by
+        follows = f"{following} goes on" if following else "it counts nothing more"
         return f"it has released its last bin; {follows}"
+
+    @property
+    def followed_by(self) -> str | None:
+        """The configured stream that goes on where this one ends: its next segment, or another name."""
+        others = (stream.strategy for stream in self.measuring)
+        following = (one.stream for one in others if one.declared.successor_of == self.strategy.stream)
+        return next(following, None)

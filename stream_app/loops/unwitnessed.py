@@ -16,7 +16,7 @@ from stream_app.loops.lease import LEASE_S, Lease
 from stream_app.loops.opening import follows
 from stream_app.loops.publishing import write_rows
 from stream_app.loops.stream import Ports, Stream
-from stream_app.ports import Store
+from stream_app.ports import Store, Witness
 from stream_app.ports.errors import WorkerError
 
 WAIT_S = 0.5
@@ -53,15 +53,26 @@ class OwnWitness:
         clock, name = self._clock, wanted.stream
         if self._is_shared or (not clock.virtual and await clock.now_us() < self._expected_us):
             return
-        seen, head = await self._store.visible_seq(name), await self._witness.head(name)
-        if seen <= (head[0] if head is not None else 0) or (state := await self._store.load(name)) is None:
-            return
-        if head is None or await follows(self._store, name, state, RowLink.of(head[1])):
-            await write_rows(self._store, self._witness, stored_strategy(name, state.strategy), seen)
-            if (head := await self._witness.head(name)) is not None:
-                # Bins never change, but grace may: so the next row is expected from its bin's end on.
-                next_bin = RowLink.of(head[1]).bin + 1
-                self._expected_us = wanted.declared.time.binning.start_us(next_bin + 1)
+        has_written = await catch_up(self._store, self._witness, name)
+        if has_written and (head := await self._witness.head(name)) is not None:
+            # Bins never change, but grace may: so the next row is expected from its bin's end on.
+            next_bin = RowLink.of(head[1]).bin + 1
+            self._expected_us = wanted.declared.time.binning.start_us(next_bin + 1)
+
+
+async def catch_up(store: Store, witness: Witness, stream: str) -> bool:
+    """Write the rows of a stream that readers have seen and a worker's own witness lacks.
+
+    Returns: whether it has written. It does not if the store's rows do not follow the witness's last row.
+    Raises: OSError.
+    """
+    seen, head = await store.visible_seq(stream), await witness.head(stream)
+    if seen <= (head[0] if head is not None else 0) or (state := await store.load(stream)) is None:
+        return False
+    if head is not None and not await follows(store, stream, state, RowLink.of(head[1])):
+        return False
+    await write_rows(store, witness, stored_strategy(stream, state.strategy), seen)
+    return True
 
 
 async def check_witnessed(

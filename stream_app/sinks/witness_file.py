@@ -12,15 +12,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from stream_app.core.records import WitnessRow
 from stream_app.core.releases.release import RowLink
+from stream_app.core.segments.names import number_of
 from stream_app.core.segments.strategies import is_change
 from stream_app.durable import LineLog
 from stream_app.ports import OperatorError, Witness
 from stream_app.ports.errors import StreamError
-from stream_app.stored_format import CHANGES, check_directory_format, mark_directory
+from stream_app.stored_format import CHANGES, GENERATIONS, check_directory_format, mark_directory
 from stream_app.together import in_thread_to_its_end
 
 _TAB = b"\t"  # never in a row: JSON escapes it
@@ -98,7 +99,9 @@ class WitnessFile(Witness):
         self._logs[stream] = log
 
     def _write(self, stream: str, log: LineLog, rows: Sequence[WitnessRow]) -> None:
-        if any(is_change(row.row) for row in rows):
+        if number_of(stream) > 1:
+            mark_directory("state.dir", self._directory, GENERATIONS)
+        elif any(is_change(row.row) for row in rows):
             mark_directory("state.dir", self._directory, CHANGES)
         log.append(map(_line, rows))
         self._heads[stream] = rows[-1].seq, rows[-1].row
@@ -127,6 +130,11 @@ def first_witnessed(directory: Path, stream: str) -> bytes | None:
     except FileNotFoundError:
         return None
     return _read(path, stream, "line 1", line[:-1]).row if line.endswith(b"\n") else None
+
+
+def with_files(directory: Path) -> set[str]:
+    """Return the streams that have a file, maybe without a row."""
+    return {unquote(file.stem) for file in directory.glob("*.ndjson")}
 
 
 def _file(directory: Path, stream: str) -> Path:

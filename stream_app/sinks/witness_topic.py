@@ -1,8 +1,8 @@
 """The witness as a compacted topic: the output topic that readers follow is also the record of releases.
 
 A record is a released row. Its key names stream, epoch and bin; its value is the bytes that every output
-repeats. If a row holds only hashes of its bin's values, the header "values" holds the values. The first row
-of a later segment has the settings of all segments so far in the header "generations". Each stream has
+repeats. If a row holds only hashes of its bin's values, the header "values" holds the values. Older builds
+wrote the settings of all segments into the header "generations" of a segment's first row. Each stream has
 one writer. Kafka's transactions fence its predecessors: a worker that was paused cannot add a row once
 another worker has claimed the stream. So the writer always knows the last row: between faults nothing is read
 from the topic, and the streams' transactions run concurrently.
@@ -13,15 +13,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_app.core.records import WitnessRow
+from stream_app.core.releases.row_settings import told_by
 from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.strategies import is_change
+from stream_app.core.strategy import Strategy
 from stream_app.kafka_cluster import (
     COMPACTED,
     Cluster,
@@ -36,21 +39,26 @@ from stream_app.stored_format import CHANGES, GENERATIONS, check_format
 
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
 _VALUES = "values"  # the header of a record
-_NOTES = "generations"  # the header of a segment's first row
+_NOTED = "generations"  # the header of a segment's first row, of older builds
 _FORMAT = "format"  # the header of a record that needs a newer stored format than the first
 _SETTLE_S = 10.0
+
+
+class FirstTold(NamedTuple):
+    """What a segment's rows tell first. Args: strategy, None: no row tells it; noted, by older builds."""
+
+    strategy: Strategy | None
+    noted: bytes
 
 
 class WitnessTopic(Witness):
     """Rows of any number of streams in one topic; made by ``open``.
 
-    Args: notes, by segment of a stream that has several: the settings up to it, which its first row keeps.
     Raises (every method): OSError if Kafka does not answer, or another worker has claimed the stream.
     """
 
-    def __init__(self, cluster: Cluster, topic: str, notes: Mapping[str, bytes]) -> None:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
-        self._notes = dict(notes)
         self._place = TopicPartition(topic, 0)
         # These two return the end of the log, with and without the rows of open transactions. They have no
         # partition, so they never poll: an answer would wait behind a poll on the same connection.
@@ -63,8 +71,8 @@ class WitnessTopic(Witness):
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @classmethod
-    async def open(cls, cluster: Cluster, topic: str, notes: Mapping[str, bytes] = {}) -> WitnessTopic:
-        """Return the witness over a topic, which is created if needed. Args: notes, as for the class.
+    async def open(cls, cluster: Cluster, topic: str) -> WitnessTopic:
+        """Return the witness over a topic, which is created if needed.
 
         Raises: OperatorError for a topic that is not compacted, or has several partitions.
         """
@@ -82,7 +90,7 @@ class WitnessTopic(Witness):
                 f"outputs: topic {topic} has {facts.partitions} partitions; releases need one, for their "
                 "order: name another topic"
             )
-        witness = cls(cluster, topic, notes)
+        witness = cls(cluster, topic)
         try:
             await witness.connect()
         except BaseException:
@@ -122,7 +130,8 @@ class WitnessTopic(Witness):
         async with self._locks[stream]:
             await self._drop_writer(stream)
 
-    async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
+    async def append(self, stream: str, rows: Sequence[WitnessRow], noted: bytes = b"") -> None:
+        """Write rows. Args: noted, what an older build kept beside the stream's first row."""
         async with self._locks[stream]:
             head_seq, head_row = await self._head(stream) or (0, b"")
             if any(row.seq == head_seq and row.row != head_row for row in rows):
@@ -132,7 +141,7 @@ class WitnessTopic(Witness):
                 )
             new = [row for row in rows if row.seq > head_seq]
             if new:
-                await self._write(stream, new, is_first=head_seq == 0)
+                await self._write(stream, new, noted)
                 self._heads[stream] = rows[-1].seq, rows[-1].row
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
@@ -144,15 +153,18 @@ class WitnessTopic(Witness):
         records = await records_of(self._cluster, self._place, await self._first(), await self._settled_end())
         return [row for row, _ in _rows(records, stream) if row.seq > after_seq]
 
-    async def first(self, stream: str) -> tuple[WitnessRow, bytes] | None:
-        """Return a stream's first row and the settings that it keeps; None if there is no row."""
+    async def told(self, stream: str) -> FirstTold | None:
+        """Return what a segment's rows tell; None: there is none. Cost: reads up to the row that tells."""
         start, end, window = await self._first(), await self._settled_end(), _FIRST_WINDOW
+        found: FirstTold | None = None
         while start < end:
             stop = min(start + window, end)
-            for row, notes in _rows(await records_of(self._cluster, self._place, start, stop), stream):
-                return row, notes
+            for row, noted in _rows(await records_of(self._cluster, self._place, start, stop), stream):
+                found = FirstTold(next(told_by([row]), None), noted or (found.noted if found else b""))
+                if found.strategy is not None:
+                    return found
             start, window = stop, window * 4
-        return None
+        return found
 
     async def newest(self, streams: Collection[str]) -> dict[str, int]:
         """Return the newest segment with a row of each stream that has one. Args: streams, as configured.
@@ -170,29 +182,28 @@ class WitnessTopic(Witness):
                     found[stream] = max(numbers)
         return found
 
-    def keep_notes(self, notes: Mapping[str, bytes]) -> None:
-        """Keep settings of further segments, as the class does."""
-        self._notes |= notes
-
-    async def _write(self, stream: str, rows: Sequence[WitnessRow], *, is_first: bool) -> None:
+    async def _write(self, stream: str, rows: Sequence[WitnessRow], noted: bytes) -> None:
         writer = self._writers.get(stream)
         if writer is None:
             raise ConnectionError(f"topic {self._place.topic}: {stream} is not claimed by this worker")
         try:
-            await answered(self._cluster, self._place.topic, self._send(stream, writer, rows, is_first))
+            await answered(self._cluster, self._place.topic, self._send(stream, writer, rows, noted))
         except BaseException:
             # Fenced, or it is unknown whether the rows were committed: the next claim settles that.
             await self._drop_writer(stream)
             raise
 
     async def _send(
-        self, stream: str, writer: AIOKafkaProducer, rows: Sequence[WitnessRow], is_first: bool
+        self, stream: str, writer: AIOKafkaProducer, rows: Sequence[WitnessRow], noted: bytes
     ) -> None:
-        """Write rows in one transaction. Args: is_first, whether the topic has no row of the stream."""
-        notes = self._notes.get(stream)
+        """Write rows in one transaction."""
+        base = base_of(stream)
+        of_several = number_of(stream) > 1 or any(
+            base_of(name) == base and number_of(name) > 1 for name in self._writers
+        )
         async with writer.transaction():
-            for position, row in enumerate(rows):
-                headers = _headers(row, notes, with_notes=is_first and position == 0)
+            for row in rows:
+                headers = _headers(row, noted if row.seq == 1 else b"", of_several=of_several)
                 sent = await writer.send(
                     self._place.topic,
                     row.row,
@@ -269,7 +280,7 @@ def _key(stream: str, row: bytes) -> bytes:
 
 
 def _rows(records: Iterable[Record], stream: str) -> Iterator[tuple[WitnessRow, bytes]]:
-    """Yield each row of a stream, and the settings that it keeps."""
+    """Yield each row of a stream, and what an older build kept beside it."""
     of_stream = (record for record in records if (record.key or b"").startswith(f"{stream}/".encode()))
     return own_records(of_stream, _read)
 
@@ -284,16 +295,15 @@ def _numbers(records: Iterable[Record], stream: str) -> Iterator[int]:
                 yield number_of(name)
 
 
-def _headers(row: WitnessRow, notes: bytes | None, *, with_notes: bool) -> list[tuple[str, bytes]]:
-    headers = [(_VALUES, row.values)] if row.values else []
-    if notes is not None:
-        kept = [(_NOTES, notes)] if with_notes else []
-        return [*headers, *kept, (_FORMAT, b"%d" % GENERATIONS)]
+def _headers(row: WitnessRow, noted: bytes, *, of_several: bool) -> list[tuple[str, bytes]]:
+    headers = [(name, text) for name, text in ((_VALUES, row.values), (_NOTED, noted)) if text]
+    if of_several:
+        return [*headers, (_FORMAT, b"%d" % GENERATIONS)]
     return [*headers, (_FORMAT, b"%d" % CHANGES)] if is_change(row.row) else headers
 
 
 def _read(key: bytes, row: bytes, record: Record) -> tuple[WitnessRow, bytes]:
-    """Return a row and the settings that it keeps. Raises: NotOwn; OperatorError for a newer format."""
+    """Return a row, and what an older build kept beside it. Raises: NotOwn; OperatorError, newer format."""
     headers = dict(record.headers)
     check_format(f"topic {record.topic}", headers.get(_FORMAT))
     try:
@@ -303,4 +313,4 @@ def _read(key: bytes, row: bytes, record: Record) -> tuple[WitnessRow, bytes]:
         is_own = False
     if not is_own:
         raise NotOwn
-    return WitnessRow(seq, row, headers.get(_VALUES, b"")), headers.get(_NOTES, b"")
+    return WitnessRow(seq, row, headers.get(_VALUES, b"")), headers.get(_NOTED, b"")

@@ -14,7 +14,7 @@ from stream_app.core.answers.visible import visible_rows
 from stream_app.core.exports import Export, ExportedStream, read_export
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import EpochRecord, History, LedgerEntry, PublicState, Reply, WitnessRow
-from stream_app.core.releases.restored import Restored, epochs_of, restored, strategies_of
+from stream_app.core.releases.restored import Restored, WitnessedStream
 from stream_app.core.releases.row_values import packed, place_of, rows_of_bin
 from stream_app.core.segments.history import read_strategy
 from stream_app.core.segments.names import address_of, base_of, number_of
@@ -156,7 +156,7 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
 
 def _texts(stream: ExportedStream) -> tuple[bytes, ...]:
     """Return the texts of a stream's strategies: rows after a change of settings say what they were."""
-    found = strategies_of(stream.rows, [stream.strategy]).values()
+    found = WitnessedStream.of(stream.rows, [stream.strategy]).strategies.values()
     return with_strategy([strategy.to_json() for strategy in found], stream.strategy.to_json())
 
 
@@ -168,11 +168,11 @@ def _steps(stream: ExportedStream) -> list[Restored]:
     if not stream.rows:
         raise ValueError(f"stream {stream.strategy.stream}: it has no rows; export it again")
     told = {epoch.epoch: epoch for epoch in stream.epochs}
-    strategies = strategies_of(stream.rows, [stream.strategy])
-    for epoch in epochs_of(strategies, stream.rows):
+    witnessed = WitnessedStream.of(stream.rows, [stream.strategy])
+    for epoch in witnessed.epochs:
         if epoch.first_bin != told[epoch.epoch].first_bin:
             raise ValueError(f"stream {stream.strategy.stream}: epoch {epoch.epoch} begins at another bin")
-    steps = restored(strategies, stream.rows, 0, stream.strategy.hash)
+    steps = witnessed.restored(0, stream.strategy.hash)
     return [_as_told(step, told[step.epoch.epoch]) for step in steps]
 
 

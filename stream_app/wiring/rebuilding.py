@@ -12,12 +12,12 @@ from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.core.records import Reply, WitnessRow
 from stream_app.core.releases.release import RowLink
-from stream_app.core.releases.restored import Restored, epochs_of, restored
+from stream_app.core.releases.restored import Restored, WitnessedStream
 from stream_app.core.segments.history import REBUILDING, read_strategy
 from stream_app.core.segments.strategies import with_strategy
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted
-from stream_app.loops.lost_entries import witnessed_strategies
+from stream_app.loops.lost_entries import witnessed_stream
 from stream_app.loops.publishing import write_rows
 from stream_app.ports import OperatorError, Witness
 from stream_app.state.history import Histories
@@ -110,18 +110,14 @@ async def _rebuilt(stream: StreamSettings, settings: Settings, store: RedisStore
         if kept < len(rows):
             return f"the store has the newest {kept:,} bins of its witness; retention removed the others"
         return f"the store has all {len(rows):,} bins of its witness"
-    strategy = await named_as_begun(stream, planned(stream), settings)
-    if json.loads(last.row)["strategy"] != strategy.hash:
-        raise OperatorError(
-            f"stream {stream.name}: the witness holds releases of another strategy under this name; put its "
-            "declaration back as it was"
-        )
-    strategies = witnessed_strategies(stream.name, rows, [strategy])
-    texts = with_strategy([one.to_json() for one in strategies.values()], strategy.to_json())
-    steps = await asyncio.to_thread(_steps, strategies, rows, strategy.hash)
-    histories, link, epochs = Histories(store), RowLink.of(last.row), epochs_of(strategies, rows)
+    begun = await named_as_begun(stream, planned(stream), settings)
+    witnessed = witnessed_stream(stream.name, rows, [begun])
+    strategy = witnessed.last or begun
+    texts = with_strategy([one.to_json() for one in witnessed.strategies.values()], strategy.to_json())
+    steps = await asyncio.to_thread(_steps, witnessed, strategy)
+    histories, link = Histories(store), RowLink.of(last.row)
     # Until the last row is back, the store refuses workers for this stream, as it does for history.
-    reply = await histories.begin_import(texts, epochs, link, REBUILDING)
+    reply = await histories.begin_import(texts, witnessed.epochs, link, REBUILDING)
     for step in steps:
         if reply is Reply.CONFLICT:
             break
@@ -143,11 +139,10 @@ async def _is_in_part(store: RedisStore, stream: str) -> bool:
     return state is not None and read_strategy(state.strategy)[1] == REBUILDING
 
 
-def _steps(strategies: dict[str, Strategy], rows: list[WitnessRow], running: str) -> list[Restored]:
+def _steps(witnessed: WitnessedStream, running: Strategy) -> list[Restored]:
     try:
-        return list(restored(strategies, rows, 0, running))
+        return list(witnessed.restored(0, running.hash))
     except ValueError as refusal:
         raise OperatorError(
-            f"stream {strategies[running].stream}: it cannot be rebuilt: {refusal}; restore a backup of the "
-            "store"
+            f"stream {running.stream}: it cannot be rebuilt: {refusal}; restore a backup of the store"
         ) from None

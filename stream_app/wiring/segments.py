@@ -1,31 +1,25 @@
-"""The segments of all configured streams, and the notes about them that outlive the store."""
+"""The segments of all configured streams."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from urllib.parse import quote, unquote
+from dataclasses import replace
 
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.source import all_ledgers_of
-from stream_app.core.declaration import Declaration
 from stream_app.core.records import LedgerEntry
 from stream_app.core.segments.names import base_of
 from stream_app.core.segments.plan import Segments
-from stream_app.core.strategy import canonical_json
-from stream_app.durable import secret_directory, write_durably
-from stream_app.loops.segment_plan import Notes, SegmentPlan, sources_of
+from stream_app.loops.segment_plan import SegmentPlan, sources_of
 from stream_app.loops.segments import Witnessed, found_segments
 from stream_app.ports import OutsideLedger, Store
-from stream_app.ports.errors import StreamError, about
-from stream_app.stored_format import GENERATIONS, mark_directory
+from stream_app.ports.errors import about
 from stream_app.together import each_to_its_end
 from stream_app.wiring.known_logs import with_known_logs
+from stream_app.wiring.older_segments import noted_in_files
 from stream_app.wiring.witnessed import Witnesses
 
 
@@ -45,7 +39,8 @@ async def with_segments(
     """
     settings = await with_known_logs(settings, store, outside)
     asked = witnessed or Witnesses(settings)
-    notes = await asyncio.to_thread(_notes, settings.state_dir, {one.name for one in settings.streams})
+    names = {one.name for one in settings.streams}
+    noted = await asyncio.to_thread(noted_in_files, settings.state_dir / "witness", names)
     kept = () if outside is None else await outside.entries()
     sources = dict.fromkeys(sources_of(settings))
     # By the streams that they are about: with a thousand streams, each would look at the entries of all.
@@ -58,7 +53,7 @@ async def with_segments(
 
     async def look(stream: StreamSettings) -> Segments:
         with about(stream.name):
-            return await found_segments(store, stream, notes, entries(stream), now_us, asked)
+            return await found_segments(store, stream, noted, entries(stream), now_us, asked)
 
     found = tuple(
         replace(one, next=None) if base_of(one.newest) in elsewhere else one
@@ -75,53 +70,6 @@ def _by_stream(entries: Iterable[LedgerEntry], source: str) -> dict[str, list[Le
             for name in {base_of(entry.stream), base_of(entry.successor_of or entry.stream)}:
                 found[name].append(entry)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class NotesInFiles(Notes):
-    """Notes the settings of a segment beside its witness, without the place of its log."""
-
-    state_dir: Path
-
-    async def keep(self, stream: StreamSettings) -> None:
-        await asyncio.to_thread(self._write, stream)
-
-    async def forget(self, stream: str) -> None:
-        await asyncio.to_thread(_note_of(self.state_dir, stream).unlink, missing_ok=True)
-
-    def _write(self, stream: StreamSettings) -> None:
-        path, text = _note_of(self.state_dir, stream.name), canonical_json(stream.declared.plain())
-        if not path.exists() or path.read_bytes() != text:
-            mark_directory("state.dir", secret_directory(path.parent), GENERATIONS)
-            write_durably(path, [text])
-
-
-def _note_of(state_dir: Path, stream: str) -> Path:
-    return _directory(state_dir) / f"{quote(stream, safe='')}.json"
-
-
-def _notes(state_dir: Path, streams: Collection[str]) -> dict[str, Declaration]:
-    """Return what this machine has noted of the segments of these streams, by name.
-
-    Raises: OperatorError, one line. A note of a stream that has left the configuration is not read.
-    """
-    files = {unquote(file.stem): file for file in sorted(_directory(state_dir).glob("*.json"))}
-    return {name: _read_note(name, file) for name, file in files.items() if base_of(name) in streams}
-
-
-def _read_note(name: str, file: Path) -> Declaration:
-    try:
-        return Declaration.of(json.loads(file.read_bytes()))
-    except (OSError, ValueError) as failure:
-        raise StreamError(
-            f"{file}: the settings of {name} cannot be read ({failure}); bring the file back from a copy of "
-            "state.dir, or, if Redis has lost nothing, remove it",
-            base_of(name),
-        ) from None
-
-
-def _directory(state_dir: Path) -> Path:
-    return state_dir / "witness"
 
 
 async def of_all_segments(settings: Settings, store: Store, witnessed: Witnessed | None = None) -> Settings:

@@ -23,7 +23,6 @@ from stream_app.core.ledger import lost_measurement
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.releases.release import RowLink
 from stream_app.core.segments.names import base_of, key_of, number_of
-from stream_app.core.segments.strategies import by_hash
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted, running_strategy
 from stream_app.loops.ending import check_predecessor, end_to_store
@@ -48,9 +47,17 @@ from stream_app.wiring.event_logs import (
 )
 from stream_app.wiring.halted import START_AGAIN, Halted, some_of
 from stream_app.wiring.known_logs import ledger_of, link_known, measuring_with, with_known_logs
-from stream_app.wiring.segments import NotesInFiles, with_segments
-from stream_app.wiring.storage import Topics, noise_keys, open_topics, outside_ledger, witnesses_of
-from stream_app.wiring.witnessed import Unwritten, Witnesses, notes_text
+from stream_app.wiring.older_segments import take_older_rows
+from stream_app.wiring.segments import with_segments
+from stream_app.wiring.storage import (
+    Topics,
+    noise_keys,
+    open_topics,
+    outside_ledger,
+    remember_ended,
+    witnesses_of,
+)
+from stream_app.wiring.witnessed import Unwritten, Witnesses
 
 log = logging.getLogger(__name__)
 
@@ -142,8 +149,9 @@ async def checked_start(
                 raise  # what a stopped stream has measured cannot be put back into the ledger
             else:
                 await halted.refuse(plan.now.streams, fault)
-    if not may_store or (stored := await begins.store_due(store, NotesInFiles(settings.state_dir))) is None:
+    if not may_store or (stored := await begins.store_due(store)) is None:
         return None
+    await remember_ended(stored, store, witnesses)
     halted.expect(stream.name for stream in stored.streams)
     stopped = [stream for stream in plan.now.streams if stream.name in names]
     places = {stream.name: place for place, stream in enumerate(configured)}
@@ -166,8 +174,6 @@ async def _opened_plan(
     """
     topics = await open_topics(settings, resources) if running is None else running.topics
     if running is None and topics:
-        from stream_app.wiring.older_topics import take_older_rows  # Kafka's clients are slow to import
-
         await take_older_rows(settings, topics)
     witnessed = Witnesses(settings, topics)
     plan = await allowed_segments(settings, store, outside, now_us, witnessed, elsewhere)
@@ -175,9 +181,6 @@ async def _opened_plan(
     witnesses |= {} if running is None else running.open_witnesses
     new = [one for one in plan.beginning.streams if isinstance(witnesses[one.name], Unwritten)]
     opened = witnesses_of(replace(plan.beginning, streams=tuple(new)), topics, resources)
-    notes = {name: notes_text(one) for name, one in plan.notes().items()}
-    for topic in topics.values():
-        topic.keep_notes(notes)
     await _check_readable(store, opened)
     return plan, witnesses | opened, topics
 
@@ -218,7 +221,9 @@ async def check_measured_before(
             await compare(store, outside, source, [entry for entry in kept if entry.source == source])
     lacking = await with_lost_entries(store, witnesses, ledgers_by_stream)
     for stream in (one for one in settings.streams if one.name in lacking):
-        await _restore(stream, settings, store, witnesses[stream.name], outside)
+        ledger, now = ledger_of(stream, settings, store, outside), planned(stream)
+        known = [now, await named_as_begun(stream, now, settings)]
+        await restore_ledger(store, witnesses[stream.name], ledger, known)
     begun, unknown = set[str](), list[str]()
     stored = {source: await store.ledger(source) for source in sources}
     for stream in running:
@@ -248,17 +253,6 @@ async def check_measured_before(
             "lost: stop now and restore it, or its counts get noise again, which weakens the promise. %s",
             *(some_of(unknown), SET_LEDGER),
         )
-
-
-async def _restore(
-    stream: StreamSettings, settings: Settings, store: Store, witness: Witness, outside: OutsideLedger | None
-) -> None:
-    """Put back the ledger entries that the store has lost of a stream. Raises: OperatorError."""
-    state = await store.load(stream.name)
-    before = [] if state is None else list(by_hash(state.texts).values())
-    now = planned(stream)
-    known = [now, await named_as_begun(stream, now, settings), *before]
-    await restore_ledger(ledger_of(stream, settings, store, outside), witness, known)
 
 
 async def allowed_segments(

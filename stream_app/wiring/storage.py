@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,6 +14,7 @@ from stream_app.config import Settings, TopicSettings
 from stream_app.core.user_keys import mark_of_users
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock
+from stream_app.loops.unwitnessed import catch_up
 from stream_app.ports import (
     ACCEPT_MANAGED,
     ClockDoubt,
@@ -186,6 +187,17 @@ def file_witness(settings: Settings, resources: AsyncExitStack) -> WitnessFile:
     file = WitnessFile(in_files)
     resources.callback(file.close)
     return file
+
+
+async def remember_ended(settings: Settings, store: Store, witnesses: Iterable[str]) -> None:
+    """Let the witness on this machine know segments that had ended before this worker began.
+
+    Args: witnesses, of the streams that it knows already. Raises: OperatorError; OSError.
+    """
+    unknown = [name for name in settings.ended - set(witnesses) if settings.output_of(name) is None]
+    async with AsyncExitStack() as resources:
+        for name in unknown:
+            await catch_up(store, file_witness(settings, resources), name)
 
 
 def outside_ledger(settings: Settings) -> OutsideLedger | None:

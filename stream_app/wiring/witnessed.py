@@ -1,61 +1,79 @@
-"""What the witnesses say of a stream's segments, before any of them is opened for writing."""
+"""What the witnesses tell of a stream's segments, before any of them is opened for writing."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stream_app.config import Settings
-from stream_app.core.declaration import Declaration
 from stream_app.core.records import WitnessRow
+from stream_app.core.releases.row_settings import told_by
 from stream_app.core.segments.names import base_of, number_of
-from stream_app.core.strategy import canonical_json
-from stream_app.loops.segments import Released
+from stream_app.loops.segments import ToldSegment, Witnessed
 from stream_app.ports import OperatorError, Witness
-from stream_app.sinks.witness_file import first_witnessed
+from stream_app.sinks.witness_file import first_witnessed, with_files, witnessed_rows
+from stream_app.wiring.older_segments import noted_in_header
 
 if TYPE_CHECKING:
     from stream_app.sinks.witness_topic import WitnessTopic
 
 
-class Witnesses:
-    """Asks the witness of a segment: its file on this machine, or its stream's output topic.
+class Witnesses(Witnessed):
+    """Asks the witness of a stream: its files on this machine, or its output topic.
 
-    Args: topics, the open ones, by cluster and name; none of them is asked if there are none. Cost: for each
-        topic, reads back to the last rows of its streams; then up to the first row of a segment that the
-        store does not know.
+    Args: topics, the open ones, by cluster and name; none of them is asked if there are none.
+    Raises (every method): OSError; OperatorError. Cost: for each topic, reads back to the last rows of its
+        streams; for a segment that the store does not know, up to the row that tells its settings.
     """
 
     def __init__(self, settings: Settings, topics: Mapping[tuple[str, str], WitnessTopic] = {}) -> None:
-        self._settings = settings
-        self._topics = topics
+        self._settings, self._topics = settings, topics
+        self._directory = settings.state_dir / "witness"
         self._newest: dict[tuple[str, str], asyncio.Task[dict[str, int]]] = {}
 
-    async def __call__(self, name: str) -> Released | None:
-        """Return what a segment's witness says; None if it has no row. Raises: OSError; OperatorError."""
-        output = self._settings.output_of(base_of(name))
+    async def newest(self, base: str) -> int:
+        output = self._settings.output_of(base)
         if output is None:
-            row = first_witnessed(self._settings.state_dir / "witness", name)
-            return None if row is None else Released(_since(row), {})
+            names = sorted(self._in_files.get(base, ()), key=number_of, reverse=True)
+            with_rows = (number_of(name) for name in names if first_witnessed(self._directory, name))
+            return next(with_rows, 0)
         place = output.cluster, output.topic
-        if (topic := self._topics.get(place)) is None:
-            return None
+        if place not in self._topics:
+            return 0
         if place not in self._newest:
             outputs = self._settings.outputs
             streams = {base_of(one.stream) for one in outputs if (one.cluster, one.topic) == place}
-            self._newest[place] = asyncio.create_task(topic.newest(streams))
-        newest = (await self._newest[place]).get(base_of(name), 0)
-        found = await topic.first(name) if number_of(name) <= newest else None
-        if found is None:
+            self._newest[place] = asyncio.create_task(self._topics[place].newest(streams))
+        return (await self._newest[place]).get(base, 0)
+
+    @cached_property
+    def _in_files(self) -> Mapping[str, Sequence[str]]:
+        """The segments that have a file, by stream: one look at the directory for all streams."""
+        found = defaultdict[str, list[str]](list)
+        for name in with_files(self._directory):
+            found[base_of(name)].append(name)
+        return found
+
+    async def told(self, name: str) -> ToldSegment | None:
+        output = self._settings.output_of(base_of(name))
+        if number_of(name) > await self.newest(base_of(name)):
             return None
+        place = "state.dir/witness" if output is None else f"topic {output.topic}"
         try:
-            return Released(_since(found[0].row), read_notes(found[1]))
+            if output is None:
+                rows = await asyncio.to_thread(witnessed_rows, self._directory, name)
+                return ToldSegment(next(told_by(rows), None)) if rows else None
+            found = await self._topics[output.cluster, output.topic].told(name)
+            return None if found is None else ToldSegment(found.strategy, noted_in_header(found.noted))
+        except OperatorError:
+            raise
         except ValueError as failure:
             raise OperatorError(
-                f"topic {output.topic}: the settings in the first row of {name} cannot be read ({failure}); "
-                "use the release that wrote it, or a newer one"
+                f"{place}: the settings in the rows of {name} cannot be read ({failure}); use the release "
+                "that wrote them, or a newer one"
             ) from None
 
 
@@ -77,17 +95,3 @@ class Unwritten(Witness):
     async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
         """Return no row."""
         return []
-
-
-def notes_text(declared: Mapping[str, Declaration]) -> bytes:
-    """Return the settings of segments, as an output topic keeps them."""
-    return canonical_json({name: one.plain() for name, one in declared.items()})
-
-
-def read_notes(text: bytes) -> dict[str, Declaration]:
-    """Return what ``notes_text`` wrote; nothing of empty text."""
-    return {name: Declaration.of(plain) for name, plain in json.loads(text or b"{}").items()}
-
-
-def _since(row: bytes) -> str:
-    return str(json.loads(row)["start"])

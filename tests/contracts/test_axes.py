@@ -15,7 +15,8 @@ from stream_app.core.kinds.pages import StoredNoise, part_of_page, read_page
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply
 from stream_app.core.releases.release import make_release
-from stream_app.core.releases.row_values import unpacked
+from stream_app.core.releases.row_settings import told_by
+from stream_app.core.releases.row_values import packed, unpacked
 from stream_app.core.strategy import Strategy
 from tests.contracts.conftest import Stores
 from tests.stream_app.declared import FIRST_BIN, strategy_of
@@ -84,3 +85,33 @@ async def test_rows_of_all_columns_are_released_read_back_and_discarded(stores: 
     assert await store.open_epoch(stream, STRATEGY.to_json(), record, "f" * 64, again) == Reply.DONE
     held = await stores.reader.tile_rows(stream, 0, PUBLISHED, 0, 2, width)
     assert np.array_equal(held, expected[:2])
+
+
+async def test_settings_that_are_too_long_for_a_row_are_kept_beside_its_values(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of keys may be long. Builds that know no settings read the values as before."""
+    monkeypatch.setattr("stream_app.core.releases.row_settings.LARGEST_IN_ROW_BYTES", 100)
+    store, stream, pages = stores.store, stores.stream, list(STRATEGY.kind.draw_pages(SeededNoise(3)))
+    for number, page in enumerate(pages):
+        await store.write_noise(stream, "drawn", number, page)
+    noise = StoredNoise("drawn", len(pages))
+    assert await store.open_epoch(stream, STRATEGY.to_json(), EPOCH, GENESIS, noise) == Reply.DONE
+    await store.start_partition(stream, STRATEGY.hash, "0", 0)
+    await store.take_cuts(stream, STRATEGY.hash, "0", FIRST_BIN - 1, [Cut(FIRST_BIN + 1, 0)])
+    await store.seal(stream, STRATEGY.hash, ["0"], FIRST_BIN + 1)
+    state = await store.load(stream)
+    assert state is not None
+    geometry = STRATEGY.kind.page_geometry()
+    own = part_of_page(geometry, read_page(geometry, 0, pages[0]), range(2))
+    counts = np.zeros((2, STRATEGY.width), np.int64)
+    release = make_release(state, STRATEGY, counts, SeededNoise(4), "a", own)
+    assert await store.release(stream, release) == Reply.DONE
+    rows = await store.witness_rows(stream, STRATEGY, 0, 9)
+    assert [json.loads(row.row).get("settings", "none") for row in rows] == [None, "none"]
+    assert list(told_by(rows)) == [STRATEGY]
+    assert all(unpacked(STRATEGY, EPOCH, row.row, row.values) for row in rows)
+    assert list(told_by([rows[0]._replace(values=packed([np.zeros((1, 1), np.int64)]))])) == []
+    other = rows[0].values.replace(rows[0].values[-9:-4], b"other")
+    with pytest.raises(ValueError, match="row 1: its values in the witness are damaged"):
+        list(told_by([rows[0]._replace(values=other)]))

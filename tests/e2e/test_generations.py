@@ -83,9 +83,8 @@ async def as_earlier_builds_wrote(cell: Cell, names: Sequence[str]) -> dict[str,
     for name in names:
         place = "older" if number_of(name) == 1 else f"older.{number_of(name)}"
         async with cell.opened("private") as own:
-            kept, first = await own.rows(name, 0), await own.first(name)
-        assert first is not None
-        async with cell.opened(place, {name: first[1]} if first[1] else {}) as older:
+            kept = await own.rows(name, 0)
+        async with cell.opened(place) as older:
             await older.claim(name)
             await older.append(name, kept)
     return {name: await cell._rows(name) for name in names}

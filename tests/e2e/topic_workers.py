@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -94,9 +94,9 @@ class Cell:
             return [json.loads(row.row) for row in await witness.rows(stream, 0)]
 
     @asynccontextmanager
-    async def opened(self, place: str, notes: Mapping[str, bytes] = {}) -> AsyncIterator[WitnessTopic]:
-        """Yield an output topic. Args: notes, as for ``WitnessTopic``."""
-        witness = await WitnessTopic.open(Cluster(self.topic.servers), f"{self.topic.name}.{place}", notes)
+    async def opened(self, place: str) -> AsyncIterator[WitnessTopic]:
+        """Yield an output topic."""
+        witness = await WitnessTopic.open(Cluster(self.topic.servers), f"{self.topic.name}.{place}")
         try:
             yield witness
         finally:

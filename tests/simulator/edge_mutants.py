@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from stream_app.config import Settings, StreamSettings
+from stream_app.config import Settings
 from stream_app.core.counting.bins import Assignment, BinRules, assign
 from stream_app.core.records import EpochRecord, Reply
 from stream_app.loops import ingest, segments, slices
@@ -19,6 +19,7 @@ from stream_app.loops.handover import TakenOver, taken_over
 from stream_app.loops.stream import Ports
 from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
+from tests.models.told_rows import NothingTold
 from tests.simulator import generations as simulated
 from tests.simulator.generations import StartedByGenerations
 from tests.simulator.schedule import Schedule
@@ -138,13 +139,11 @@ class NotFollowed(StartedByGenerations):
 
 
 class WitnessNotAsked(StartedByGenerations):
-    """A start does not ask the witness which generations have released, and a machine has no notes."""
+    """A start does not ask the witness which generations have released."""
 
-    async def keep(self, stream: StreamSettings) -> None:
-        """Note nothing."""
-
-    async def witnessed(self, schedule: Schedule, ports: Ports, name: str) -> None:
+    def witnessed(self, ports: Ports) -> NothingTold:
         """Ask nobody."""
+        return NothingTold()
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run; where a start is refused, the operator puts back the settings before, as the refusal says."""

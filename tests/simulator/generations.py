@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ from stream_app.core.segments.strategies import by_hash
 from stream_app.loops import segment_plan
 from stream_app.loops.lease import Lease
 from stream_app.loops.segment_plan import SegmentPlan, until_begun_elsewhere
-from stream_app.loops.segments import Released
+from stream_app.loops.segments import Witnessed
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports.errors import OvertakenError
 from stream_app.together import until_all_end, until_one_ends
@@ -43,8 +42,8 @@ from stream_app.wiring import pipeline as loops
 from stream_app.wiring import segments as wiring
 from stream_app.wiring import starting
 from stream_app.wiring.known_logs import ledger_of
-from stream_app.wiring.witnessed import notes_text, read_notes
 from tests.models.memory import MemoryStore
+from tests.models.told_rows import MOST, ToldRows
 from tests.simulator.checks import Broken
 from tests.simulator.log import Kind
 from tests.simulator.observer import MANY, Observer
@@ -55,8 +54,6 @@ from tests.simulator.schedule import BIN_US, FIRST_BIN, STREAM, Action, Deed, Sc
 from tests.simulator.world import PATIENCE_BINS, Trace, World
 
 AFTER = "visits after"  # the name of a successor
-SHARE_OF_NEW_MACHINES = 0.5  # of restored stores whose witness is a topic
-MOST = 12  # generations in one schedule
 LEAD_US = 3 * BIN_US // 2
 CHANGES: list[dict[str, Any]] = [
     {"keys": 3},
@@ -90,18 +87,16 @@ class StartedByGenerations(Pipeline):
     def __init__(self, edge_us: int | None = None) -> None:
         self.edge_us = edge_us
         self.others: dict[str, Schedule] = {}  # what a successor's configuration is, by name
-        self.notes: dict[str, Declaration] = {}
-        self.kept: dict[str, bytes] = {}  # notes in a generation's first row, if the witness is a topic
 
     def patched(self) -> AbstractContextManager[object]:
-        """Keep the notes in memory, and have a short time before an edge."""
+        """Read no file, and have a short time before an edge."""
         patches = ExitStack()
         for place, name, part in (
             (decisions, "LEAD_US", LEAD_US),
             (edges, "_LATEST_US", BIN_US // 4),
             (segment_plan, "_AGAIN_US", BIN_US),
             (segment_plan, "_LONGEST_SLEEP_S", BIN_US / 1e6),
-            (wiring, "_notes", lambda directory, streams: dict(self.notes)),
+            (wiring, "noted_in_files", lambda directory, streams: {}),
             (starting, "named_as_begun", _named_as_planned),
             (starting, "check_begun_file", lambda stream, directory: None),
             (starting, "first_witnessed", lambda directory, stream: self.first_row(stream)),
@@ -142,7 +137,7 @@ class StartedByGenerations(Pipeline):
         """Store what is due; return the schedule, the plan, and the settings of what is then to run."""
         while True:
             now_us = await ports.wall.now_us()
-            configured, witnessed = self._settings(schedule), partial(self.witnessed, schedule, ports)
+            configured, witnessed = self._settings(schedule), self.witnessed(ports)
             plan = await starting.allowed_segments(
                 *(configured, ports.store, self.outside, now_us, witnessed, elsewhere)
             )
@@ -153,10 +148,7 @@ class StartedByGenerations(Pipeline):
                 *(plan.checked, ports.store, ports.witnesses, self.outside, now_us)
             )
             may_store_due = await starting.may_store_due(plan, ports.store, ports.keys)
-            for name, text in plan.notes().items():
-                if not await ports.witnesses[name].rows(name, 0):
-                    self.kept[name] = notes_text(text)
-            settings = await plan.store_due(ports.store, self) if may_store_due else None
+            settings = await plan.store_due(ports.store) if may_store_due else None
             if settings is not None:
                 return schedule, plan, settings
             await asyncio.sleep(BIN_US / 4e6)
@@ -164,11 +156,9 @@ class StartedByGenerations(Pipeline):
     async def _noted(self, elsewhere: set[str], begun: Awaitable[set[str]]) -> None:
         elsewhere.update(await begun)
 
-    async def witnessed(self, schedule: Schedule, ports: Ports, name: str) -> Released | None:
-        """Return what the witness of a generation says."""
-        rows = await ports.witnesses[STREAM].rows(name, 0)
-        notes = self.kept.get(name, b"") if schedule.witness_is_public else b""
-        return Released(json.loads(rows[0].row)["start"], read_notes(notes)) if rows else None
+    def witnessed(self, ports: Ports) -> Witnessed:
+        """Return what a start asks about generations that have released."""
+        return ToldRows(ports.witnesses[STREAM])
 
     def _settings(self, schedule: Schedule) -> Settings:
         """Return a configuration as a file has it."""
@@ -188,16 +178,6 @@ class StartedByGenerations(Pipeline):
             publish_every_us=schedule.publish_every_us,
             streams=tuple(streams),
         )
-
-    async def keep(self, stream: StreamSettings) -> None:
-        """Note a segment's settings in memory."""
-        await asyncio.sleep(0)
-        self.notes[stream.name] = stream.declared
-
-    async def forget(self, stream: str) -> None:
-        """Delete the note of a segment."""
-        await asyncio.sleep(0)
-        self.notes.pop(stream, None)
 
 
 class _Running:
@@ -407,12 +387,6 @@ class EdgeWorld(World):
             before = self.seen.get(entry.successor_of or "")
             if before is not None and await before.stored_end_us() is None:
                 raise Broken(f"{entry.stream} is in the ledger, and {before.stream} has no stored end")
-
-    async def _restore(self) -> None:
-        """Set the store back; sometimes a new machine has no notes, and the output topic keeps them."""
-        await super()._restore()
-        if self.schedule.witness_is_public and self.rng.random() < SHARE_OF_NEW_MACHINES:
-            self.pipeline.notes.clear()
 
     async def _configure(self, number: int) -> None:
         """Give one worker the other settings. It reads them at its next start."""

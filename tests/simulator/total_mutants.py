@@ -61,8 +61,8 @@ class OthersNotRestored(Pipeline):
         return patch.object(opening, "restore_ledgers", _own_only)
 
 
-async def _own_only(ports: Ports, measuring: Sequence[Stream], known: Any = ()) -> None:
-    await _really_restored(ports, measuring[-1:], known)
+async def _own_only(ports: Ports, measuring: Sequence[Stream]) -> None:
+    await _really_restored(ports, measuring[-1:])
 
 
 class OthersMeanwhileIgnored(Pipeline):

@@ -26,6 +26,7 @@ from stream_app.core.kinds.errors import CONFIDENCE, RowError
 from stream_app.core.kinds.tables import Closed, Named
 from stream_app.core.meaning import epoch_in_words, meaning_of
 from stream_app.core.records import Release, StreamState
+from stream_app.core.releases.row_settings import settings_in_row
 from stream_app.core.releases.row_sums import interval, row_columns, row_sums
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.segments.strategies import before_change, by_hash
@@ -114,9 +115,9 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
     """Yield the rows of these bins, each with the hash of the row before."""
     declared, prev = strategy.declared, state.head
     begins = state.released_bin + 1 == state.epoch.first_bin
-    changed: dict[str, object] = {}
+    told = settings_in_row(state.strategy) if begins else {}
     if begins and state.epoch.changed_from is not None:
-        changed = {"changed": before_change(by_hash(state.texts)[state.epoch.changed_from], strategy)}
+        told["changed"] = before_change(by_hash(state.texts)[state.epoch.changed_from], strategy)
     meaning = meaning_of(declared)
     words = {} if meaning.plain else {"meaning": meaning.counts}
     binning = declared.time.binning
@@ -147,7 +148,7 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
             **strategy.kind.row_part(closed, position),
             **words,
             **({"sum": sums[position]} if sums else {}),
-            **(changed if position == 0 else {}),
+            **(told if position == 0 else {}),
             **(_of_keys(state, closed) if position == len(closed) - 1 else {}),
             "strategy": strategy.hash,
             "prev": prev,

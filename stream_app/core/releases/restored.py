@@ -17,6 +17,7 @@ import numpy as np
 from stream_app.core.found_keys import FoundKeys
 from stream_app.core.kinds.tables import PUBLISHED, Block, node_table
 from stream_app.core.records import EpochRecord, TileAppend, WitnessRow
+from stream_app.core.releases.row_settings import told_by
 from stream_app.core.releases.row_values import unpacked
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.segments.strategies import strategy_before
@@ -42,59 +43,88 @@ class Restored:
     epoch: EpochRecord
 
 
-def strategies_of(rows: Sequence[WitnessRow], known: Iterable[Strategy]) -> dict[str, Strategy]:
-    """Return the strategies of all rows by hash: a first row after a change says what the one before was.
+@dataclass(frozen=True, slots=True)
+class WitnessedStream:
+    """What a witness knows of a stream: its settings, its epochs, and what a lost store gets back.
 
-    Args: rows, all rows of the witness; known, strategies among which the last row's is.
-    Raises: ValueError if none of them is the last row's, or a row's strategy is not told.
+    Args: rows, all rows of the witness, in order; strategies, of all rows, by hash.
     """
-    by_hash = {strategy.hash: strategy for strategy in known}
-    found: dict[str, Strategy] = {}
-    for row in reversed(rows):
-        message = json.loads(row.row)
-        strategy = by_hash.get(message["strategy"])
-        if strategy is None:
-            raise ValueError("the witness holds releases of another strategy")
-        found[strategy.hash] = strategy
-        if (said := message.get("changed")) is not None:
-            before = strategy_before(strategy, said)
-            by_hash[before.hash] = before
-    return found
 
+    rows: Sequence[WitnessRow]
+    strategies: Mapping[str, Strategy]
 
-def restored(
-    strategies: Mapping[str, Strategy], rows: Sequence[WitnessRow], after_seq: int, running: str
-) -> Iterator[Restored]:
-    """Yield the steps that put missing rows back, in order.
+    @classmethod
+    def of(cls, rows: Sequence[WitnessRow], known: Iterable[Strategy] = ()) -> WitnessedStream:
+        """Read a witness. Args: known, strategies of rows that tell none: older builds wrote them.
 
-    Args: strategies, of all rows, by hash; rows, all rows of the witness; after_seq, the last row that the
-        store holds; running, the hash of the stream's strategy.
-    Raises: ValueError if the witness lacks values, or holds values that differ from the rows' hashes.
-    """
-    lost = [row for row in rows if row.seq > after_seq]
-    holds_values = all(strategy.kind.rows_hold_values for strategy in strategies.values())
-    if not (holds_values or all(row.values for row in lost)):
-        raise ValueError("the witness lacks values: an older version wrote it, or its rows are too wide")
-    epochs = {epoch.epoch: epoch for epoch in epochs_of(strategies, rows)}
-    for number, of_epoch in groupby(lost, lambda row: int(json.loads(row.row)["epoch"])):
-        epoch = epochs[number]
-        strategy = strategies[epoch.strategy_hash]
-        for step in _steps(list(of_epoch)):
-            last_bin = json.loads(step[-1].row)["bin"]
-            complete = last_bin == epoch.first_bin + epoch.bins - 1
-            yield Restored(
-                strategy_hash=running,
-                after_seq=after_seq,
-                rows=[(row.seq, row.row) for row in step],
-                tiles=_tiles(strategy, epoch, step),
-                epoch=replace(
-                    epoch,
-                    last_bin=last_bin,
-                    end_reason="complete" if complete else ENDED_EARLY,
-                    found=tuple(one for one in epoch.found if one.bin <= last_bin),
-                ),
-            )
-            after_seq = step[-1].seq
+        Raises: ValueError if the strategy of a row is neither told nor known.
+        """
+        by_hash, found = {one.hash: one for one in (*known, *told_by(rows))}, dict[str, Strategy]()
+        for row in reversed(rows):
+            message = json.loads(row.row)
+            strategy = by_hash.get(message["strategy"])
+            if strategy is None:
+                raise ValueError("the witness holds releases of another strategy")
+            found[strategy.hash] = strategy
+            if (said := message.get("changed")) is not None:
+                before = strategy_before(strategy, said)
+                by_hash[before.hash] = before
+        return cls(rows, found)
+
+    @property
+    def last(self) -> Strategy | None:
+        """The strategy of the last row; None if there is no row."""
+        return self.strategies[json.loads(self.rows[-1].row)["strategy"]] if self.rows else None
+
+    @property
+    def epochs(self) -> list[EpochRecord]:
+        """The epochs of all rows, as they began; with a cap per user each ends at the end of a window."""
+        epochs: list[EpochRecord] = []
+        messages = ((row.seq, json.loads(row.row)) for row in self.rows)
+        for epoch, group in groupby(messages, lambda one: one[1]["epoch"]):
+            of_epoch = list(group)
+            (seq, first), (_, last) = of_epoch[0], of_epoch[-1]
+            strategy = self.strategies[first["strategy"]]
+            declared, horizon = strategy.declared, strategy.time.horizon
+            bins = declared.epoch_bins(first["bin"], epochs[-1] if epochs else None, horizon)
+            if last["bin"] >= first["bin"] + bins:
+                bins = horizon  # an older version began an epoch of a whole window after the store was lost
+            changed_from = first.get("changed", {}).get("from")
+            record = EpochRecord(epoch, first["bin"], bins, seq, first["strategy"], changed_from=changed_from)
+            found = (one for _, row in of_epoch for one in _found(row))
+            epochs.append(replace(record, found=tuple(found)))
+        return epochs
+
+    def restored(self, after_seq: int, running: str) -> Iterator[Restored]:
+        """Yield the steps that put missing rows back, in order.
+
+        Args: after_seq, the last row that the store holds; running, the hash of the stream's strategy.
+        Raises: ValueError if the witness lacks values, or holds values that differ from the rows' hashes.
+        """
+        lost = [row for row in self.rows if row.seq > after_seq]
+        holds_values = all(strategy.kind.rows_hold_values for strategy in self.strategies.values())
+        if not (holds_values or all(row.values for row in lost)):
+            raise ValueError("the witness lacks values: an older version wrote it, or its rows are too wide")
+        epochs = {epoch.epoch: epoch for epoch in self.epochs}
+        for number, of_epoch in groupby(lost, lambda row: int(json.loads(row.row)["epoch"])):
+            epoch = epochs[number]
+            strategy = self.strategies[epoch.strategy_hash]
+            for step in _steps(list(of_epoch)):
+                last_bin = json.loads(step[-1].row)["bin"]
+                complete = last_bin == epoch.first_bin + epoch.bins - 1
+                yield Restored(
+                    strategy_hash=running,
+                    after_seq=after_seq,
+                    rows=[(row.seq, row.row) for row in step],
+                    tiles=_tiles(strategy, epoch, step),
+                    epoch=replace(
+                        epoch,
+                        last_bin=last_bin,
+                        end_reason="complete" if complete else ENDED_EARLY,
+                        found=tuple(one for one in epoch.found if one.bin <= last_bin),
+                    ),
+                )
+                after_seq = step[-1].seq
 
 
 def _steps(rows: Sequence[WitnessRow]) -> Iterator[Sequence[WitnessRow]]:
@@ -107,28 +137,6 @@ def _steps(rows: Sequence[WitnessRow]) -> Iterator[Sequence[WitnessRow]]:
             start, size = place, len(row.values)
     if rows[start:]:
         yield rows[start:]
-
-
-def epochs_of(strategies: Mapping[str, Strategy], rows: Sequence[WitnessRow]) -> list[EpochRecord]:
-    """Return the epochs of all rows, as they began; with a cap per user each ends at the end of a window.
-
-    Args: strategies, of all rows, by hash.
-    """
-    epochs: list[EpochRecord] = []
-    messages = ((row.seq, json.loads(row.row)) for row in rows)
-    for epoch, group in groupby(messages, lambda one: one[1]["epoch"]):
-        of_epoch = list(group)
-        (seq, first), (_, last) = of_epoch[0], of_epoch[-1]
-        strategy = strategies[first["strategy"]]
-        declared, horizon = strategy.declared, strategy.time.horizon
-        bins = declared.epoch_bins(first["bin"], epochs[-1] if epochs else None, horizon)
-        if last["bin"] >= first["bin"] + bins:
-            bins = horizon  # an older version began an epoch of a whole window after the store was lost
-        changed_from = first.get("changed", {}).get("from")
-        record = EpochRecord(epoch, first["bin"], bins, seq, first["strategy"], changed_from=changed_from)
-        found = (one for _, row in of_epoch for one in _found(row))
-        epochs.append(replace(record, found=tuple(found)))
-    return epochs
 
 
 def _found(row: Mapping[str, Any]) -> Iterator[FoundKeys]:

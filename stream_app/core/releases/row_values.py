@@ -17,6 +17,7 @@ from dphist.arrays import Int64Array
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.tables import PUBLISHED, WINDOWS, Block, Closed
 from stream_app.core.records import EpochRecord, WitnessRow
+from stream_app.core.releases.row_settings import settings_beside
 from stream_app.core.releases.tiles import TileGeometry, TileSlice, join_slices
 from stream_app.core.strategy import Strategy
 
@@ -85,7 +86,9 @@ def witness_row(
     for rows in rows_of_bin(strategy.with_found(epoch).kind, bin):
         pieces = ((piece, read(piece)) for piece in rows.slices(epoch.epoch))
         tables.append(join_slices(rows.stop - rows.first, rows.width, pieces))
-    return WitnessRow(seq, row, packed(tables))
+    values, settings = packed(tables), settings_beside(strategy, row)
+    is_small = values and len(values) + len(settings) <= LARGEST_BYTES
+    return WitnessRow(seq, row, values + settings if is_small else values)
 
 
 def packed(tables: Sequence[Int64Array], most_bytes: int = LARGEST_BYTES) -> bytes:

@@ -7,7 +7,7 @@ begins next, and where: no adapter and no record takes part.
 |---------------------------------------------|---------------------------|-----------------------------|
 | is of a replay, is unknown here, or history | any                       | runs as configured          |
 | any                                         | is the same               | runs as configured          |
-| has ended, or another name continues it     | differs                   | runs as configured          |
+| ended for good, or goes on under a new name | differs                   | runs as configured          |
 | any                                         | differs, has `time.until` | runs as configured          |
 | any                                         | differs in fixed facts    | runs as configured          |
 | any                                         | differs, has no edge      | runs as stored; a refusal   |
@@ -51,7 +51,7 @@ class Segment:
 class KnownSegment:
     """A segment that began, or whose beginning is stored.
 
-    Args: state, in the store; None: the store has lost it; strategy, as stored or noted; None: only the
+    Args: state, in the store; None: the store has lost it; strategy, as stored or told; None: only the
         ledger has it; first_us, where it begins; is_shown, whether readers see all rows, and none will leave.
     """
 
@@ -68,8 +68,13 @@ class KnownSegment:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether it has counted to its end. If it is the newest one, the stream has ended for good."""
+        """Whether it has counted to its end."""
         return self.state is not None and self.state.stopped and self.state.has_ended
+
+    @property
+    def has_ended_for_good(self) -> bool:
+        """Whether it has counted to an end at which no next segment was to begin."""
+        return self.has_stopped and self.state is not None and self.state.hands_over is None
 
     @property
     def end_us(self) -> int | None:
@@ -84,7 +89,8 @@ class NextSegment:
     """The segment that is wanted next.
 
     Args: before, the one that ends where it begins; edge_us, this instant; is_stored, whether the store has
-        the end of the one before; wanted, its settings before it got its beginning.
+        the end of the one before; wanted, its settings before it got its beginning; is_late, whether the one
+        before counts nothing more, and readers see its rows.
     """
 
     segment: Segment
@@ -92,6 +98,7 @@ class NextSegment:
     edge_us: int
     is_stored: bool
     wanted: Declaration
+    is_late: bool = False
 
     @property
     def stores_us(self) -> int:
@@ -166,7 +173,10 @@ class Segments:
         if self.next is None or self.next.segment.name not in refused:
             return self
         name, end_us = self.next.segment.name, self.next.edge_us if self.next.is_stored else None
-        return Segments(self.running, self.ended, refused=_cannot_begin(name, refused[name], end_us))
+        running, ended = self.running, self.ended
+        if self.next.is_late:
+            running, ended = running[:-1], (*ended, *running[-1:])
+        return Segments(running, ended, refused=_cannot_begin(name, refused[name], end_us))
 
     def coming(self, now_us: int) -> str | None:
         """Return the line about the newest one if it is stored and begins later; None: it has begun."""
@@ -206,7 +216,7 @@ def segments_of(
         return segments if is_followed else replace(segments, abandoned_us=end_us)
     wanted = _with_first(as_configured.declared, then.declared)
     continued = any(_continues(entry, newest.name) for entry in entries)
-    is_over = configured.until_us is not None or newest.has_stopped or continued
+    is_over = configured.until_us is not None or newest.has_ended_for_good or continued
     if is_over or not needs_segment(then.declared, wanted):
         return segments
     before = Segment(newest.name, then.declared)
@@ -217,27 +227,14 @@ def segments_of(
         why = never_meet(configured.name, then.declared.time.binning.start_us(planned_end))
         return Segments((*running, before), tuple(ended), refused=_cannot_begin(name, why, end_us))
     declared = structs.replace(beginning_at(as_configured.declared, edge_us), successor_of=newest.name)
-    coming = NextSegment(Segment(name, declared), before, edge_us, end_us is not None, wanted)
+    is_late = newest.has_stopped and newest.is_shown
+    coming = NextSegment(Segment(name, declared), before, edge_us, end_us is not None, wanted, is_late)
     return Segments((*running, before), tuple(ended), coming)
 
 
 def beginning_at(declared: Declaration, first_us: int | None) -> Declaration:
     """Return settings of a segment that begins at an instant."""
     return structs.replace(declared, time=structs.replace(declared.time, first_us=first_us))
-
-
-def noted_first(before: KnownSegment, note: Declaration) -> int | None:
-    """Return where a segment begins of which there is a note only; None: its beginning was not stored.
-
-    Another worker may have stored another instant, or the segment before has counted beyond it.
-    """
-    state, first_us = before.state, note.time.first_us
-    if state is None or before.strategy is None or first_us is None:
-        return first_us
-    if before.end_us is not None:
-        return before.end_us
-    [first_bin] = before.strategy.declared.time.binning.bin_of([first_us]).tolist()
-    return first_us if state.sealed_bin < first_bin else None
 
 
 def _begun_as(declared: Declaration, newest: KnownSegment, entries: Sequence[LedgerEntry]) -> Declaration:

@@ -20,10 +20,12 @@ from dphist.tree.estimate import ReleasedForest
 from stream_app.core.instants import parse_instant
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, node_table
-from stream_app.core.records import GENESIS, EpochRecord, Release, StreamState
+from stream_app.core.records import GENESIS, EpochRecord, Release, StreamState, WitnessRow
 from stream_app.core.releases import release as release_module
 from stream_app.core.releases.release import RowLink, make_release, row_errors, row_hash
-from stream_app.core.strategy import Strategy
+from stream_app.core.releases.restored import WitnessedStream
+from stream_app.core.releases.row_settings import told_by
+from stream_app.core.strategy import Strategy, canonical_json
 from tests.examples import examples
 from tests.simulator.given_noise import GivenNoise, node_sums, shifted
 from tests.stream_app.declared import BIN_US, FIRST_BIN, design_of, strategy_of
@@ -217,6 +219,22 @@ def test_two_attempts_differ_even_if_their_noise_does_not() -> None:
     )
     assert first.tiles == second.tiles
     assert first.head != second.head
+
+
+def test_the_first_row_of_an_epoch_tells_the_settings() -> None:
+    """Each row has their hash. A row that an older build wrote tells none."""
+    rows = [row for release in in_steps(NOISY, np.ones((12, 1), np.int64), [1, 11]) for row in release.rows]
+    witnessed = [WitnessRow(seq, row) for seq, row in enumerate(rows, 1)]
+    assert ["settings" in json.loads(row) for row in rows] == [True, *[False] * 11]
+    assert list(told_by(witnessed)) == [NOISY]
+    assert WitnessedStream.of(witnessed).strategies == {NOISY.hash: NOISY}
+    with pytest.raises(ValueError, match="another strategy"):
+        WitnessedStream.of(witnessed[1:])
+    assert WitnessedStream.of(witnessed[1:], [NOISY]).last == NOISY
+    other = json.loads(rows[0])
+    other["settings"]["declared"]["privacy"]["epsilon"] = "9"
+    with pytest.raises(ValueError, match="row 1: its settings are not those that it has the hash of"):
+        WitnessedStream.of([WitnessRow(1, canonical_json(other)), *witnessed[1:]])
 
 
 def test_bins_beyond_the_epoch_are_refused_without_a_count_in_the_message() -> None:

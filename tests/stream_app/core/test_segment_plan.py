@@ -24,7 +24,6 @@ from stream_app.core.segments.plan import (
     Segment,
     Segments,
     beginning_at,
-    noted_first,
     segments_of,
 )
 from stream_app.core.strategy import Strategy
@@ -49,7 +48,10 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "another first bin": {"time": {"first_us": (FIRST_BIN - 7) * BIN_US}},
 }
 FIXED = {"same", "another time field", "another source", "another first bin"}
-STATES = ("unknown", "lost", "running", "stopped", "end stored", "ended", "ended and shown", "history")
+STATES = (
+    *("unknown", "lost", "running", "stopped", "end stored", "ended", "ended and shown", "history"),
+    "ended for the next one",
+)
 NOW = (FIRST_BIN + 3) * BIN_US, EDGE * BIN_US - LEAD_US, (EDGE - 1) * BIN_US
 
 
@@ -82,6 +84,7 @@ def known_in(state: str, name: str, begun: Declaration, end_bin: int) -> KnownSe
             counter=b"",
             stopped=ended or state == "stopped",
             until_bin=end_bin if ended or state == "end stored" else None,
+            hands_over={} if state == "ended for the next one" else None,
         ),
         strategy,
         begun.time.first_us,
@@ -125,7 +128,7 @@ class Case:
     @property
     def may_change(self) -> bool:
         """Whether another segment may follow the newest one."""
-        running = self.state in ("lost", "running", "stopped", "end stored")
+        running = self.state in ("lost", "running", "stopped", "end stored", "ended for the next one")
         return running and not self.until and not self.continued and self.configuration not in FIXED
 
 
@@ -176,7 +179,7 @@ def check_next(case: Case, found: Segments, newest: KnownSegment) -> None:
     declared, first_us = coming.segment.declared, coming.segment.declared.time.first_us
     assert coming.segment.name == generation(STREAM, number_of(newest.name) + 1)
     assert (declared.successor_of, first_us) == (newest.name, coming.edge_us)
-    assert coming.is_stored == (case.state == "end stored")
+    assert coming.is_stored == (case.state in ("end stored", "ended for the next one"))
     assert coming.edge_us == edge_us(case), case
     assert coming.is_due(case.now_us) == (coming.is_stored or coming.edge_us - LEAD_US <= case.now_us)
     before, following = found.beginning(coming)[-2:]
@@ -204,26 +207,10 @@ def edge_us(case: Case) -> int:
 def test_an_end_of_which_nobody_says_what_follows_is_reported() -> None:
     for case in CASES:
         unsaid = case.configuration == "same" and not case.until and not case.continued
-        stored = case.state in ("end stored", "ended", "ended and shown")
+        stored = case.state in ("end stored", "ended", "ended and shown", "ended for the next one")
         end = (EDGE if case.earlier is None else EDGE + EPOCH) * BIN_US
         alike = case.decided().abandoned_us
         if unsaid and stored:
             assert alike == end, case
         elif case.until or case.continued or not stored:
             assert alike is None, case
-
-
-@pytest.mark.parametrize("other", [None, 3, 9])
-def test_a_note_counts_where_its_beginning_may_have_been_stored(other: int | None) -> None:
-    """Args: other, the bin at which the store ends the segment before, after its epoch's middle."""
-    note = beginning_at(BEGUN, EDGE * BIN_US)
-    before = known_in("running", STREAM, BEGUN, EDGE)
-    assert before.state is not None
-    if other is not None:
-        state = replace(before.state, until_bin=EDGE + other)
-        assert noted_first(replace(before, state=state), note) == (EDGE + other) * BIN_US
-        return
-    assert noted_first(before, note) == EDGE * BIN_US
-    beyond = replace(before, state=replace(before.state, sealed_bin=EDGE))
-    assert noted_first(beyond, note) is None
-    assert noted_first(known_in("unknown", STREAM, BEGUN, EDGE), note) == EDGE * BIN_US

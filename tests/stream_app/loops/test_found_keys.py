@@ -18,7 +18,7 @@ from stream_app.core.answers.sums import mean_over, sum_of, sum_series
 from stream_app.core.incoming import RecordBatch
 from stream_app.core.kinds.tables import Span
 from stream_app.core.records import Release, Reply, TileKey
-from stream_app.core.releases.restored import restored
+from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.releases.tiles import TileGeometry, join_slices
 from stream_app.core.strategy import Strategy
 from stream_app.loops import naming
@@ -329,7 +329,7 @@ async def test_a_witness_puts_found_keys_back_with_their_past(tmp_path: Path) ->
     assert state is not None
     strategy, tiles = Strategy.from_json(state.strategy), defaultdict[TileKey, bytes](bytes)
     rows, found = await replayed.witness.rows(FOUND, 0), {}
-    for step in restored({strategy.hash: strategy}, rows, 0, strategy.hash):
+    for step in WitnessedStream.of(rows).restored(0, strategy.hash):
         found[step.epoch.epoch] = step.epoch.found
         for append in step.tiles:
             assert len(tiles[append.key]) == append.offset_bytes

@@ -27,9 +27,10 @@ from stream_app.loops.closer import Closer
 from stream_app.loops.segment_plan import SegmentPlan
 from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError
-from stream_app.wiring.segments import NotesInFiles, with_segments
+from stream_app.wiring.segments import with_segments
 from stream_app.wiring.starting import check_measured_before, check_streams, refused_segments
 from tests.models.memory import MemoryStore
+from tests.models.told_rows import ToldRows
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import (
     BIN_US,
@@ -75,14 +76,10 @@ def settings_of(one: OneSource, *streams: StreamSettings) -> Settings:
     )
 
 
-def notes_of(one: OneSource) -> NotesInFiles:
-    """Return the notes of a worker's machine."""
-    return NotesInFiles(one.directory / "state")
-
-
 async def plan_of(one: OneSource, *streams: StreamSettings, store: Any = None) -> SegmentPlan:
     """Return what a start with these streams finds."""
-    return await with_segments(settings_of(one, *streams), store or one.store, None, one.clock.now_us)
+    told = ToldRows(one.witness)
+    return await with_segments(settings_of(one, *streams), store or one.store, None, one.clock.now_us, told)
 
 
 @dataclass
@@ -104,7 +101,7 @@ class Worker:
         found.log()
         if found.due:
             await check_streams(found.checked, at, one.keys)
-        found_settings = await found.store_due(at, notes_of(one))
+        found_settings = await found.store_due(at)
         assert found_settings is not None
         one.strategies = tuple(planned(stream) for stream in found_settings.streams)
         closers = [
@@ -319,7 +316,6 @@ def test_a_change_can_be_taken_back_until_it_is_stored(one: OneSource) -> None:
         state = await one.store.load(STREAM)
         assert state is not None
         assert state.until_bin is None
-        assert not list(one.directory.glob("state/witness/*.json"))
         # Put back in time, nothing has changed.
         one.clock.set_bin(129)
         assert (await Worker.start(one, stream_of(one, **hours))).plan.following == []
@@ -340,7 +336,7 @@ def test_the_instant_that_another_worker_has_stored_counts(one: OneSource) -> No
         await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
         slow = await plan_of(one, changed)
         assert await one.store.end_at(STREAM, EDGE + 6) is Reply.DONE
-        assert await slow.store_due(one.store, notes_of(one)) is None
+        assert await slow.store_due(one.store) is None
         worker = await Worker.start(one, changed)
         assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
         await worker.run(one, drawn(6), 117)
@@ -352,46 +348,20 @@ def test_the_instant_that_another_worker_has_stored_counts(one: OneSource) -> No
 
 def test_a_worker_of_the_configuration_before_counts_to_the_end_and_opens_nothing(one: OneSource) -> None:
     async def run() -> None:
-        here, there, changed = one.directory / "state", one.directory / "there", stream_of(one, epoch_bins=4)
+        changed = stream_of(one, epoch_bins=4)
         await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        assert await (await plan_of(one, changed)).store_due(one.store, notes_of(one)) is not None
-        here.rename(there)  # a worker of another machine stored the end, and died
+        assert await (await plan_of(one, changed)).store_due(one.store) is not None  # the worker then died
         worker = await Worker.start(one, stream_of(one))
         [found] = worker.plan.found
         assert found.abandoned_us == EDGE * BIN_US
         await worker.run(one, drawn(7), 117)
         assert max(await one.released()) == EDGE - 1
         assert {entry.stream for entry in await one.store.ledger(SOURCE)} == {STREAM}
-        # Where nothing is noted, the stream has ended for good.
-        with pytest.raises(OperatorError, match="another name, with successor_of to continue this one"):
-            await Worker.start(one, changed)
-        # Started late on its own machine, a worker goes on at the stored end. All events are there.
-        there.rename(here)
+        # Started late, a worker goes on at the stored end. All events are there.
         await (await Worker.start(one, changed)).run(one, {}, 119)
         times = [(time, quarter / 4) for quarter, times in drawn(7).items() for time in times]
         counted = (max(int(time), EDGE) for time, at in times if max(time, at) >= EDGE)  # late ones, too
         assert Counter(await one.released(SECOND)) == Counter(counted)
-
-    asyncio.run(run())
-
-
-def test_a_note_whose_instant_is_counted_already_begins_nothing(one: OneSource) -> None:
-    """The end that a worker stored was lost with Redis, and another machine has counted beyond it."""
-
-    async def run() -> None:
-        here, there, changed = one.directory / "state", one.directory / "there", stream_of(one, epoch_bins=4)
-        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        assert await (await plan_of(one, changed)).store_due(one.store.copy(), notes_of(one)) is not None
-        here.rename(there)
-        await (await Worker.start(one, stream_of(one))).run(one, drawn(9), EDGE + 1)
-        there.rename(here)
-        assert (here / "witness" / "visits%402.json").exists()
-        found = await plan_of(one, changed)
-        assert [stream.name for stream in found.now.streams] == [STREAM]
-        assert [(one.segment.name, one.edge_us) for one in found.following] == [(SECOND, (EDGE + 6) * BIN_US)]
-        await (await Worker.start(one, changed)).run(one, drawn(9), EDGE + 8)
-        assert max(await one.released()) == EDGE + 5
-        assert min(await one.released(SECOND)) == EDGE + 6
 
     asyncio.run(run())
 
@@ -418,10 +388,9 @@ async def dies_everywhere(one: OneSource, *, after_effect: bool) -> None:
     """Let a worker with changed settings die at each call of its start; check what it leaves."""
     changed = stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
     await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-    before, witness, notes = one.store, one.witness, one.directory / "state" / "witness"
+    before, witness = one.store, one.witness
     for calls in range(1, 200):
         one.store, one.witness = before.copy(), deepcopy(witness)
-        rmtree(notes, ignore_errors=True)
         dying = Dying(one.store, calls, after_effect)
         with suppress(asyncio.CancelledError):
             await Worker.start(one, changed, store=dying)
@@ -430,12 +399,12 @@ async def dies_everywhere(one: OneSource, *, after_effect: bool) -> None:
         begun = [entry for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
         assert state.until_bin in (None, EDGE)
         assert state.until_bin == EDGE or not begun
-        assert state.until_bin is None or len(list(notes.glob("*.json"))) == 2
         if dying.left > 0:
             break
         # The operator puts the old settings back: they hold only if nothing was stored.
-        names = [stream.name for stream in (await plan_of(one, stream_of(one))).now.streams]
-        assert names == ([STREAM, SECOND] if list(notes.glob("*%402*")) else [STREAM])
+        [found] = (await plan_of(one, stream_of(one))).found
+        assert [segment.name for segment in found.running] == ([STREAM, SECOND] if begun else [STREAM])
+        assert (found.abandoned_us is not None) == (state.until_bin is not None and not begun)
         one.clock.set_bin(CHANGED_AT + 1)
         await Worker.start(one, changed)
         one.clock.set_bin(CHANGED_AT)
@@ -469,17 +438,6 @@ def test_a_generation_that_begins_before_the_end_is_stored_is_caught(
 async def done(*_arguments: Any, **_named: Any) -> Reply:
     """Store nothing, and say that it is done."""
     return Reply.DONE
-
-
-def test_a_generation_that_is_not_noted_first_is_caught(
-    one: OneSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def nothing(*_others: Any) -> None:
-        return None
-
-    monkeypatch.setattr(NotesInFiles, "keep", nothing)
-    with pytest.raises((AssertionError, FileNotFoundError)):
-        asyncio.run(dies_everywhere(one, after_effect=True))
 
 
 def test_a_generation_that_is_forgotten_at_a_restart_is_caught(

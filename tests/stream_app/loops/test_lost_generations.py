@@ -5,26 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
+from urllib.parse import quote
 
 import pytest
 
 from stream_app.config import StreamSettings
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.ledger import statement
-from stream_app.loops.segment_plan import SegmentPlan
-from stream_app.loops.segments import Released
+from stream_app.core.strategy import canonical_json
+from stream_app.loops.unwitnessed import catch_up
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.stored_format import GENERATIONS
 from stream_app.wiring.segments import with_segments
 from stream_app.wiring.starting import check_measured_before
-from stream_app.wiring.witnessed import notes_text, read_notes
 from tests.models.memory import MemoryStore
+from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, NO_NOISE, SOURCE, STREAM
 from tests.stream_app.loops.test_generations import (
     CHANGED_AT,
@@ -50,26 +50,9 @@ def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
         yield one
 
 
-async def first_row(one: OneSource, name: str) -> bytes | None:
-    rows = await one.witness.rows(name, 0)
-    return rows[0].row if rows else None
-
-
-async def found_by(one: OneSource, stream: StreamSettings, kept: Mapping[str, bytes]) -> SegmentPlan:
-    """Return what a start finds that asks the witness. Args: kept, the notes in its rows, by generation."""
-
-    async def witnessed(name: str) -> Released | None:
-        if (row := await first_row(one, name)) is None:
-            return None
-        return Released(str(json.loads(row)["start"]), read_notes(kept.get(name, b"")))
-
-    settings, now_us = settings_of(one, stream), one.clock.now_us
-    return await with_segments(settings, one.store, None, now_us, witnessed)
-
-
-async def started(one: OneSource, stream: StreamSettings, kept: Mapping[str, bytes]) -> Worker:
-    """Start as ``wiring/workers.py`` does, over a witness that keeps these notes."""
-    found = await found_by(one, stream, kept)
+async def started(one: OneSource, stream: StreamSettings) -> Worker:
+    """Start as ``wiring/workers.py`` does."""
+    found = await plan_of(one, stream)
     witnesses = dict.fromkeys(found.checked.names, one.witness)
     await check_measured_before(found.checked, one.store, witnesses, None, one.clock.now_us)
     return await Worker.start(one, stream, found=found)
@@ -77,24 +60,24 @@ async def started(one: OneSource, stream: StreamSettings, kept: Mapping[str, byt
 
 async def until_lost(
     one: OneSource, events: dict[int, list[float]], kind: str, *streams: StreamSettings
-) -> dict[str, bytes]:
-    """Run two generations, then lose the notes, and lose the store or set it back.
-
-    Returns: the notes that an output topic of the second one has.
-    """
+) -> None:
+    """Run two generations, then lose the store or set it back."""
     before, after = streams
     await (await Worker.start(one, before)).run(one, events, CHANGED_AT)
     backup = one.store.copy()
-    worker = await Worker.start(one, after)
-    await worker.run(one, events, LOST_AT)
+    await (await Worker.start(one, after)).run(one, events, LOST_AT)
     one.store = MemoryStore(one.clock) if kind == "lost" else backup
-    rmtree(one.directory / "state")
-    return {name: notes_text(declared) for name, declared in worker.plan.notes().items()}
+
+
+@pytest.fixture
+def tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let rows be as older builds wrote them."""
+    monkeypatch.setattr("stream_app.core.releases.release.settings_in_row", lambda text: {})
 
 
 @pytest.mark.parametrize("kind", ["lost", "set_back"])
 @pytest.mark.parametrize("puts_back", [False, True])
-def test_the_witness_tells_the_generations_to_a_machine_without_notes(
+def test_the_witness_tells_the_generations_to_another_machine(
     one: OneSource, kind: str, puts_back: bool
 ) -> None:
     """An operator may start with the settings of the first generation, or with those of the second one."""
@@ -102,9 +85,8 @@ def test_the_witness_tells_the_generations_to_a_machine_without_notes(
     async def run() -> None:
         events, first = drawn(8, 140), stream_of(one, user=PerUser("user", 8), epsilon=NO_NOISE / 2)
         second = stream_of(one, user=PerUser("user", 8), bin_us=BIN_US // 2, epoch_bins=12)
-        kept = await until_lost(one, events, kind, first, second)
-        assert set(read_notes(kept[SECOND])) == {STREAM, SECOND}
-        worker = await started(one, first if puts_back else second, kept)
+        await until_lost(one, events, kind, first, second)
+        worker = await started(one, first if puts_back else second)
         assert [closer.name for closer in worker.closers][:2] == [STREAM, SECOND]
         await worker.run(one, events, EDGE + 20)
         bins = Counter[float]()
@@ -124,41 +106,64 @@ def test_the_witness_tells_the_generations_to_a_machine_without_notes(
 
 @pytest.mark.parametrize("kind", ["lost", "set_back"])
 @pytest.mark.parametrize("puts_back", [False, True])
-def test_a_start_without_any_notes_refuses_in_one_line(one: OneSource, kind: str, puts_back: bool) -> None:
+@pytest.mark.usefixtures("tells_nothing")
+def test_a_start_refuses_settings_that_nothing_tells(one: OneSource, kind: str, puts_back: bool) -> None:
     async def run() -> None:
         first, second = stream_of(one), stream_of(one, epoch_bins=4)
         await until_lost(one, {}, kind, first, second)
         before = await one.store.ledger(SOURCE)
         line = (
-            rf"stream {STREAM}: its generation 2 has released from 1970-01-01T00:17:40Z on, and the settings "
-            rf"of generation [12] are lost: .* bring back state.dir/witness/{STREAM}\*.json, or the store"
+            rf"stream {STREAM}: its generation 2 has released, and the settings of generation [12] are lost: "
+            r".* bring back the witness, or the store"
         )
         with pytest.raises(OperatorError, match=line):
-            await started(one, first if puts_back else second, {})
+            await started(one, first if puts_back else second)
         assert await one.store.ledger(SOURCE) == before
-        assert not list(one.directory.glob("state/witness/*.json"))
 
     asyncio.run(run())
 
 
-def test_files_beside_the_witness_have_the_notes(one: OneSource) -> None:
-    """What is copied with the rows of a generation, in one directory, has its settings, too."""
+async def copied_to_files(one: OneSource) -> Path:
+    """Write the rows of the witness to files; return their directory."""
+    place = one.directory / "state" / "witness"
+    file = WitnessFile(place)
+    for name in (STREAM, SECOND):
+        await file.append(name, await one.witness.rows(name, 0))
+    file.close()
+    return place
 
+
+@pytest.mark.usefixtures("tells_nothing")
+def test_files_of_older_builds_beside_the_witness_tell_the_generations(one: OneSource) -> None:
     async def run() -> None:
-        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        await (await Worker.start(one, stream_of(one, epoch_bins=4))).run(one, {}, LOST_AT)
-        place = one.directory / "state" / "witness"
-        file = WitnessFile(place)
-        for name in (STREAM, SECOND):
-            await file.append(name, await one.witness.rows(name, 0))
-        file.close()
+        first, second = stream_of(one), stream_of(one, epoch_bins=4)
+        await (await Worker.start(one, first)).run(one, {}, CHANGED_AT)
+        await (await Worker.start(one, second)).run(one, {}, LOST_AT)
+        after = (await plan_of(one, second)).history
+        place = await copied_to_files(one)
+        for stream in after.streams:
+            file = place / f"{quote(stream.name, safe='')}.json"
+            file.write_bytes(canonical_json(stream.declared.plain()))
         one.store = MemoryStore(one.clock)
-        for stream in (stream_of(one), stream_of(one, epoch_bins=4)):
+        for stream in (first, second):
             found = await with_segments(settings_of(one, stream), one.store, None, one.clock.now_us)
             assert [one.name for one in found.history.streams] == [STREAM, SECOND]
-        (place / "visits%402.json").unlink()
-        with pytest.raises(OperatorError, match="the settings of generation 2 are lost"):
-            await with_segments(settings_of(one, stream_of(one)), one.store, None, one.clock.now_us)
+            assert found.history.streams == after.streams
+        file.write_text("{")
+        with pytest.raises(OperatorError, match=r"visits%402.json: the settings of visits@2 cannot be read"):
+            await with_segments(settings_of(one, first), one.store, None, one.clock.now_us)
+
+    asyncio.run(run())
+
+
+def test_files_of_the_witness_tell_the_generations(one: OneSource) -> None:
+    async def run() -> None:
+        first, second = stream_of(one), stream_of(one, epoch_bins=4)
+        await until_lost(one, {}, "lost", first, second)
+        place = await copied_to_files(one)
+        for stream in (first, second):
+            found = await with_segments(settings_of(one, stream), one.store, None, one.clock.now_us)
+            assert [one.name for one in found.history.streams] == [STREAM, SECOND]
         # A build that knows no generations does not start over this directory.
         assert (place / "format").read_text() == f"{GENERATIONS}\n"
 
@@ -172,19 +177,17 @@ def test_a_generation_that_a_dead_worker_reserved_is_opened_by_another_machine(
     """The dead worker's entry stays in the sum, whatever settings the other machine has."""
 
     async def run() -> None:
-        events, place = drawn(4, 130), one.directory / "state"
+        events = drawn(4, 130)
         await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
         before, tried = one.store, 0
         for calls in range(14, 30):
             one.store = before.copy()
-            rmtree(place, ignore_errors=True)
             with suppress(asyncio.CancelledError):
                 await Worker.start(one, stream_of(one, epoch_bins=4), store=Dying(one.store, calls, True))
             entries = [entry for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
             if not entries or await one.store.load(SECOND) is not None:
                 continue
             tried += 1
-            rmtree(place)
             other = stream_of(one, epoch_bins=4 if same else 3)
             worker = await Worker.start(one, other)
             assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
@@ -196,8 +199,7 @@ def test_a_generation_that_a_dead_worker_reserved_is_opened_by_another_machine(
         await worker.run(one, events, 117)
         assert min(await one.released(SECOND)) == EDGE
         # The worker that died comes back: its settings follow as the generation after.
-        rmtree(place)
-        found = await found_by(one, stream_of(one, epoch_bins=4), {})
+        found = await plan_of(one, stream_of(one, epoch_bins=4))
         assert [following.segment.name for following in found.following] == ([] if same else [f"{STREAM}@3"])
 
     asyncio.run(run())
@@ -219,26 +221,28 @@ def test_an_end_for_good_is_not_taken_back_by_changing_something_else(one: OneSo
 def test_a_generation_that_has_released_is_found_behind_one_without_rows(one: OneSource) -> None:
     async def run() -> None:
         third, streams = f"{STREAM}@3", (stream_of(one), stream_of(one, epoch_bins=4))
-        kept = await until_lost(one, {}, "lost", *streams)
-        one.witness.kept[third] = one.witness.kept.pop(SECOND)
-        notes = read_notes(kept[SECOND])
-        text = notes_text(notes | {third: notes[SECOND]})
-        found = await found_by(one, streams[1], {third: text})
+        await until_lost(one, {}, "lost", *streams)
+        one.witness.kept[third] = one.witness.kept[SECOND]
+        found = await plan_of(one, streams[1])
         assert [one.name for one in found.history.streams] == [STREAM, SECOND, third]
 
     asyncio.run(run())
 
 
 def test_a_machine_that_joins_after_the_edge_survives_a_loss_of_the_store(one: OneSource) -> None:
-    """It notes the generation that has ended, too, although it never ran it."""
+    """It keeps the rows of the generation that has ended, too, although it never ran it."""
 
     async def run() -> None:
         changed, events = stream_of(one, epoch_bins=4), drawn(8, 116)
         await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
         await (await Worker.start(one, changed)).run(one, events, LOST_AT)
-        rmtree(one.directory / "state")  # another machine; its witness is written anew from the store
-        joined = await Worker.start(one, changed)
-        assert [closer.name for closer in joined.closers] == [SECOND]
+        joined = (await plan_of(one, changed)).now
+        assert ([one.name for one in joined.streams], *joined.ended) == ([SECOND], STREAM)
+        rows = [await one.witness.rows(name, 0) for name in (STREAM, SECOND)]
+        one.witness = MemoryWitness()  # another machine
+        assert [await catch_up(one.store, one.witness, name) for name in (STREAM, SECOND)] == [True, True]
+        assert [await one.witness.rows(name, 0) for name in (STREAM, SECOND)] == rows
+        assert not await catch_up(one.store, one.witness, STREAM)
         one.store = MemoryStore(one.clock)
         found = await plan_of(one, changed)
         assert [stream.name for stream in found.history.streams] == [STREAM, SECOND]

@@ -192,7 +192,7 @@ def test_second_measurement_needs_the_words_of_consent(world: World) -> None:
 def test_the_witness_of_another_strategy_is_refused(world: World) -> None:
     release_until(world, 102)
     world.restore()
-    assert "releases of another strategy" in refusal(world, strategy_of(grace_us=5))
+    assert "time.grace was 0s when the stream began and is 5us now" in refusal(world, strategy_of(grace_us=5))
 
 
 def test_the_place_of_an_epoch_in_the_ledger_is_taken(world: World) -> None:

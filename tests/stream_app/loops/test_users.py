@@ -17,7 +17,7 @@ from stream_app.core.costs import cost_of
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.ledger import statement
 from stream_app.core.records import EpochRecord, WitnessRow
-from stream_app.core.releases.restored import ENDED_EARLY, epochs_of
+from stream_app.core.releases.restored import ENDED_EARLY, WitnessedStream
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from tests.simulator.memory_sinks import MemoryKeys
@@ -80,11 +80,9 @@ def rows(*places: tuple[int, int]) -> list[WitnessRow]:
 
 
 def test_an_epoch_over_two_windows_is_an_older_version_s() -> None:
-    found = epochs_of(
-        {"h": strategy_of(max_events=MOST)},
-        rows((0, 100), (0, 101), *((1, bin) for bin in range(102, 108)), (2, 108)),
-    )
-    assert [(one.epoch, one.first_bin, one.bins, one.first_seq) for one in found] == [
+    older = rows((0, 100), (0, 101), *((1, bin) for bin in range(102, 108)), (2, 108))
+    found = WitnessedStream(older, {"h": strategy_of(max_events=MOST)})
+    assert [(one.epoch, one.first_bin, one.bins, one.first_seq) for one in found.epochs] == [
         (0, 100, 6, 1),
         (1, 102, 6, 3),
         (2, 108, 6, 9),
@@ -206,7 +204,8 @@ def test_caps_begin_anew_in_every_hour_and_epochs_end_with_one(hourly: Strategy)
 
 
 def test_epochs_of_hours_are_put_back_as_they_began(hourly: Strategy) -> None:
-    assert epochs_of({"h": hourly}, rows((0, 100), (0, 101), (1, 103), (1, 104), (2, 108))) == [
+    found = rows((0, 100), (0, 101), (1, 103), (1, 104), (2, 108))
+    assert WitnessedStream(found, {"h": hourly}).epochs == [
         EpochRecord(0, 100, 5, 1, "h"),
         EpochRecord(1, 103, 5, 3, "h"),
         EpochRecord(2, 108, 6, 5, "h"),

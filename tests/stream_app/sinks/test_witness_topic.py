@@ -7,7 +7,7 @@ import gc
 import json
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -16,7 +16,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_app import kafka_cluster
 from stream_app.core.records import WitnessRow
+from stream_app.core.releases.row_settings import settings_in_row
 from stream_app.core.releases.row_values import LARGEST_BYTES
+from stream_app.core.strategy import canonical_json
 from stream_app.kafka_cluster import Cluster, records_of, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.sinks.own_records import Record
@@ -24,6 +26,7 @@ from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.stored_format import GENERATIONS, NEWEST
 from tests.brokers import Topic
 from tests.patience import PATIENCE_S
+from tests.stream_app.declared import strategy_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
 
@@ -37,9 +40,9 @@ LARGE = bytes(range(250)) * (LARGEST_BYTES // 250)
 
 
 @asynccontextmanager
-async def opened(topic: Topic, *streams: str, notes: Mapping[str, bytes] = {}) -> AsyncIterator[WitnessTopic]:
+async def opened(topic: Topic, *streams: str) -> AsyncIterator[WitnessTopic]:
     """Yield a witness that has claimed the given streams."""
-    witness = await WitnessTopic.open(Cluster(topic.servers), topic.name, notes)
+    witness = await WitnessTopic.open(Cluster(topic.servers), topic.name)
     try:
         for stream in streams:
             await witness.claim(stream)
@@ -266,31 +269,35 @@ async def test_records_of_others_and_tombstones_are_read_past(bootstrap_servers:
         assert await witness.head("a") == (2, row(2).row)
         assert await witness.rows("a", 0) == [row(1), row(2)]
         await witness.append("a", [row(3)])
-        assert await witness.first("a") == (row(1), b"")
+        assert await witness.told("a") == (None, b"")
         assert await witness.newest(["a", "b", "c"]) == {"a": 1, "b": 1}
 
 
-async def test_the_first_row_of_a_generation_keeps_the_settings(bootstrap_servers: str) -> None:
-    """Rows of a stream with several generations need a build that knows them, those of the first one, too."""
+async def test_rows_of_a_generation_tell_its_settings(bootstrap_servers: str) -> None:
+    """They need a build that knows generations, and so do the last rows of the first one."""
     topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
-    cluster, notes = Cluster(topic.servers), {"a": b"{}", "a@2": b'{"a": 1, "a@2": 2}'}
+    cluster, noted, strategy = Cluster(topic.servers), b'{"a": 1, "a@2": 2}', strategy_of()
+    fields = {"seq": 2, "epoch": 0, "bin": 102, "strategy": strategy.hash} | settings_in_row(
+        strategy.to_json()
+    )
+    telling = WitnessRow(2, canonical_json(fields))
     async with opened(topic, "a", "b") as before:
         await before.append("a", [row(1)])
         await before.append("b", [row(1)])
-        assert await before.first("a@2") is None
+        assert await before.told("a@2") is None
         assert await before.newest(["a", "b", "c"]) == {"a": 1, "b": 1}
     async with opened(topic, "a", "a@2") as witness:
-        witness.keep_notes(notes)
         await witness.append("a", [row(2)])
-        await witness.append("a@2", [row(1), row(2)])
-        await witness.append("a@2", [row(3)])
-        assert await witness.first("a") == (row(1), b"")
-        assert await witness.first("a@2") == (row(1), notes["a@2"])
+        await witness.append("a@2", [row(1)], noted)
+        assert await witness.told("a@2") == (None, noted)
+        await witness.append("a@2", [telling, row(3)])
+        assert await witness.told("a") == (None, b"")
+        assert await witness.told("a@2") == (strategy, noted)
         assert await witness.newest(["a", "b"]) == {"a": 2, "b": 1}
     records = await records_of(cluster, TopicPartition(topic.name, 0))
-    marked, format = [("generations", notes["a@2"])], ("format", b"%d" % GENERATIONS)
+    format = ("format", b"%d" % GENERATIONS)
     headers = [list(record.headers) for record in records if record.value]
-    assert headers == [[], [], [format], [*marked, format], [format], [format]]
+    assert headers == [[], [], [format], [("generations", noted), format], [format], [format]]
 
 
 async def test_another_row_under_a_known_number_is_refused(bootstrap_servers: str) -> None:

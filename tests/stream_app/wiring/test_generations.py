@@ -57,10 +57,6 @@ class Service:
         witness = self.directory / "state" / "witness" / f"{name}.ndjson"
         return len(witness.read_text().splitlines()) if witness.exists() else 0
 
-    def notes(self) -> list[Path]:
-        """Return the files with settings of generations."""
-        return list(self.directory.glob("state/witness/*.json"))
-
     @asynccontextmanager
     async def runs(self, bin: str, name: str, more: str = "") -> AsyncIterator[list[None]]:
         """Run a worker until it has released two rows of a generation; yield its starts, one entry each."""
@@ -178,7 +174,6 @@ def test_a_segment_that_cannot_join_stops_nothing(
                     return "a segment cannot begin, so the settings so far hold: no room" in caplog.text
 
                 await eventually_async(is_refused, "the segment is refused")
-                assert not service.notes()
                 before = service.rows("clicks")
 
                 async def goes_on() -> bool:
@@ -187,7 +182,7 @@ def test_a_segment_that_cannot_join_stops_nothing(
                 await eventually_async(goes_on, "the old settings hold")
 
             async def is_stored() -> bool:
-                return bool(service.notes())
+                return "this is stored" in str((await service.compared("2s")).changes)
 
             await eventually_async(is_stored, "it is stored as soon as it may be")
             assert len(starts) == 1
@@ -220,7 +215,6 @@ def test_settings_that_are_put_back_in_time_leave_nothing(
             assert (await service.compared("1s")).changes == []
         assert "generation" not in caplog.text
         assert "ends" not in caplog.text
-        assert not service.notes()
         assert service.rows("clicks%402") == 0
 
     asyncio.run(run())
@@ -276,7 +270,6 @@ def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
             await eventually_async(has_waited, "the worker waits for right clocks")
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-        assert not service.notes()
         # A change that finds no instant: the worker counts on, and ``check-config`` and ``doctor`` refuse it.
         monkeypatch.setattr("stream_app.core.segments.plan.common_edge", lambda *_asked: None)
         async with service.runs("2s", "clicks"):
@@ -286,7 +279,7 @@ def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
         assert "stream clicks: generation 2 cannot begin, so the settings so far hold" in caplog.text
         async with service.runs("1s", "clicks"):
             assert await service.refused() == []
-        assert not service.notes()
+        assert "does not say how it goes on" not in caplog.text  # no end is stored
 
     asyncio.run(run())
 

@@ -12,7 +12,7 @@ from stream_app.config.load import load
 from stream_app.core.records import WitnessRow
 from stream_app.kafka_cluster import Cluster, records_of
 from stream_app.sinks.witness_topic import WitnessTopic
-from stream_app.wiring.older_topics import ROWS_AT_ONCE, take_older_rows
+from stream_app.wiring.older_segments import ROWS_AT_ONCE, take_older_rows
 from tests.brokers import Topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
@@ -40,9 +40,9 @@ def rows(seqs: range, text: str = "x") -> list[WitnessRow]:
 
 async def written(servers: str, topic: str, stream: str, some: list[WitnessRow], notes: bytes = b"") -> None:
     """Write rows to a topic, which is created if needed."""
-    witness = await WitnessTopic.open(Cluster(servers), topic, {stream: notes} if notes else {})
+    witness = await WitnessTopic.open(Cluster(servers), topic)
     await witness.claim(stream)
-    await witness.append(stream, some)
+    await witness.append(stream, some, notes)
     await witness.close()
 
 
@@ -64,9 +64,7 @@ async def test_rows_in_a_segment_s_own_topic_are_copied_once(
         try:
             await take_older_rows(settings, {("", topic): witness})
             records = await records_of(Cluster(servers), TopicPartition(topic, 0))
-            found = await witness.first("clicks@2")
-            assert found is not None
-            assert found[1] == NOTES
+            assert await witness.told("clicks@2") == (None, NOTES)
             return len(records), await witness.newest(["clicks"]), await witness.rows("clicks@2", 0)
         finally:
             await witness.close()

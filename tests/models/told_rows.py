@@ -1,0 +1,38 @@
+"""What the rows of a witness tell of a stream's segments, of any witness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stream_app.core.releases.row_settings import told_by
+from stream_app.core.segments.names import generation
+from stream_app.loops.segments import ToldSegment, Witnessed
+from stream_app.ports import Witness
+
+MOST = 12  # segments of a stream
+
+
+@dataclass(frozen=True)
+class ToldRows(Witnessed):
+    """Asks one witness about all segments."""
+
+    witness: Witness
+
+    async def newest(self, base: str) -> int:
+        names = [(number, generation(base, number)) for number in range(1, MOST)]
+        found = [number for number, name in names if await self.witness.head(name) is not None]
+        return max(found, default=0)
+
+    async def told(self, name: str) -> ToldSegment | None:
+        rows = await self.witness.rows(name, 0)
+        return ToldSegment(next(told_by(rows), None)) if rows else None
+
+
+class NothingTold(Witnessed):
+    """No witness: nothing has released."""
+
+    async def newest(self, base: str) -> int:
+        return 0
+
+    async def told(self, name: str) -> None:
+        """Return None."""
