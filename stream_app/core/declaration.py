@@ -354,9 +354,9 @@ class Declaration(
         return self.cap_windows(before, horizon).left(first_bin)
 
     def rules(
-        self, epoch: EpochRecord, until_bin: int | None = None, *, hands_over: bool = False
+        self, epoch: EpochRecord, until_bin: int | None = None, *, late_to_next: bool = False
     ) -> BinRules:
-        """Return the binning rules of an epoch. Args: until_bin, hands_over, as in ``StreamState``."""
+        """Return the binning rules of an epoch. Args: until_bin, late_to_next, as in ``StreamState``."""
         first_bin = epoch.first_bin if epoch.counts_from_bin is None else epoch.counts_from_bin
         return BinRules(
             first_bin,
@@ -364,7 +364,7 @@ class Declaration(
             self.late,
             until_bin,
             begins_bin=None if self.successor_of is None else self.first_bin(0),
-            hands_over=hands_over,
+            late_to_next=late_to_next,
         )
 
 

@@ -78,7 +78,7 @@ class PartitionCuts:
         return self.cuts[0].open_bin
 
 
-class Handover(NamedTuple):
+class LateEvents(NamedTuple):
     """Which records that are dated before a segment it counts in one partition: they came too late before.
 
     Args: position, of the last cut of the segment before; since_bin, the first bin in which they are dated.
@@ -108,7 +108,7 @@ class PartitionState:
         position: the next position to apply.
         base_bin: every bin up to this one has its cut at or below ``position``.
         cuts: later cuts, rising in bin and in position; the last one is for the last bin with a cut.
-        takes_over: late records of the segment before; None: there are none.
+        late_before: late records of the segment before; None: there are none.
         origins: of an engine's rows, in the order of their numbers.
 
     Records that are set aside (``Ahead``) are below ``position`` and undecided until the next cut.
@@ -117,7 +117,7 @@ class PartitionState:
     position: int
     base_bin: int
     cuts: tuple[Cut, ...] = ()
-    takes_over: Handover | None = None
+    late_before: LateEvents | None = None
     origins: tuple[Origin, ...] = ()
 
     @property
@@ -158,7 +158,7 @@ class StreamState:
     noise: str = ""  # the nonce of the epoch's stored noise; empty if none was drawn ahead
     stopped: bool = False  # no record is counted until an epoch opens
     until_bin: int | None = None  # the first bin that is never counted; None: the stream has no end
-    hands_over: Mapping[str, int] | None = None  # where each partition's last bin is cut (Store.end_at)
+    late_from: Mapping[str, int] | None = None  # positions from which on events are the next segment's
     user_keys: UserKeys = NONE_NOTED  # by which users are hashed, if a rotation has noted it
     earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
     announced: bytes | None = None  # a change that an older release announced (segments/strategies.py)

@@ -37,7 +37,7 @@ async def changed_by_end(store: Store, stream: Stream, state: StreamState | None
         # A lost store knew no stream before this epoch opened, so it could not be told the end.
         until_us = end_of(await store.ledger(stream.strategy.source), name)
     if until_us is not None and base_of(stream.followed_by or "") == base_of(name):
-        _check_same_end(stream.strategy, state, until_us)
+        await _check_same_end(store, stream.strategy, state, until_us)
     if until_us is not None and await _announce(store, name, state, until_us, key_of(name, "time.until")):
         return True
     if behind or not state.has_ended:
@@ -51,12 +51,15 @@ async def changed_by_end(store: Store, stream: Stream, state: StreamState | None
     return False
 
 
-def _check_same_end(strategy: Strategy, state: StreamState, until_us: int) -> None:
-    """Check that no other worker has ended a segment at another instant. Raises: OvertakenError."""
+async def _check_same_end(store: Store, strategy: Strategy, state: StreamState, until_us: int) -> None:
+    """Check that no other worker has ended a segment at another instant, where a start would go on.
+
+    Raises: OvertakenError. If the next segment is in the ledger with the other instant, no start can go on.
+    """
     if state.until_bin is None:
         return
     name, stored_us = strategy.stream, strategy.declared.time.binning.start_us(state.until_bin)
-    if stored_us != until_us:
+    if stored_us != until_us and end_of(await store.ledger(strategy.source), name) in (None, stored_us):
         raise OvertakenError(
             f"stream {base_of(name)}: another worker has stored that its generation {number_of(name)} ends "
             f"at {format_instant(stored_us)}; start this worker again"
@@ -105,9 +108,9 @@ async def _announce_end_of_predecessor(store: Store, strategy: Strategy, *, is_f
     if state is None:
         return
     await _announce(store, before, state, first_us, key_of(strategy.stream, "time.first"))
-    if hands_over := base_of(before) == base_of(strategy.stream):  # its late events count in the next segment
+    if late_to_next := base_of(before) == base_of(strategy.stream):
         [until_bin] = Strategy.from_json(last_text(state.strategy)).declared.time.binning.bin_of([first_us])
-        await store.end_at(before, int(until_bin), hands_over)
+        await store.end_at(before, int(until_bin), late_to_next)
 
 
 def check_predecessor(strategy: Strategy, state: StreamState | None) -> None:

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from stream_app.core.incoming import Reason, RecordBatch
 from stream_app.core.records import Apply, PartitionState, Reply
 from stream_app.loops.cutting import Cutter
-from stream_app.loops.handover import TakenOver, taken_over
+from stream_app.loops.late_events import LateOfBefore, late_of_before
 from stream_app.loops.learning import learn, note_counted
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
@@ -136,7 +136,7 @@ class Ingest:
         Streams that begin at the same place share the question where it is.
         """
         lacking = [stream for stream in streams if not stream.partitions.keys() >= set(partitions)]
-        taken = {stream.name: await taken_over(self._store, self._clock, stream) for stream in lacking}
+        taken = {stream.name: await late_of_before(self._store, self._clock, stream) for stream in lacking}
         begins_now = {name: one for name, one in taken.items() if one is not None}
         new = [stream for stream in lacking if stream.name in begins_now]
         if not new:
@@ -162,7 +162,7 @@ class Ingest:
         return [by_name.get(stream.name, stream) for stream in streams]
 
     async def _started(
-        self, stream: LoadedStream, positions: Mapping[str, int], taken: TakenOver
+        self, stream: LoadedStream, positions: Mapping[str, int], taken: LateOfBefore
     ) -> LoadedStream:
         """Start partitions of a stream at these positions; return the stream."""
         for partition, position in positions.items():

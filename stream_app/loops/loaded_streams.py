@@ -199,7 +199,7 @@ class LoadedStreams:
     def _ends(self, view: LoadedStream) -> bool:
         """Return whether this worker has counted a segment to its end, so that it may be over now."""
         until_bin = view.rules.until_bin
-        if until_bin is None or not view.rules.hands_over or view.is_over:
+        if until_bin is None or not view.rules.late_to_next or view.is_over:
             return False
         read = [view.partitions.get(name) for name in self.owned or ()]
         return all(one is not None and one.base_bin + 1 >= until_bin for one in read)
@@ -223,14 +223,14 @@ class LoadedStreams:
             strategy=strategy,
             epoch=state.epoch.epoch,
             rules=strategy.declared.rules(
-                state.epoch, state.until_bin, hands_over=state.hands_over is not None
+                state.epoch, state.until_bin, late_to_next=state.late_from is not None
             ),
             windows=strategy.declared.cap_windows(state.epoch, strategy.time.horizon),
             sealed_bin=state.sealed_bin,
             user_keys=state.user_keys,
             partitions=dict(state.partitions),
             stopped=state.stopped and not state.has_ended,
-            is_over=state.stopped and state.has_ended and state.hands_over is not None,
+            is_over=state.stopped and state.has_ended and state.late_from is not None,
             aside=self._aside[name],
             numbers=self._numbers[name],
             first_keys=self._first_keys[name],

@@ -121,8 +121,8 @@ class SegmentPlan:
             if await store.load(before.name) is None:
                 continue  # its own loops store the end when they open it
             until_bin = int(before.declared.time.binning.bin_of([following.edge_us])[0])
-            hands_over = not before.declared.source.origins  # else what is late counts in the next segment
-            reply = await store.end_at(before.name, until_bin, hands_over)
+            late_to_next = not before.declared.source.origins  # else what is late counts in the next segment
+            reply = await store.end_at(before.name, until_bin, late_to_next)
             if reply in (Reply.DONE, Reply.ALREADY):
                 continue
             if reply is not Reply.SEALED:

@@ -19,7 +19,7 @@ from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
-    Handover,
+    LateEvents,
     LedgerEntry,
     PartitionCuts,
     Release,
@@ -125,11 +125,11 @@ class Store(ExactCounts, Protocol):
         Returns: CONFLICT if the stream has another epoch or seq, or the epoch goes on.
         """
 
-    async def end_at(self, stream: str, until_bin: int, hands_over: bool = False) -> Reply:
+    async def end_at(self, stream: str, until_bin: int, late_to_next: bool = False) -> Reply:
         """Seal no bin from ``until_bin`` on, for good: another stream counts them, or none does.
 
-        Args: hands_over, whether the stream that goes on also counts what is late at the end. The store then
-            keeps where each partition's last bin is cut, unless such a cut is taken already.
+        Args: late_to_next, whether the next segment counts what is late at the end. The store then keeps
+            where each partition's last bin is cut, unless such a cut is taken already.
         Returns: SEALED if such a bin is sealed already; CONFLICT if the stream has another end, or was never
             opened; ALREADY if it has this end.
         """
@@ -198,7 +198,7 @@ class Store(ExactCounts, Protocol):
         strategy_hash: str,
         partition: str,
         position: int,
-        takes_over: Handover | None = None,
+        late_before: LateEvents | None = None,
     ) -> Reply:
         """Create a partition's state at a start position, once; its base bin is the sealed bin."""
 

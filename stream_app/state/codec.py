@@ -17,7 +17,7 @@ from stream_app.core.found_keys import FoundKeys
 from stream_app.core.records import (
     Cut,
     EpochRecord,
-    Handover,
+    LateEvents,
     Origin,
     PartitionState,
     Reply,
@@ -137,7 +137,7 @@ def decode_state(
         noise=state.get(b"noise", b"").decode(),
         stopped=b"stopped" in state,
         until_bin=int(state[b"until_bin"]) if b"until_bin" in state else None,
-        hands_over=_decode_handovers(state),
+        late_from=_decode_late_from(state),
         announced=state.get(b"change"),
         user_keys=UserKeys.of_text(state.get(b"user_keys", b"").decode()),
         trimmed=decode_trimmed(epochs),
@@ -154,10 +154,10 @@ def decode_partition(
 ) -> PartitionState:
     """Return a stream's state in one partition. SECRET."""
     taken = state.get(b"from:" + name)
-    takes_over = None if taken is None else Handover(*map(int, taken.split()))
+    late_before = None if taken is None else LateEvents(*map(int, taken.split()))
     origins = tuple(Origin(*one) for one in json.loads(state.get(b"origins:" + name, b"[]")))
     place = int(positions[name]), int(base_bins[name])
-    return PartitionState(*place, decode_cuts(cuts), takes_over, origins)
+    return PartitionState(*place, decode_cuts(cuts), late_before, origins)
 
 
 def origins_text(origins: Sequence[Origin]) -> str:
@@ -165,12 +165,12 @@ def origins_text(origins: Sequence[Origin]) -> str:
     return canonical_json(origins).decode()
 
 
-def handover_text(taken: Handover | None) -> str:
+def late_events_text(taken: LateEvents | None) -> str:
     """Return what the store keeps of the late records that a segment takes over."""
     return "" if taken is None else f"{taken.position} {taken.since_bin}"
 
 
-def _decode_handovers(state: Mapping[bytes, bytes]) -> dict[str, int] | None:
+def _decode_late_from(state: Mapping[bytes, bytes]) -> dict[str, int] | None:
     if b"hands_over" not in state:
         return None
     sign = b"over:"

@@ -17,7 +17,7 @@ from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
-    Handover,
+    LateEvents,
     LedgerEntry,
     PartitionCuts,
     Release,
@@ -176,7 +176,7 @@ class RedisStore(ExactCountsInRedis, Store):
     async def stop(self, stream: str, epoch: int, expected_seq: int) -> Reply:
         return await epochs.stop(self._redis, stream, epoch, expected_seq)
 
-    async def end_at(self, stream: str, until_bin: int, hands_over: bool = False) -> Reply:
+    async def end_at(self, stream: str, until_bin: int, late_to_next: bool = False) -> Reply:
         checks.check_integers(until_bin=until_bin)
         await self.need_format(ENDS)
         keys, reply = StreamKeys(stream), Reply.CUTS_CHANGED
@@ -186,7 +186,7 @@ class RedisStore(ExactCountsInRedis, Store):
             reply = await self._reply(
                 "end_at",
                 [keys.state, keys.epochs, keys.base_bins, *(keys.cuts(name) for name in names)],
-                [until_bin, ENDS, "1" if hands_over else "", *names],
+                [until_bin, ENDS, "1" if late_to_next else "", *names],
             )
         return reply
 
@@ -249,14 +249,14 @@ class RedisStore(ExactCountsInRedis, Store):
         strategy_hash: str,
         partition: str,
         position: int,
-        takes_over: Handover | None = None,
+        late_before: LateEvents | None = None,
     ) -> Reply:
         checks.check_integers(position=position)
         keys = StreamKeys(stream)
         return await self._reply(
             "start_partition",
             [keys.state, keys.positions, keys.starts, keys.base_bins],
-            [strategy_hash, partition, position, codec.handover_text(takes_over)],
+            [strategy_hash, partition, position, codec.late_events_text(late_before)],
         )
 
     async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:

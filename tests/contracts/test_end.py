@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_app.core.records import Cut, Handover, PartitionCuts, Reply
+from stream_app.core.records import Cut, LateEvents, PartitionCuts, Reply
 from stream_app.ports import OperatorError
 from stream_app.state.connection import execute
 from stream_app.state.keys import StreamKeys
@@ -73,44 +73,44 @@ async def test_where_the_last_bin_is_cut_is_kept_for_the_next_segment(stores: St
     await opened(stores)
     store, stream, last = stores.store, stores.stream, END - 1
     assert await store.start_partition(stream, HASH, "1", 7) == Reply.DONE
-    assert await store.end_at(stream, END, hands_over=True) == Reply.DONE
-    assert (await loaded(stores)).hands_over == {}
+    assert await store.end_at(stream, END, late_to_next=True) == Reply.DONE
+    assert (await loaded(stores)).late_from == {}
     await store.take_cuts(stream, HASH, "1", FIRST_BIN - 1, [Cut(last - 1, 8)])
-    assert (await loaded(stores)).hands_over == {}
+    assert (await loaded(stores)).late_from == {}
     await store.take_cuts(stream, HASH, "1", last - 1, [Cut(last, 9), Cut(last + 1, 11)])
     await store.take_cuts_together(stream, HASH, [PartitionCuts("1", last + 1, [Cut(last + 2, 12)])])
     await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, [Cut(last + 2, 0)])
-    assert (await loaded(stores)).hands_over == {"0": 0, "1": 9}
+    assert (await loaded(stores)).late_from == {"0": 0, "1": 9}
     # What begins after the last bin belongs to the next segment.
     await store.apply(stream, apply(7, 9, last_cut_bin=last + 2, partition="1"))
     assert await store.seal(stream, HASH, ["0", "1"], last) == last
     assert await store.start_partition(stream, HASH, "2", 5) == Reply.DONE
-    assert (await loaded(stores)).hands_over == {"0": 0, "1": 9, "2": 5}
-    assert await store.end_at(stream, END, hands_over=True) == Reply.ALREADY
-    assert (await loaded(stores)).hands_over == {"0": 0, "1": 9, "2": 5}
+    assert (await loaded(stores)).late_from == {"0": 0, "1": 9, "2": 5}
+    assert await store.end_at(stream, END, late_to_next=True) == Reply.ALREADY
+    assert (await loaded(stores)).late_from == {"0": 0, "1": 9, "2": 5}
 
 
 async def test_an_end_that_comes_after_the_last_cut_hands_nothing_over(stores: Stores) -> None:
     await opened(stores)
     store, stream = stores.store, stores.stream
     await store.take_cuts(stream, HASH, "0", FIRST_BIN - 1, [Cut(END - 1, 3)])
-    assert await store.end_at(stream, END, hands_over=True) == Reply.DONE
-    assert (await loaded(stores)).hands_over is None
+    assert await store.end_at(stream, END, late_to_next=True) == Reply.DONE
+    assert (await loaded(stores)).late_from is None
 
 
 async def test_an_end_that_is_stored_already_can_still_hand_over(stores: Stores) -> None:
     await opened(stores)
     assert await stores.store.end_at(stores.stream, END) == Reply.DONE
-    assert (await loaded(stores)).hands_over is None
-    assert await stores.store.end_at(stores.stream, END + 1, hands_over=True) == Reply.CONFLICT
-    assert await stores.store.end_at(stores.stream, END, hands_over=True) == Reply.ALREADY
-    assert (await loaded(stores)).hands_over == {}
+    assert (await loaded(stores)).late_from is None
+    assert await stores.store.end_at(stores.stream, END + 1, late_to_next=True) == Reply.CONFLICT
+    assert await stores.store.end_at(stores.stream, END, late_to_next=True) == Reply.ALREADY
+    assert (await loaded(stores)).late_from == {}
 
 
 async def test_a_partition_keeps_what_it_takes_over(stores: Stores) -> None:
     await opened(stores)
-    taken = Handover(position=12, since_bin=-3)
+    taken = LateEvents(position=12, since_bin=-3)
     assert await stores.store.start_partition(stores.stream, HASH, "1", 5, taken) == Reply.DONE
     assert await stores.store.start_partition(stores.stream, HASH, "1", 5, taken) == Reply.ALREADY
     state = await loaded(stores)
-    assert (state.partitions["1"].takes_over, state.partitions["0"].takes_over) == (taken, None)
+    assert (state.partitions["1"].late_before, state.partitions["0"].late_before) == (taken, None)

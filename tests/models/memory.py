@@ -25,7 +25,7 @@ from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
-    Handover,
+    LateEvents,
     LedgerEntry,
     PartitionCuts,
     PartitionState,
@@ -135,13 +135,13 @@ class MemoryStore(Store):
             sealed_bin=state.sealed_bin,
             counter=state.counter,
             partitions={
-                name: PartitionState(p.position, p.base_bin, tuple(p.cuts), p.takes_over, p.origins)
+                name: PartitionState(p.position, p.base_bin, tuple(p.cuts), p.late_before, p.origins)
                 for name, p in sorted(state.partitions.items())
             },
             noise=state.noise,
             stopped=state.stopped,
             until_bin=state.until_bin,
-            hands_over=None if state.hands_over is None else dict(state.hands_over),
+            late_from=None if state.late_from is None else dict(state.late_from),
             user_keys=state.noted_keys,
             trimmed=state.trimmed,
             halted=state.halted,
@@ -253,7 +253,7 @@ class MemoryStore(Store):
         state.stop()
         return Reply.DONE
 
-    async def end_at(self, stream: str, until_bin: int, hands_over: bool = False) -> Reply:
+    async def end_at(self, stream: str, until_bin: int, late_to_next: bool = False) -> Reply:
         state = self.streams.get(stream)
         if state is None or state.until_bin not in (None, until_bin):
             return Reply.CONFLICT
@@ -262,8 +262,8 @@ class MemoryStore(Store):
             return Reply.SEALED
         state.until_bin = until_bin
         last_cuts = [one.last_cut_bin for one in state.partitions.values()]
-        if hands_over and state.hands_over is None and max(last_cuts, default=until_bin - 2) < until_bin - 1:
-            state.hands_over = {}
+        if late_to_next and state.late_from is None and max(last_cuts, default=until_bin - 2) < until_bin - 1:
+            state.late_from = {}
         return Reply.DONE if is_new else Reply.ALREADY
 
     async def mark_halted(self, stream: str, halted: bool) -> Reply:
@@ -385,7 +385,7 @@ class MemoryStore(Store):
         strategy_hash: str,
         partition: str,
         position: int,
-        takes_over: Handover | None = None,
+        late_before: LateEvents | None = None,
     ) -> Reply:
         state = self.streams.get(stream)
         if state is None:
@@ -394,7 +394,7 @@ class MemoryStore(Store):
             return Reply.STRATEGY
         if partition in state.partitions:
             return Reply.ALREADY if state.partitions[partition].start == position else Reply.CONFLICT
-        started = MemoryPartition(position, position, state.sealed_bin, takes_over=takes_over)
+        started = MemoryPartition(position, position, state.sealed_bin, late_before=late_before)
         state.partitions[partition] = started
         state.hand_over(partition, [Cut(state.sealed_bin, position)])
         return Reply.DONE

@@ -29,8 +29,8 @@ from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
-    Handover,
     History,
+    LateEvents,
     Origin,
     Release,
     TileKey,
@@ -59,7 +59,7 @@ class MemoryPartition:
     last_call: tuple[int, tuple[Cut, ...]] | None = None
     ahead: list[Ahead] = field(default_factory=list)
     refused_ahead: list[int] = field(default_factory=list)
-    takes_over: Handover | None = None
+    late_before: LateEvents | None = None
     origins: tuple[Origin, ...] = ()
 
     @property
@@ -100,7 +100,7 @@ class MemoryStream:
     stopped: bool = False
     halted: bool = False
     until_bin: int | None = None
-    hands_over: dict[str, int] | None = None  # the first cut of the last bin, by partition
+    late_from: dict[str, int] | None = None  # the first cut of the last bin, by partition
     partitions: dict[str, MemoryPartition] = field(default_factory=dict)
     cells: dict[int, dict[int, int]] = field(default_factory=dict)
     chain: dict[int, bytes] = field(default_factory=dict)
@@ -150,10 +150,10 @@ class MemoryStream:
 
     def hand_over(self, partition: str, cuts: Sequence[Cut]) -> None:
         """Keep where the last bin is cut in a partition."""
-        if self.hands_over is not None and self.until_bin is not None:
+        if self.late_from is not None and self.until_bin is not None:
             for cut in cuts:
                 if cut.bin >= self.until_bin - 1:
-                    self.hands_over.setdefault(partition, cut.position)
+                    self.late_from.setdefault(partition, cut.position)
 
     def decide_ahead(self, partition: MemoryPartition, newest_bin: int) -> None:
         """Decide about the records that are set aside.

@@ -15,7 +15,7 @@ from stream_app.config import Settings
 from stream_app.core.counting.bins import Assignment, BinRules, assign
 from stream_app.core.records import EpochRecord, Reply
 from stream_app.loops import ingest, segments, slices
-from stream_app.loops.handover import TakenOver, taken_over
+from stream_app.loops.late_events import LateOfBefore, late_of_before
 from stream_app.loops.stream import Ports
 from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
@@ -34,7 +34,7 @@ class EndNotStored(StartedByGenerations):
 
 
 class _Endless(MemoryStore):
-    async def end_at(self, stream: str, until_bin: int, hands_over: bool = False) -> Reply:
+    async def end_at(self, stream: str, until_bin: int, late_to_next: bool = False) -> Reply:
         return Reply.DONE
 
 
@@ -77,7 +77,7 @@ class LateLost(StartedByGenerations):
 
     def patched(self) -> AbstractContextManager[object]:
         """Take nothing over."""
-        return _taking(super().patched(), lambda taken: TakenOver())
+        return _taking(super().patched(), lambda taken: LateOfBefore())
 
 
 class LateCountedTwice(StartedByGenerations):
@@ -93,17 +93,17 @@ class LateCountedTwice(StartedByGenerations):
 
 def _taking(
     others: AbstractContextManager[object],
-    change: Callable[[TakenOver], TakenOver],
+    change: Callable[[LateOfBefore], LateOfBefore],
 ) -> AbstractContextManager[object]:
     """Return patches that change what segments take over."""
 
-    async def changed(*asked: Any) -> TakenOver | None:
-        taken = await taken_over(*asked)
+    async def changed(*asked: Any) -> LateOfBefore | None:
+        taken = await late_of_before(*asked)
         return None if taken is None else change(taken)
 
     patches = ExitStack()
     patches.enter_context(others)
-    patches.enter_context(patch.object(ingest, "taken_over", changed))
+    patches.enter_context(patch.object(ingest, "late_of_before", changed))
     return patches
 
 

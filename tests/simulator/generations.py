@@ -326,7 +326,7 @@ class Observed(Observer):
         if before is None or state is None or rules.begins_bin is None or rules.late != "next_bin":
             return []
         # What its total stopped, and an end that was stored too late, hand nothing over (decision 0058).
-        if state.hands_over is None or not state.hands_over.keys() >= state.partitions.keys():
+        if state.late_from is None or not state.late_from.keys() >= state.partitions.keys():
             return []
         if not (state.stopped and state.has_ended and state.until_bin is not None):
             return []

@@ -12,7 +12,7 @@ from stream_app.core.records import (
     Apply,
     Cut,
     EpochRecord,
-    Handover,
+    LateEvents,
     PartitionCuts,
     Release,
     Reply,
@@ -358,11 +358,11 @@ class Observer:
             begins_bin=None if self.first_us is None else self.first_us // schedule.bin_us,
         )
 
-    def _meet(self, partition: str, start: int, base_bin: int, takes_over: Handover | None = None) -> None:
+    def _meet(self, partition: str, start: int, base_bin: int, late_before: LateEvents | None = None) -> None:
         epoch = self.history.epochs[-1]
         floor = epoch.first_bin if epoch.counts_from_bin is None else epoch.counts_from_bin
         self.history.partitions[partition] = PartitionHistory(
-            start, start, base_bin, floors=[(0, floor)], takes_over=takes_over
+            start, start, base_bin, floors=[(0, floor)], late_before=late_before
         )
 
     async def _state(self) -> StreamState:

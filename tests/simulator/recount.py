@@ -16,7 +16,7 @@ import numpy as np
 
 from stream_app.core.counting.bounding import user_ids
 from stream_app.core.counting.cells import Amounts
-from stream_app.core.records import Cut, Handover
+from stream_app.core.records import Cut, LateEvents
 from tests.simulator.conditions import EVERYTHING, matches
 from tests.simulator.log import Entry, Kind, Log
 
@@ -27,7 +27,7 @@ class PartitionHistory:
 
     Args: start, the first position that the stream reads; base_bin, the last bin that was over when the
         partition began; cuts, every cut ever taken; position, the next position to apply; floors, (from
-        position, bin): from this position on, records before this bin are refused; takes_over, which records
+        position, bin): from this position on, records before this bin are refused; late_before, which records
         of the segment before count here.
     """
 
@@ -36,7 +36,7 @@ class PartitionHistory:
     base_bin: int
     cuts: list[Cut] = field(default_factory=list)
     floors: list[tuple[int, int]] = field(default_factory=list)
-    takes_over: Handover | None = None
+    late_before: LateEvents | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ def bin_of_record(own: int, position: int, history: PartitionHistory, rules: Rul
 
 def is_taken_over(own: int, position: int, history: PartitionHistory, rules: Rules) -> bool:
     """Return whether a record was late for the last bin of the segment before this one."""
-    taken, begins_bin = history.takes_over, rules.begins_bin
+    taken, begins_bin = history.late_before, rules.begins_bin
     if taken is None or begins_bin is None:
         return False
     return taken.since_bin <= own < begins_bin and position >= taken.position

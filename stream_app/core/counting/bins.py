@@ -143,7 +143,7 @@ class BinRules:
         may lie beyond the bin that was next to close when the record arrived; late, what happens to a record
         that lies beyond the cut of its own bin; until_bin, the first bin after the stream's last one, None:
         it has no end; begins_bin, where a successor begins: earlier records belong to the stream before it;
-        hands_over, whether the next segment counts what is late at the end.
+        late_to_next, whether the next segment counts what is late at the end.
     """
 
     first_bin: int
@@ -151,7 +151,7 @@ class BinRules:
     late: LatePolicy
     until_bin: int | None = None
     begins_bin: int | None = None
-    hands_over: bool = False
+    late_to_next: bool = False
 
     def newest_bins(self, open_bins: Int64Array) -> Int64Array:
         """Return the last bin in which a record may be dated, by the next bin to close when it arrived."""
@@ -217,7 +217,7 @@ def assign(own: Int64Array, positions: Int64Array, state: PartitionState, rules:
     bins = np.maximum(own, earliest)
     if rules.until_bin is not None:
         no_bin_left = ~before & ~too_far & (bins >= rules.until_bin)
-        foreign = foreign | (own >= rules.until_bin) | (no_bin_left & rules.hands_over)
+        foreign = foreign | (own >= rules.until_bin) | (no_bin_left & rules.late_to_next)
         late |= no_bin_left
     refused = {Reason.BEFORE_FIRST_BIN: before, Reason.FUTURE: future, Reason.LATE: late}
     assigned = Assignment(
@@ -233,7 +233,7 @@ def _taken_over(
     own: Int64Array, positions: Int64Array, state: PartitionState, begins_bin: int
 ) -> NDArray[np.bool_]:
     """Return which records were late for the last bin of the segment before, which did not count them."""
-    taken = state.takes_over
+    taken = state.late_before
     if taken is None:
         return np.zeros(own.shape, np.bool_)
     return (own < begins_bin) & (own >= taken.since_bin) & (positions >= taken.position)

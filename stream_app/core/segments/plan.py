@@ -74,7 +74,7 @@ class KnownSegment:
     @property
     def has_ended_for_good(self) -> bool:
         """Whether it has counted to an end at which no next segment was to begin."""
-        return self.has_stopped and self.state is not None and self.state.hands_over is None
+        return self.has_stopped and self.state is not None and self.state.late_from is None
 
     @property
     def end_us(self) -> int | None:

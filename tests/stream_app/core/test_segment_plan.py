@@ -84,7 +84,7 @@ def known_in(state: str, name: str, begun: Declaration, end_bin: int) -> KnownSe
             counter=b"",
             stopped=ended or state == "stopped",
             until_bin=end_bin if ended or state == "end stored" else None,
-            hands_over={} if state == "ended for the next one" else None,
+            late_from={} if state == "ended for the next one" else None,
         ),
         strategy,
         begun.time.first_us,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stream_app.core.records import Handover, StreamState
+from stream_app.core.records import LateEvents, StreamState
 from stream_app.core.segments.history import read_strategy
 from stream_app.core.segments.names import base_of
 from stream_app.core.segments.strategies import last_text
@@ -20,44 +20,46 @@ from stream_app.ports import Clock, Store
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOver:
+class LateOfBefore:
     """Late events that a segment counts. Args: positions, from which on, by partition; None: none."""
 
     positions: Mapping[str, int] | None = None
     since_bin: int = 0
 
-    def of(self, partition: str) -> Handover | None:
-        """Return what the segment takes over in a partition."""
+    def of(self, partition: str) -> LateEvents | None:
+        """Return which late events of a partition the segment counts; None: none."""
         # The segment before never read a new partition, so all late events there count here.
-        return None if self.positions is None else Handover(self.positions.get(partition, 0), self.since_bin)
+        if self.positions is None:
+            return None
+        return LateEvents(self.positions.get(partition, 0), self.since_bin)
 
     def start(self, partition: str, position: int) -> int:
         """Return where to begin to read a partition. Args: position, of the first event of the segment."""
         return min(position, (self.positions or {}).get(partition, position))
 
 
-async def taken_over(store: Store, clock: Clock, stream: LoadedStream) -> TakenOver | None:
-    """Return what a stream takes over; None: the segment before is not complete, so it does not read yet.
+async def late_of_before(store: Store, clock: Clock, stream: LoadedStream) -> LateOfBefore | None:
+    """Return which late events a stream counts; None: it does not read yet, because the one before goes on.
 
     The clock and public instants decide when it begins to read, and the cuts of the segment before decide
     which events it counts; no event decides about another one. Raises: OSError.
     """
     before, first_us = stream.declared.successor_of, stream.declared.time.first_us
     if before is None or first_us is None or base_of(before) != base_of(stream.name):
-        return TakenOver()
+        return LateOfBefore()
     if await clock.now_us() < first_us:
         return None
     state = await store.load(before)
     if state is None or read_strategy(state.strategy)[1] is not None:
-        return TakenOver()
+        return LateOfBefore()
     if state.stopped and not state.has_ended:
-        return TakenOver()  # its total allows no epoch up to its end
+        return LateOfBefore()  # its total allows no epoch up to its end
     if not state.stopped or await store.visible_seq(before) < state.seq:
         return None
-    if state.hands_over is None or not state.hands_over.keys() >= state.partitions.keys():
-        return TakenOver()  # the store lost its last bins, and only the witness has them
+    if state.late_from is None or not state.late_from.keys() >= state.partitions.keys():
+        return LateOfBefore()  # the store lost its last bins, and only the witness has them
     [since_bin] = stream.declared.time.binning.bin_of([_counts_from_us(state)]).tolist()
-    return TakenOver(state.hands_over, since_bin)
+    return LateOfBefore(state.late_from, since_bin)
 
 
 def _counts_from_us(state: StreamState) -> int:
@@ -66,6 +68,6 @@ def _counts_from_us(state: StreamState) -> int:
     rules = declared.rules(state.epoch)
     first_bin = rules.first_bin
     if rules.begins_bin is not None and first_bin <= rules.begins_bin:
-        since = (one.takes_over.since_bin for one in state.partitions.values() if one.takes_over is not None)
-        first_bin = min(since, default=first_bin)
+        late = (one.late_before for one in state.partitions.values())
+        first_bin = min((one.since_bin for one in late if one is not None), default=first_bin)
     return declared.time.binning.start_us(first_bin)
