@@ -11,7 +11,7 @@ import pytest
 from dphist.users import BUCKETS
 from stream_app.core.kinds.tables import USERS
 from stream_app.core.records import TileKey
-from stream_app.core.releases.restored import restored
+from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.releases.tiles import TileGeometry, join_slices
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import NOISE_LOST
@@ -106,7 +106,7 @@ def test_a_witness_puts_histograms_back(world: World) -> None:
     run_until(world, FIRST_BIN + 2 * EPOCH_BINS)
     own, rows = world.strategy(STREAM), world.run(world.witness.rows(STREAM, 0))
     tiles = defaultdict[TileKey, bytes](bytes)
-    for step in restored({own.hash: own}, rows, 0, own.hash):
+    for step in WitnessedStream.of(rows).restored(0, own.hash):
         for append in step.tiles:
             tiles[append.key] += append.data
     for number in range(2):
