@@ -118,7 +118,7 @@ def of_readme() -> list[str]:
         f"in {least} to {most} % of {coverage['runs']:,} runs",
         f"{median} ms in the median, {p99} ms at the 99th percentile",
         f"{demo} s from a fresh clone to the first answer",
-        f"an own file in {lesson} s once it is installed ({first['date']})",
+        f"your own file in {lesson} s, once the service is installed ({first['date']})",
     ]
 
 

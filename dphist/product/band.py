@@ -80,7 +80,7 @@ def sup_error(axis: ValueAxis, laws: tuple[WeightedNoise, ...], confidence: floa
 
 
 def draws_needed(nodes: int, confidence: float) -> int:
-    """Return how often to draw all nodes, so that one of the largest errors is surely above the quantile."""
+    """Return how often to draw all nodes, so that an order statistic of the errors bounds the quantile."""
     return max(least_draws(confidence), min(max(_NODES_DRAWN // nodes, _LEAST_DRAWS), _MOST_DRAWS))
 
 

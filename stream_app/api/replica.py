@@ -179,7 +179,7 @@ class StreamReplica:
         return await self._reader.rows(self.stream, seq, _ROWS_A_READ)
 
     def say(self, labels: Labels) -> None:
-        """Set the words that the stream is shown with, and forget the answers that hold others."""
+        """Set the stream's labels, and drop cached answers: they may hold the old labels."""
         self.labels = labels
         self.answers.clear()
         if self.view is not None:

@@ -10,7 +10,7 @@ from stream_app.core.answers.succession import continued
 
 
 class Succession:
-    """A stream, and the streams whose history goes on in it. Readers ask it like a single stream.
+    """A stream together with its predecessors. Readers query them as one stream.
 
     Guarantee: it holds only streams that the reader may read, so no answer depends on any other one.
     Args: parts, oldest first, the asked stream last.

@@ -146,7 +146,7 @@ class GreyBox:
 
     @cached_property
     def places(self) -> Mapping[tuple[str, int, int], Number]:
-        """The number of noise in each value of the tables of nodes: by table, row and column.
+        """Which drawn ``Number`` is in each value of the node tables, by table, row and column.
 
         It is found by labels: a value that moves by exactly a label holds this number and no other.
         """

@@ -64,7 +64,7 @@ def streams() -> Question[list[str]]:
 
 
 def titles() -> Question[dict[str, str]]:
-    """Return what pages show as the name of each stream that this client may read, by stream."""
+    """Return the title of each stream that this client may read, as pages show it, by stream name."""
     return Question(
         "/v1/streams", {}, lambda answer: {one["stream"]: one["title"] for one in answer["streams"]}
     )

@@ -85,7 +85,7 @@ class Cutter:
             await until_one_ends(self._keep_cutting(), self._letters.run())
 
     async def take_due(self, partitions: Sequence[str]) -> None:
-        """Store all cuts that are due, and write their dead letters; for virtual clocks, whose time waits."""
+        """Store all cuts that are due, and write their dead letters. Replays call this: their clock waits."""
         async with self._one_at_a_time:
             while due := await self._due(partitions, now_us := await self._clock.now_us()):
                 taken = await self._taken(due)

@@ -48,17 +48,17 @@ class SegmentPlan:
 
     @property
     def now(self) -> Settings:
-        """The settings of what a worker runs now."""
+        """The settings of the segments that a worker runs now."""
         return self._settings(())
 
     @property
     def checked(self) -> Settings:
-        """The settings of what runs now and of what is wanted next: what a start checks."""
+        """The settings that a start checks: of the segments that run now and of those wanted next."""
         return self._settings(self.following)
 
     @property
     def beginning(self) -> Settings:
-        """The settings of what runs, once what is due is stored."""
+        """The settings of the segments that run, once the beginnings that are due are stored."""
         return self._settings(self.due)
 
     @property

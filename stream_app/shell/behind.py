@@ -65,7 +65,7 @@ class ReplayPace:
 
 
 class ReplayWatch:
-    """Says what takes long in the replays of a configuration: the start, and a pace that is not kept.
+    """Reports replays that are slow to start or that fall behind their speed.
 
     Args: say, which shows a line; now_s, a clock in seconds.
     """

@@ -164,7 +164,7 @@ def span_in_words(start: str, end: str, zone: str | None) -> str:
 
 
 def not_measured(gaps: Sequence[Gap], zone: str | None) -> str:
-    """Return what of a range no epoch measured, as a sentence; the newest three gaps are named.
+    """Return a sentence about the parts of a range that no epoch measured; it names the newest three.
 
     >>> not_measured([Gap("2013-01-01T03:00:00Z", "2013-01-01T05:00:00Z")], None)
     'Not measured, and in no number here: from 2013-01-01T03:00:00Z to 2013-01-01T05:00:00Z.'

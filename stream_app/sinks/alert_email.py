@@ -35,7 +35,7 @@ def message_of(told: Transition, email: Email, site: str | None) -> EmailMessage
 
 
 class EmailTarget(AlertTarget):
-    """Receivers of e-mail. A server with STARTTLS gets everything by TLS, and a password in no other way."""
+    """Receivers of e-mail. If the server offers STARTTLS, all goes over TLS; no password goes without TLS."""
 
     name = identity = "email"
     former = ""

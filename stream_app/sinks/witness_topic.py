@@ -167,7 +167,7 @@ class WitnessTopic(Witness):
         return found
 
     async def newest(self, streams: Collection[str]) -> dict[str, int]:
-        """Return the newest segment with a row of each stream that has one. Args: streams, as configured.
+        """Return, for each stream with rows in the topic, the number of its newest segment with a row.
 
         Cost: reads back from the end until each of them has a row.
         """

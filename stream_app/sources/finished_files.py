@@ -135,7 +135,7 @@ def open_start(file: Path, format: FileFormat, time: TimeField, others: Sequence
 def rows_as_lines(
     lines: LineFile, directory: Path | None = None, most: int | None = None
 ) -> IO[bytes] | None:
-    """Return a CSV file's rows with one line each, as a file without a name; None if they have one already.
+    """Return an unnamed temporary file with each row of a CSV file on one line; None if each has one already.
 
     Args: directory, with space for them; most, bytes from the beginning, or somewhat more.
     """

@@ -68,7 +68,7 @@ class ReplaySource(OneFile):
             await asyncio.sleep(POLL_S)
 
     def ends(self) -> Mapping[str, int]:
-        """Return the position up to the replay's time, for the operator's lag metric."""
+        """Return the position that the replay has reached by its clock, for the operator's lag metric."""
         return {PARTITION: self._first_from(self._reached_us())}
 
     async def close(self) -> None:

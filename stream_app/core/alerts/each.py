@@ -1,4 +1,4 @@
-"""Rules that mean one condition per key: written out for the keys that a stream shows now."""
+"""Turns a rule on each key into one rule for every key that a stream shows now."""
 
 from __future__ import annotations
 

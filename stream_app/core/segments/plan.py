@@ -119,7 +119,7 @@ class NextSegment:
         return f"{_from(self.segment.name, self.edge_us)}: {facts}; {until}"
 
     def too_late(self) -> str:
-        """Return what happens if the start took so long that the one before has counted beyond the edge."""
+        """Return the message for a segment whose predecessor has counted bins after the edge already."""
         number, edge = number_of(self.segment.name), format_instant(self.edge_us)
         return (
             f"{base_of(self.segment.name)}: generation {number} cannot begin at {edge}, because bins from "
@@ -179,7 +179,7 @@ class Segments:
         return Segments(running, ended, refused=_cannot_begin(name, refused[name], end_us))
 
     def coming(self, now_us: int) -> str | None:
-        """Return the line about the newest one if it is stored and begins later; None: it has begun."""
+        """Return a line about the newest segment if it is stored but has not begun; None otherwise."""
         newest = self.running[-1] if self.running else None
         first_us = None if newest is None else newest.declared.time.first_us
         if newest is None or number_of(newest.name) == 1 or first_us is None or first_us <= now_us:
@@ -193,7 +193,7 @@ def segments_of(
     entries: Sequence[LedgerEntry],
     now_us: int,
 ) -> Segments:
-    """Return the segments of a configured stream: the table above.
+    """Return the segments of a configured stream, by the table above.
 
     Args: configured, under the stream's own name; known, oldest first, at least one; entries, of the source's
         ledgers, about this stream, those that continue it, and the one before it.

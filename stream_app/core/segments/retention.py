@@ -17,11 +17,12 @@ from stream_app.core.segments.strategies import strategy_of
 def removable(
     texts: tuple[bytes, ...], epochs: Sequence[EpochRecord], visible_seq: int, before_us: int
 ) -> Iterator[EpochRecord]:
-    """Yield the epochs that may leave, the oldest first: each ended before an instant, as time is counted.
+    """Yield the epochs that may be removed from Redis, oldest first: each ended by ``before_us``.
 
-    Readers must see a row after an epoch that leaves. So the chain is never empty, and a store that lost its
-    last rows is not taken for one without old rows.
-    Args: texts, of all strategies of the stream; epochs, all that the store has.
+    Readers must see a row after an epoch that is removed. So the chain is never empty, and a store that lost
+    its last rows is not taken for one without old rows.
+    Args: texts, of all strategies of the stream; epochs, all that the store has; before_us, in the time of
+        the stream's bins.
     """
     for epoch in sorted(epochs, key=lambda one: one.epoch):
         ended = ended_us(texts, epoch)

@@ -74,7 +74,7 @@ def strategy_of(texts: tuple[bytes, ...], epoch: EpochRecord) -> Strategy:
 
 
 def with_strategy(texts: Iterable[bytes], text: bytes) -> tuple[bytes, ...]:
-    """Return a stream's texts with a current one, each text once."""
+    """Return a stream's strategy texts with ``text`` last, as the current one, and not repeated."""
     return *(one for one in texts if one != text), text
 
 

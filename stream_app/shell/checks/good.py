@@ -1,4 +1,4 @@
-"""``stream-app check-config``: refuses what a start or a run would refuse, as far as no cluster is asked."""
+"""``stream-app check-config``: reports what a start or a run would refuse; it asks Redis, but not Kafka."""
 
 from __future__ import annotations
 

@@ -119,9 +119,9 @@ def _of_amounts(whole: RangeSum, amounts: Amounts, *, keyed: bool) -> Iterator[R
 
 
 def rank_error(whole: RangeSum, q: float) -> float:
-    """Return by how many events the rank of a quantile may be wrong: the API's interval holds no others.
+    """Return by how many events the rank of a reported quantile may be wrong, if the band holds.
 
-    The band holds the true cumulative counts F and the true total N, so q N - F is off by no more than this.
+    The band holds if it contains all true cumulative counts F and the true total N.
     """
     reach = Histogram.of(whole).cdf(CONFIDENCE).reach
     return float(reach.max() + q * reach[-1])
