@@ -68,7 +68,7 @@ class DiscoveryRule:
 
     @property
     def step(self) -> Fraction:
-        """1 / b: what one user more can change in the logarithm of a probability of one key.
+        """1 / b: the largest change of a log-probability of one key by one more user.
 
         Noise has a scale that is a double, rounded up; so this is at most epsilon / per_user.
         """
@@ -162,7 +162,7 @@ class KeyDiscovery:
         self._bars = np.empty(0, np.int64)  # threshold + r of each key
 
     def add(self, hashes: Sequence[bytes]) -> None:
-        """Add the next keys. Args: what tells each key from all others."""
+        """Add the next keys. Args: a name or hash of each key that no other key has."""
         self.hashes += hashes
         bars = self.rule.threshold + self._noise.geometric(b"bar", hashes)
         self._bars = np.concatenate([self._bars, bars])

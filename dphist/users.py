@@ -80,6 +80,6 @@ class NumbersOfUsers:
 
     @classmethod
     def from_json(cls, text: str) -> NumbersOfUsers:
-        """Return what ``to_json`` wrote. Raises: ValueError."""
+        """Read the text of ``to_json``. Raises: ValueError."""
         fields = json.loads(text)
         return cls(exact(fields["epsilon"], "epsilon"), fields["bins"], fields["neighbours"])

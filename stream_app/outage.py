@@ -31,7 +31,7 @@ class Outage:
     async def outlast(
         self, work: Callable[[], Awaitable[T]], doubt: Callable[[OSError], None] = lambda failure: None
     ) -> T:
-        """Return what ``work`` returns; after each OSError, log it, call ``doubt`` and work again.
+        """Return the result of ``work``; after each OSError, log it, call ``doubt`` and call ``work`` again.
 
         ``work`` has to call ``over`` itself, when it has reached what was unreachable.
         """

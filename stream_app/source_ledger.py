@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Ledgers(Protocol):
-    """What holds ledgers by the name of a source."""
+    """Holds ledgers by the name of a source."""
 
     async def ledger(self, source: str) -> tuple[LedgerEntry, ...]:
         """Return the ledger of a source."""
@@ -50,7 +50,7 @@ async def ledgers_of_all_names(
 async def measured(
     store: Store | PublicReader, source: str, logs: Iterable[str] = ()
 ) -> tuple[LedgerEntry, ...]:
-    """Return every measurement of a source, under all its names. What readers may know is less."""
+    """Return every measurement of a source, under all its names. Readers may know only a part of them."""
     return composed(source, await ledgers_of_all_names(store, source, logs))
 
 
@@ -92,7 +92,7 @@ class SourceLedger:
 
     @property
     def counts_others(self) -> bool:
-        """Whether a total limits what all streams over the source cost together."""
+        """Whether a total limits the cost of all streams over the source together."""
         return self._total is not None and self._total.per == "source"
 
     def names(self, source: str) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ def noted_batches(part: Part) -> list[Batch]:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a spool keeps, for its operator. Args: directory, the spool's."""
+    """The contents of a spool, for its operator. Args: directory, the spool's."""
 
     directory: Path
 
@@ -189,7 +189,7 @@ class OpenPart:
             yield batch
 
     def sync(self) -> None:
-        """Make durable what was read: all whole batches survive a power failure from now on."""
+        """Make the read batches durable: all whole batches survive a power failure from now on."""
         os.fdatasync(self.records)
         os.fdatasync(self.batches)
 

@@ -1,4 +1,4 @@
-"""The version of the stored format: what a build must know to use a store, a directory, a file or a topic.
+"""The version of the stored format: what a build must know about a store, directory, file or topic.
 
 Everything that was stored before formats had numbers has format 1. The number of a place rises only when
 something is stored there that older builds would misread. So a rollback works until then, and afterwards an
@@ -67,7 +67,7 @@ def check_directory_format(key: str, directory: Path) -> None:
 
 
 def mark_directory(key: str, directory: Path, needed: int = FIRST) -> None:
-    """Check the format of a directory, and raise it to what is needed now. Raises: OperatorError.
+    """Check the format of a directory, and raise it to the one that is needed now. Raises: OperatorError.
 
     Several processes may do this at the same time.
     """

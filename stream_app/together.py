@@ -41,7 +41,7 @@ async def each_to_its_end(*works: Coroutine[Any, Any, T]) -> list[T]:
 
 
 async def in_thread_to_its_end(work: Callable[[], T]) -> T:
-    """Return what ``work`` returns in a thread. A cancelled caller waits for it, and may then close files."""
+    """Run ``work`` in a thread and return its result. A cancelled caller waits for its end."""
     running = asyncio.create_task(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)

@@ -1,4 +1,4 @@
-"""What several releases about the same people cost together: an upper bound that holds in exact arithmetic.
+"""The cost of several releases about the same people together: an upper bound that holds in exact arithmetic.
 
 May import: numpy, scipy, ``dphist.noise.exponentials``.
 Start at: ``losses.py`` (what is added up), then ``curve.py`` (delta for an epsilon, epsilon for a delta).

@@ -1,4 +1,4 @@
-"""What several private releases about the same people cost, as a list of their losses."""
+"""The cost of several private releases about the same people, as a list of their losses."""
 
 from __future__ import annotations
 

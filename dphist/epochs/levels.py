@@ -92,7 +92,7 @@ class EpochLevels:
 
     @cached_property
     def variances_from_below(self) -> tuple[float, ...]:
-        """The variance of an epoch's total, then per level, lowest first, of what ``pooled`` returns."""
+        """The variance of an epoch's total, then per level, lowest first, of the results of ``pooled``."""
         return (self.total_variance, *(variance for _, variance in self._from_below))
 
     @cached_property
@@ -178,7 +178,7 @@ class EpochLevels:
 
     @classmethod
     def from_json(cls, text: str, epoch: TreeDesign) -> EpochLevels:
-        """Read what ``to_json`` wrote and check it. Raises: ValueError for bad values."""
+        """Read the text of ``to_json`` and check it. Raises: ValueError for bad values."""
         fields = json.loads(text)
         epsilons = tuple(exact(epsilon) for epsilon in fields["epsilons"])
         return cls(epoch, exact(fields["epsilon"]), tuple(fields["branching"]), epsilons)

@@ -45,7 +45,7 @@ class Mechanism:
         return function
 
     def __repr__(self) -> str:
-        """Return what the mechanism does and each option in one line, as an analyst reads it."""
+        """Return a description of the mechanism, then each option in one line, for an analyst."""
         lines = [f"{self.name}: {self.summary}"]
         lines.append(f"  protects, with the defaults: one event {NEIGHBOURS_IN_WORDS[self.neighbours]}")
         for option, default in self.defaults().items():

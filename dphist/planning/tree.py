@@ -46,7 +46,7 @@ _LARGEST_EXACT = 2**17
 
 
 class TreeOptions(TypedDict, total=False):
-    """What ``plan_tree`` may be told about a tree besides its horizon, epsilon and ``max_events``."""
+    """The options of ``plan_tree`` besides the tree's horizon, its epsilon and ``max_events``."""
 
     workload: Workload | WorkloadText
     release: Release

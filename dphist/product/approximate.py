@@ -76,7 +76,7 @@ class ToeplitzColumns(ColumnDesign):
 
 @lru_cache(maxsize=64)
 def _rounding(design: ToeplitzDesign) -> float:
-    """Return a bound, in counts, on what a published running count's error has beside a normal variable.
+    """Return a bound, in counts, on the part of a published running count's error that is not normal.
 
     A range from a later bin has at most twice as much, as the difference of two running counts. The bound
     adds up three parts: the roundings of counter and reader; the rounding to 2^-16 of a count; and the

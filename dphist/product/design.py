@@ -84,7 +84,7 @@ class TreeGroup(ColumnGroup):
 
 
 class ColumnDesign(ABC):
-    """What the columns of a release count, however their noise is drawn.
+    """The quantity that each column of a release counts, however its noise is drawn.
 
     Attributes: keys; values; weight, what one event adds to all its cells together.
     """
@@ -194,7 +194,7 @@ class ProductDesign(ColumnDesign):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ProductDesign:
-        """Read what ``to_json`` wrote and check it. Raises: ValueError for other fields or bad values."""
+        """Read the text of ``to_json`` and check it. Raises: ValueError for other fields or bad values."""
         fields = json.loads(text)
         if not isinstance(fields, Mapping) or set(fields) - {"weight", "rest"} != {
             *("time", "keys", "values")

@@ -49,7 +49,7 @@ class RangeSum:
 
     @classmethod
     def without_events(cls, design: ColumnDesign, span: tuple[int, int]) -> RangeSum:
-        """Return what a complete epoch without events and noise releases over a range of its bins.
+        """Return the release of a complete epoch without events and noise over a range of its bins.
 
         Guarantee: its laws are those of every such epoch's errors, which do not depend on events.
         """

@@ -46,11 +46,11 @@ class AmountRange:
 
     @property
     def weight(self) -> int:
-        """What every event adds to its two cells together."""
+        """The weight that every event adds to its two cells together."""
         return self.high - self.low
 
     def ends(self, units: Int64Array) -> Int64Array:
-        """Return what each event adds to its two cells, shape (n, 2). Args: amounts within the range."""
+        """Return each event's weights for its two cells, shape (n, 2). Args: amounts within the range."""
         return np.stack([self.high - units, units - self.low], axis=-1)
 
 
@@ -94,7 +94,7 @@ def mean_of(
 
 
 def end_columns(design: ColumnDesign, key: int | Sequence[int] | None = None) -> tuple[ColumnSum, ColumnSum]:
-    """Return what is counted at the low end of the range and at its high end, in units of weight."""
+    """Return the columns of the range's low end and of its high end, in units of weight."""
     return ColumnSum(design, key, np.array([1.0, 0.0]), 1), ColumnSum(design, key, np.array([0.0, 1.0]), 1)
 
 

@@ -62,7 +62,7 @@ class Buffers:
         return np.asarray((whole << self._buffer_bits - self._drop) + (rest >> self._drop))
 
     def advance(self, units: Int64Array) -> None:
-        """Move every buffer by one bin. Args: what the bin adds, in units of u, shape (width,)."""
+        """Move every buffer by one bin. Args: the bin's counts, in units of u, shape (width,)."""
         # (1 - l) s = n s / 2^q: the high word gives a part that is exact, the low word is rounded.
         product = self._decays * self.high
         lost = self._decays * self.low

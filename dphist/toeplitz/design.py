@@ -110,7 +110,7 @@ class ToeplitzDesign:
 
     @cached_property
     def rounding(self) -> Fraction:
-        """A bound on what the roundings of one value can move between neighbours: u + sum a_i v/(1 - l_i)."""
+        """A bound on the move of one value's roundings between neighbours: u + sum a_i v/(1 - l_i)."""
         return _rounding(self.strategy, self.step, self.buffer_bits)
 
     @cached_property
@@ -166,7 +166,7 @@ class ToeplitzDesign:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ToeplitzDesign:
-        """Read what ``to_json`` wrote, and check all of it again, the noise too.
+        """Read the text of ``to_json``, and check all of it again, the noise too.
 
         Raises: ValueError for other fields or bad values.
         """

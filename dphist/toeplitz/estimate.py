@@ -139,7 +139,7 @@ def range_variances(
 def rounding_bounds(
     design: ToeplitzDesign, starts: ArrayLike, stops: ArrayLike, columns: int = 1
 ) -> FloatArray:
-    """Return bounds, in counts, on what all roundings together change in the answers for bins [start, stop).
+    """Return bounds, in counts, on the change of answers for bins [start, stop) by all roundings together.
 
     Counter and reader each round; the difference of both moves a value by at most ``design.rounding``.
     """

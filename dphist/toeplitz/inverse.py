@@ -1,4 +1,4 @@
-"""The errors of running counts in closed form: what one unit of noise does to every later estimate.
+"""The errors of running counts in closed form: the effect of one unit of noise on later estimates.
 
 The estimate of a running count is A C^-1 y, where A adds up bins. The noise of one bin enters the estimate n
 bins later with weight b_n, the running sum of the coefficients of 1 / c. With m buffers

@@ -190,7 +190,7 @@ class ToeplitzStrategy:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ToeplitzStrategy:
-        """Read what ``to_json`` wrote, and check it. Raises: ValueError for other fields or bad values."""
+        """Read the text of ``to_json``, and check it. Raises: ValueError for other fields or bad values."""
         return cls.from_fields(json.loads(text))
 
 

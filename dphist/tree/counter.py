@@ -66,7 +66,7 @@ class BinCounter(ABC):
         """The number of bins pushed so far: the index of the next one."""
 
     def push(self, counts: ArrayLike) -> BinRelease:
-        """Close the next bin and release what it completes.
+        """Close the next bin and release the nodes that it completes.
 
         Args: counts of the bin, an integer or shape (width,), none negative.
         Guarantee, Raises: as ``push_many``.

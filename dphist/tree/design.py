@@ -189,7 +189,7 @@ class TreeDesign:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TreeDesign:
-        """Read what ``to_json`` wrote and check it. Raises: ValueError for other fields or bad values."""
+        """Read the text of ``to_json`` and check it. Raises: ValueError for other fields or bad values."""
         fields = json.loads(text)
         expected = {"branching", "epsilon", "horizon", "neighbours", "release", "sensitivity", "shares"}
         if not isinstance(fields, Mapping) or set(fields) != expected:

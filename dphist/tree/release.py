@@ -1,4 +1,4 @@
-"""What closing bins releases: nodes and published running counts, per bin or as arrays over bins."""
+"""Values that closed bins release: nodes and published running counts, per bin or as arrays over bins."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

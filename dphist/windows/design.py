@@ -98,7 +98,7 @@ class WindowDesign:
 
     @property
     def arguments(self) -> tuple[tuple[str, Any], ...]:
-        """The options, converted to what the mechanism takes."""
+        """The options, converted to the types that the mechanism takes."""
         return as_arguments(self.mechanism, self.options)
 
     def release(self, cells: Int64Array, noise: NoiseSource) -> Int64Array:
@@ -148,7 +148,7 @@ class WindowDesign:
 
     @classmethod
     def from_json(cls, text: str | bytes, time: TreeDesign) -> WindowDesign:
-        """Read what ``to_json`` wrote and check it. Raises: ValueError for other fields or bad values."""
+        """Read the text of ``to_json`` and check it. Raises: ValueError for other fields or bad values."""
         fields: Any = json.loads(text)
         always = {"bins", "histograms", "buckets", "mechanism", "share"}
         if not isinstance(fields, Mapping) or set(fields) - {"options"} != always:

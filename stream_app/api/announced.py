@@ -1,4 +1,4 @@
-"""When readers see what a worker has announced: from the next whole minute on.
+"""Delays a worker's announcements: readers see each from the next whole minute on.
 
 A worker opens a generation, or marks a stream as halted, at an instant that depends on how busy it is.
 Readers see it at the next whole minute, so nobody sees the instant exactly.
@@ -23,14 +23,14 @@ def _next_s() -> float:
 
 
 class Announced(Generic[T]):
-    """What a worker says of a stream, as readers see it: from the next whole minute on. Args: at first."""
+    """A worker's announcement about a stream: readers see it from the next whole minute on."""
 
     def __init__(self, first: T) -> None:
         self._known = self._shown = first
         self._from_s = 0.0
 
     def shown(self, known: T) -> T:
-        """Return what readers see now. Args: known, what the store holds now."""
+        """Return the announcement that readers see now. Args: known, the one in the store now."""
         if known != self._known:
             self._known, self._from_s = known, _next_s()
         if time.time() >= self._from_s:

@@ -25,7 +25,7 @@ class Generations:
         return [one for name in names if (one := self.by_name.get(name)) is not None and one.view is not None]
 
     def shown_as(self, name: str) -> StreamReplica | None:
-        """Return what readers see by a name; None if it names nothing that a worker has opened.
+        """Return the generation that readers see under a name; None if no worker has opened one.
 
         ``NAME`` is the newest generation that has released something, else the first one. ``NAME@2`` is one
         generation, and ``NAME@1`` the first.

@@ -1,4 +1,4 @@
-"""/openapi.json: what readers can ask, in groups, and whether they need a key."""
+"""/openapi.json: the questions of readers, in groups, and whether they need a key."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ router = APIRouter(responses={422: errors.REPLIES[422]})
 
 
 def content_policy(origins: Iterable[str] = ()) -> str:
-    """Return what a page may load, and the origins whose pages may show it in a frame."""
+    """Return the policy of a page: the addresses that it may load, and the origins that may frame it."""
     ancestors = " ".join(origins) or "'none'"
     return f"default-src 'self'; frame-ancestors {ancestors}; base-uri 'none'; form-action 'none'"
 

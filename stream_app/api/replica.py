@@ -155,7 +155,7 @@ class StreamReplica:
         return self._recent[-1][0] if self._recent else 0
 
     def set_statement(self, statement: Statement) -> None:
-        """Set the source's statement. If it changes, forget all answers: some state what it says."""
+        """Set the source's statement. If it changes, drop all cached answers: some repeat it."""
         if self.view is not None:
             before, self.view.statement = self.view.statement, statement
             if before != statement:

@@ -1,4 +1,4 @@
-"""The replicas of all streams of the store, and what its sources and alert rules have in common."""
+"""The replicas of all streams of the store, and the statements and alert rules that they share."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Replicas:
         return self._known.counted(source, await ledgers_of_all_names(self._coming, source))
 
     def _set_left(self, replica: StreamReplica) -> None:
-        """Set what a stream's total still allows, whenever its ledger has changed."""
+        """Set the epochs that a stream's total still allows, whenever its ledger has changed."""
         view, total = replica.view, replica.labels.total
         if view is None or total is None:
             return

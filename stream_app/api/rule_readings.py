@@ -1,4 +1,4 @@
-"""What alert rules read at the last release: computed once after each release, in the second process."""
+"""The values of alert rules at the last release: computed once after each release, in the second process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RuleReadings:
         self._replicas, self._apart = replicas, apart
 
     async def of(self, replica: StreamReplica) -> Mapping[str, Now]:
-        """Return what the rules over a stream read now, by rule.
+        """Return the present values of the rules over a stream, by rule.
 
         It is empty if a long question about the stream is under way: a list of rules must not wait for it.
         Rules read the newest generation only.
@@ -73,7 +73,7 @@ class RuleReadings:
 
 
 def readings_now(view: StreamView, texts: Sequence[str]) -> bytes:
-    """Return what conditions read at a view's release, as JSON: the fields of ``Now`` for each.
+    """Return the values of conditions at a view's release, as JSON: the fields of ``Now`` for each.
 
     A condition that this version cannot parse reads nothing.
     """

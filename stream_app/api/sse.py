@@ -163,7 +163,7 @@ async def follow(
 
 
 async def whenever(news: Callable[[], Awaitable[bytes]], is_over: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Yield what ``news`` returns whenever it is not empty, and heartbeats, until it is over."""
+    """Yield each result of ``news`` that is not empty, and heartbeats, until the stream ends."""
     yield b"retry: %d\n\n" % RETRY_MS
     quiet_since_s = time.monotonic()
     while not is_over():

@@ -23,7 +23,7 @@ class Succession:
     def of(
         cls, replica: StreamReplica, by_name: Mapping[str, StreamReplica], may_read: Callable[[str], bool]
     ) -> Succession:
-        """Return what a reader may see of a stream's history. Args: by_name, all streams."""
+        """Return the part of a stream's history that a reader may see. Args: by_name, all streams."""
         if replica.view is None:
             return cls((replica,))
         before = continued(

@@ -1,4 +1,4 @@
-"""What a source's ledger entries cost together, added up once more without the ledger's own code.
+"""Adds up the cost of a source's ledger entries once more, without the ledger's own code.
 
 The results are never above the truth, so an honest statement is never refused: losses of pure releases are
 rounded down to a grid, and everything is computed in floating point.

@@ -1,4 +1,4 @@
-"""What a copy of a store holds, and whether a restore from it would keep the promise. Nothing is written."""
+"""Checks a copy of a store: its contents, and whether a restore would keep the promise. It writes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stream_app.wiring.storage import holds_users_keys, noise_keys
 
 
 def check_backup(settings: Settings, files: Sequence[Path], server: Path) -> tuple[list[str], list[Check]]:
-    """Return a line about each configured stream in a copy, and every check of what is stored.
+    """Return a line about each configured stream in a copy, and every check of the stored data.
 
     Args: files, the copy, of a cluster one of each primary; server, the executable that loads it.
     Raises: OperatorError for a copy without any of the streams, one that cannot be read, and a cluster's one
@@ -66,7 +66,7 @@ def _check_slots(named: str, url: str, found: Sequence[Stored]) -> None:
 
 
 async def _read(settings: Settings, url: str) -> tuple[list[Stored], list[Check]]:
-    """Return what is stored, and the checks of the keys of each stream."""
+    """Return the stored data, and the checks of the keys of each stream."""
     found = await collect_from(settings, url)
     keys, checks = noise_keys(settings), []
     capped = {one.name for one in settings.streams if one.declared.capped is not None}

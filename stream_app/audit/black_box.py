@@ -1,4 +1,4 @@
-"""Black box: outputs of the mechanism, counted; what produced them is not looked at.
+"""Black box: counts outputs of the mechanism, without looking into it.
 
 For discrete Laplace noise, outputs in the set S = "no node that counts the changed bin is above its value in
 the first log" are likelier under the first log by exactly e^loss, the most that any set allows. The stated
@@ -29,7 +29,7 @@ _MOST_RUNS = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What was counted.
+    """The numbers of outputs that were counted.
 
     Args:
         units: how many units the logs differ by, so that the loss is near 1 and few runs are enough.

@@ -28,7 +28,7 @@ _DISTANCE = 2.0  # logs differ by so many events that mu is about this
 
 @dataclass(frozen=True, slots=True)
 class CountedGaussian:
-    """What was counted.
+    """The numbers of outputs that were counted.
 
     Args:
         events: by how many events of one column, all in one bin, the logs differ.

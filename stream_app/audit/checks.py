@@ -1,4 +1,4 @@
-"""What an audit found: one check after another, each with its figures, as text that a person can judge."""
+"""The results of an audit: one check after another, each with its figures, as text for a person."""
 
 from __future__ import annotations
 

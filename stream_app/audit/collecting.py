@@ -27,7 +27,7 @@ _OF_THE_LOG = ("state_id", "cluster_id", "topic_id")  # added when a worker open
 
 
 async def collect(settings: Settings) -> list[Stored]:
-    """Return what is stored about each configured stream that was ever opened.
+    """Return the stored data of each configured stream that was ever opened.
 
     Raises: OperatorError if the store or the witness cannot be read.
     """
@@ -39,7 +39,7 @@ async def collect(settings: Settings) -> list[Stored]:
 
 
 async def collect_from(settings: Settings, url: str) -> list[Stored]:
-    """Return what a store, and the other records, have of each generation of the configured streams.
+    """Return the data of each generation of the configured streams, in a store and in the other records.
 
     Args: url, of the store. Raises: as ``collect``; OSError if the store does not answer.
     """

@@ -1,4 +1,4 @@
-"""The audit of a configuration: what is stored, what neighbouring logs show, what outputs show."""
+"""The audit of a configuration: stored data, then neighbouring logs, then outputs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Depth:
 
 
 def examine(settings: Settings, depth: Depth, tell: Tell) -> Iterator[Check]:
-    """Yield every check, each when it is done. Args: tell, takes a line about what is being done."""
+    """Yield every check, each when it is done. Args: tell, takes a line about the present step."""
     tell("reading the store, the witness and the ledger")
     yield from _stored(settings)
     for stream in settings.streams:

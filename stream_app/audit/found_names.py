@@ -1,4 +1,4 @@
-"""Grey box of names: what neighbouring logs change in the users who bring keys, and what this costs exactly.
+"""Grey box of names: how neighbouring logs differ in the users who bring keys, and the exact cost.
 
 A rehearsal names no key, so what users bring follows from their records alone. The law of the decision at
 which a key is named is integrated for both logs.
@@ -24,7 +24,7 @@ _RARE = 1e-12  # outcomes that are less likely are not compared: doubles do not 
 
 
 class NamesLoss(NamedTuple):
-    """What a pair of logs shows by names. Args: loss, of keys that others bring, too; delta, the probability
+    """The loss by names of a pair of logs. Args: loss, of keys that others bring, too; delta, the probability
     that a key is named which only the differing user brings; keys, whose numbers of users differ."""
 
     loss: float
@@ -34,7 +34,7 @@ class NamesLoss(NamedTuple):
 
 @dataclass
 class BroughtKeys:
-    """Collects the users who bring keys, from what a store replies. SECRET: for made-up records only.
+    """Collects the users who bring keys, from a store's replies. SECRET: for made-up records only.
 
     Args: first_bin and bins, of the epoch; strategy, of the stream.
     """
@@ -66,7 +66,7 @@ class BroughtKeys:
 
 
 class RecordingStore(RedisStore):
-    """A store that shows what it replies to the part of the worker that names keys."""
+    """A store that shows its replies to the part of the worker that names keys."""
 
     brought: BroughtKeys
 
@@ -83,7 +83,7 @@ class RecordingStore(RedisStore):
 
 
 def names_loss(rule: DiscoveryRule, one: Paths, other: Paths) -> NamesLoss:
-    """Return what a difference of users costs by names, summed over keys. Args: one, other, of two logs."""
+    """Return the loss by names of a difference of users, summed over keys. Args: one, other, of two logs."""
     silent = [0] * max(map(len, (*one.values(), *other.values())), default=0)
     loss, delta, keys = 0.0, 0.0, 0
     for key in one.keys() | other.keys():

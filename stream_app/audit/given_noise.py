@@ -69,7 +69,7 @@ def silence(law: Law, first: int, count: int) -> Int64Array:
 
 
 class Labels:
-    """Gives each number a different value, by which it is found again in what the pipeline makes public."""
+    """Gives each number a different value, by which it is found again in the pipeline's public output."""
 
     LARGEST = 1 << 30  # sums of a few numbers must not overflow
 

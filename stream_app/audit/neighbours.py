@@ -44,7 +44,7 @@ class Neighbour(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairLoss:
-    """What one pair of neighbouring logs showed.
+    """The losses of one pair of neighbouring logs.
 
     Args:
         what: how the logs differ.
@@ -131,7 +131,7 @@ class GreyBox:
 
     @cached_property
     def maker(self) -> Maker:
-        """What makes the records."""
+        """The maker of the records."""
         return Maker(self.rehearsal.stream.declared, self.rehearsal.first_bin, self.seed)
 
     @cached_property
@@ -141,7 +141,7 @@ class GreyBox:
 
     @cached_property
     def exact(self) -> Public:
-        """What the first log would show without noise."""
+        """The outputs of the first log without noise."""
         return self.rehearsal.run(self.events, silence)
 
     @cached_property

@@ -40,7 +40,7 @@ _MORE_THAN_ANY = 1_000_000  # users of made-up records
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """What a rehearsal made public, and the users who brought keys, which it did not.
+    """The public outputs of a rehearsal, and the users who brought keys, which are not public.
 
     Args: rows, of the chain; tables, all rows of each, by name; brought, of a stream that finds keys. SECRET.
     """

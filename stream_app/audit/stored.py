@@ -1,4 +1,4 @@
-"""Offline: what a deployment has stored, compared piece by piece. Nothing is written.
+"""Offline: compares the stored data of a deployment piece by piece. It writes nothing.
 
 The witness, the store, the ledgers and the configuration are four records of the same releases, kept apart.
 Each check asks that two of them agree, or that one of them keeps the promise: no node has two values, and no
@@ -78,7 +78,7 @@ class Stored:
             return kept  # then the rows of others are faults
 
     def witnessed(self) -> WitnessedStream:
-        """Return what the witness knows. Raises: ValueError if it has rows of another strategy."""
+        """Return the stream by its witness. Raises: ValueError if it has rows of another strategy."""
         rows = sorted({row.seq: row for row in self.witness}.values(), key=lambda row: row.seq)
         return WitnessedStream.of(rows, (*self.earlier, self.strategy))
 

@@ -1,4 +1,4 @@
-"""``privacy.delta``: the approximate mode, and what is not built beside it."""
+"""``privacy.delta``: the approximate mode, and the settings that it excludes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _delta(value: object) -> Fraction:
 
 
 def check_approximate(section: Section, declared: Declaration) -> None:
-    """Refuse what is not built for an approximate stream. Raises: ConfigError."""
+    """Refuse the settings that an approximate stream cannot have. Raises: ConfigError."""
     if declared.privacy.delta is None:
         return
     keys, instead = declared.keys, "take it out, or take privacy.delta out"

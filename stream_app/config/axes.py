@@ -137,7 +137,7 @@ def read_sum(section: Section) -> Amounts | None:
 
 
 def _step(section: Section) -> Fraction:
-    """Read the step of a sum; its refusals say what it is, because a unit such as kW is easily meant."""
+    """Read the step of a sum; a refusal explains the step, because people may write a unit such as kW."""
     step = section.take("unit", _read_step, None)
     if step is None:
         raise section.error("unit", f"is missing; add {_STEP}")
@@ -191,7 +191,7 @@ def _check_windows(section: Section, stream: StreamSettings) -> None:
 
 
 def _check_sum(section: Section, stream: StreamSettings) -> None:
-    """Refuse a sum beside what it is not built for. Raises: ConfigError."""
+    """Refuse a sum beside settings that exclude it. Raises: ConfigError."""
     declared = stream.declared
     if declared.amounts is None:
         return

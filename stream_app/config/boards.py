@@ -119,7 +119,7 @@ def _check_together(section: Section, panel: Panel, one: StreamSettings, other: 
 
 
 def _unit(stream: StreamSettings, panel: Panel) -> str:
-    """Return what the values of a panel's chart are numbers of."""
+    """Return the unit of the values of a panel's chart."""
     amounts = stream.declared.amounts
     if panel.measure == "count" or amounts is None:
         return "users" if stream.declared.count == "users" else "events"

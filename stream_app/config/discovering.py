@@ -1,4 +1,4 @@
-"""``keys.discover``: keys that no list names, and what is not built beside them."""
+"""``keys.discover``: keys that no list names, and the settings that they exclude."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_discover(keys: Section) -> Discover | None:
 
 
 def check_discover(section: Section, stream: StreamSettings) -> None:
-    """Refuse what is not built for a stream that finds keys. Raises: ConfigError."""
+    """Refuse the settings that a stream that finds keys cannot have. Raises: ConfigError."""
     declared, keys = stream.declared, stream.declared.keys
     if keys is None or keys.discover is None:
         return

@@ -1,4 +1,4 @@
-"""Streams over the rows of an engine that counts events: what they can ask, and what the operator signs."""
+"""Streams over the rows of an engine that counts events: their settings, and the signed sentence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_signed(section: Section, privacy: Privacy, log: Log) -> None:
 
 
 def check_engine_rows(section: Section, declared: Declaration) -> None:
-    """Refuse what rows of counts cannot tell, and fields whose values depend on several events.
+    """Refuse settings that need single events, and fields whose values depend on several events.
 
     Raises: ConfigError.
     """

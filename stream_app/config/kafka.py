@@ -94,7 +94,7 @@ def _cluster(
 
 
 def _check_login(section: Section, security: Mapping[str, str]) -> None:
-    """Check that a client which logs in has what its mechanism needs, and nothing of another mechanism.
+    """Check that a client which logs in has the settings of its mechanism, and none of another one.
 
     Secrets are looked for where a client is made: API and watcher read the same file, and have none.
     """

@@ -1,4 +1,4 @@
-"""What one log is, decided once, by what is read: two names of logs may mean the same events.
+"""Decides which names of logs may mean the same events, by the files that are read.
 
 They do if a file can have both names: their patterns match a common name, compressed or not; a spool is
 a list of files; two names lead to one file now; one has a copy of a file of the other now, or a file that
@@ -148,7 +148,7 @@ def _by_notes(
 
 
 def _compared(path: Path) -> _Compared:
-    """Return what is compared of the files of a log."""
+    """Return, by file of a log, its identity and a hash of its first records: both are compared."""
     return {
         file: (_identity(file), hash(first_records(file, says_csv(file.name.lower()))))
         for file in _files(path)
@@ -162,7 +162,7 @@ def _files(path: Path) -> Iterable[Path]:
 
 
 def _identity(path: Path) -> Hashable:
-    """Return what two paths of one file or directory have in common."""
+    """Return an identity that all paths of one file or directory share."""
     try:
         found = path.stat()
     except OSError:

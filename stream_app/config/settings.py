@@ -214,7 +214,7 @@ class OutputSettings:
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """One stream: what it promises, and how this configuration reads its log.
+    """One stream: its declaration, and how this configuration reads its log.
 
     Args:
         source: where its log is.
@@ -243,7 +243,7 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """Alert rules, and what to notify of their transitions. URLs may hold secrets.
+    """Alert rules, and the targets that are notified of their transitions. URLs may hold secrets.
 
     Args: operator, where the watcher's own metrics are served; None: nowhere.
     """

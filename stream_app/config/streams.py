@@ -1,4 +1,4 @@
-"""The section ``streams``: what each stream promises, and how its log is read."""
+"""The section ``streams``: the declaration of each stream, and how its log is read."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def _privacy(section: Section, count: Counted, log: Log) -> tuple[Privacy, str |
 
 
 def _total(privacy: Section, own: Privacy) -> Total | None:
-    """Read ``privacy.total``, what all epochs together may cost. Args: own, the cost of one epoch."""
+    """Read ``privacy.total``, the largest cost of all epochs. Args: own, the cost of one epoch."""
     section = privacy.section("total")
     if not section.names():
         return None

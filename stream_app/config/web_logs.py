@@ -1,4 +1,4 @@
-"""Streams over access logs: which fields they have, what holds by default, and what a visitor's day needs."""
+"""Streams over access logs: their fields, their defaults, and the rules for a visitor's day."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_web_log(section: Section, declared: Declaration) -> None:
 
 
 def check_visitors(section: Section, declared: Declaration) -> None:
-    """Refuse what would let one visitor's day count in two epochs, or beyond its caps. Raises: ConfigError.
+    """Refuse settings by which a visitor's day counts in two epochs, or beyond its caps. Raises: ConfigError.
 
     A visitor has one name per day of UTC. If an event of the day counted in a later epoch, or after the day's
     key was destroyed, the caps of that visitor would begin anew.

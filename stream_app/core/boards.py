@@ -44,7 +44,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one line of a chart is about: a stream, or one of its keys (a pattern is several together)."""
+    """The subject of one line of a chart: a stream, or one of its keys (a pattern is several keys)."""
 
     stream: str
     key: str | None = None
@@ -78,7 +78,7 @@ class Panel:
     range_us: int | None = None
 
     def questions(self) -> Iterable[tuple[str, str | None]]:
-        """Yield what the panel asks: paths, each with the key that the question names; None for no key."""
+        """Yield the panel's questions: paths, each with the key that the question names; None for no key."""
         of, single = _COUNTS[self.measure], self.measure
         for line in self.lines:
             described = f"/v1/streams/{line.stream}"
@@ -111,6 +111,6 @@ class Board:
         return frozenset(line.stream for panel in self.panels for line in panel.lines)
 
     def questions(self) -> frozenset[tuple[str, str | None]]:
-        """Return what its page asks: paths of the API, each with the key that the question names, or None."""
+        """Return its page's questions: paths of the API, each with the key that it names, or None."""
         of_panels = {question for panel in self.panels for question in panel.questions()}
         return frozenset(of_panels | {(f"/v1/boards/{self.name}", None), ("/v1/changes", None)})

@@ -1,4 +1,4 @@
-"""What more epochs of a stream would cost, and how many of them its total allows."""
+"""The cost of further epochs of a stream, and how many of them its total allows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_FORESEEN = 1_000  # epochs of all streams over a source together
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What all epochs together may cost; an epoch that would exceed it is never opened.
+    """The most that all epochs together may cost; an epoch that would exceed it is never opened.
 
     Args: delta, None: the sum of epsilons counts; per, whether every stream over the source counts, or this
         stream alone, in all of its segments.
@@ -36,7 +36,7 @@ class Total:
         return all(cost.is_within(self.epsilon, self.delta) for cost in self.costs(stream, entries))
 
     def costs(self, stream: str, entries: Iterable[LedgerEntry]) -> list[Cost]:
-        """Return what these entries cost of the total: together, and each unit apart if there are several.
+        """Return the cost of these entries: together, and each unit apart if there are several.
 
         The promise about all streams may be for one event, in which a user's epochs do not add up. The total
         holds for the user, too.
@@ -55,7 +55,7 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a total still allows a stream, if all streams over its source that have no end go on.
+    """The epochs that a total still allows a stream, if all streams over its source that have no end go on.
 
     Args:
         epochs: how many may follow the last one in the ledger; None: any number.
@@ -70,7 +70,7 @@ class Left:
     more: bool = False
 
     def sentence(self, total: Total) -> str:
-        """Return what is left in words."""
+        """Return how many epochs are left, as a sentence."""
         until = format_instant(self.until_us)
         if self.epochs is None:
             return f"Within {total.words}, any number of epochs may follow."
@@ -83,7 +83,7 @@ class Left:
 
 
 def left(total: Total, entries: Sequence[LedgerEntry], stream: str) -> Left | None:
-    """Return what a total allows a stream after its last epoch; None before its first epoch, or at its end.
+    """Return the epochs that a total allows after a stream's last one; None before its first, or at its end.
 
     Cost: about ten statements of the ledger.
     """
@@ -129,7 +129,7 @@ def _most(fits: Callable[[int], bool], limit: int) -> int:
 
 
 def one_more_in_words(source: str, entries: Sequence[LedgerEntry], stream: str) -> str:
-    """Return what one more epoch of a stream makes of the source's cost; empty if no more comes."""
+    """Return the source's cost with one more epoch of a stream, as a sentence; empty if no more comes."""
     following = next_entry(entries, stream)
     if following is None:
         return ""
@@ -141,13 +141,13 @@ def one_more_in_words(source: str, entries: Sequence[LedgerEntry], stream: str) 
 
 
 def over_epochs_in_words(first: LedgerEntry) -> str:
-    """Return what a stream's epochs cost together as they add up; empty if they do not."""
+    """Return the cost of several epochs of a stream, as a sentence; empty if their costs do not add up."""
     costs = [f"{number} epochs cost {_both_lines(stated)}" for number, stated in over_epochs(first)]
     return f"{first.stream}: for a user, {'; '.join(costs)}." if costs else ""
 
 
 def over_epochs(first: LedgerEntry) -> Iterator[tuple[int, Statement]]:
-    """Yield numbers of epochs with what they cost a user together; nothing if they do not add up."""
+    """Yield numbers of epochs, each with a user's cost in all of them; nothing if the costs do not add up."""
     for number in _EPOCHS_AHEAD if _add_up(first) else ():
         epochs = [replace(first, epoch=epoch) for epoch in range(number)]
         yield number, statement(first.source, epochs)
@@ -158,7 +158,7 @@ def _add_up(first: LedgerEntry) -> bool:
 
 
 def until_now_in_words(first: LedgerEntry, now_us: int, total: Total | None = None) -> str:
-    """Return what a stream's epochs from its start until now cost together; empty for one epoch.
+    """Return the cost of a stream's epochs from its start until now, as a sentence; empty for one epoch.
 
     Args: first, the entry of the stream's first epoch; total, what its epochs may cost together.
     """

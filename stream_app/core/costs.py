@@ -1,4 +1,4 @@
-"""What epochs of streams cost together: as a sum, and composed for a stated delta."""
+"""The cost of several epochs of streams together: as a sum, and composed for a stated delta."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def unit_of(entry: LedgerEntry) -> str:
 
 
 def cost_of_whole_user(epochs: Sequence[LedgerEntry], neighbours: str) -> Cost:
-    """Return what all events of a user in one epoch cost, if the unit is a period: the epoch's periods times.
+    """Return the cost of all events of a user in one epoch, if the unit is a period: once per period.
 
     Guarantee: holds for every epoch of the stream. Neighbours are as many changes of the unit apart as the
         epoch touches periods.
@@ -126,7 +126,7 @@ def _of_one_period(epochs: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
 
 
 def _of_one_window(epochs: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
-    """Return the epochs in groups that share a cap window: each begins before one before it was to end.
+    """Return the epochs in groups that share a cap window: each begins before an earlier one was to end.
 
     A store that was set back knows an older number of each user's counted records. The epoch that follows
     chooses by that number, so one event can change the choice in both epochs. Without a cap it is in one.

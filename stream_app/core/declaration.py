@@ -1,4 +1,4 @@
-"""What a stream promises to count, and how: the public part of its configuration, and its stored text.
+"""The declaration of a stream: the public part of its configuration, with its stored text.
 
 The configuration makes a declaration once. A strategy stores its text, every start compares that text with
 the configuration, and the loops and readers read its fields. Attributes are named as the text names them
@@ -232,7 +232,7 @@ class Declaration(
 
     @property
     def bounds(self) -> Bounds | None:
-        """What decides which of a user's records count; None if nothing is capped here."""
+        """The rules that decide which of a user's records count; None if nothing is capped here."""
         per_user, cells = self.capped, self.cells
         weight = cells.weight if self.amounts else None
         key_places = STEPS if self.finds_keys else cells.key_places
@@ -254,7 +254,7 @@ class Declaration(
         return (*columns, *others, *(ROW_FIELDS if self.source.origins else ()))
 
     def row_rules(self, now_us: int) -> RowRules:
-        """Return what this stream asks of rows of an engine. Args: now_us, the time."""
+        """Return the conditions of this stream on rows of an engine. Args: now_us, the time."""
         user, time = self.privacy.per_user, self.time
         latest_us = now_us + time.max_ahead_bins * time.bin_us
         return RowRules(self.source.origins, user.caps.l1 if user else None, time.closing, latest_us)

@@ -38,7 +38,7 @@ class EpochRecord:
 
     @property
     def listed(self) -> tuple[FoundKeys, ...]:
-        """The keys that earlier epochs found, and what else holds from the epoch's start."""
+        """The keys that earlier epochs found, and other facts about keys from the epoch's start."""
         return tuple(one for one in self.found if one.bin < self.first_bin)
 
     def plain(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _HEADER = "private_counts_export"
 
 @dataclass(frozen=True, slots=True)
 class ExportedStream:
-    """One stream: its strategy, its epochs, all its visible rows with their values, and what became of it."""
+    """One stream: its strategy, its epochs, all its visible rows with their values, and its history."""
 
     strategy: Strategy
     epochs: tuple[EpochRecord, ...]

@@ -1,4 +1,4 @@
-"""What a source hands over: decoded records, and those that are not counted, each with its reason."""
+"""The records of a source: decoded ones, and refused ones, each with its reason."""
 
 from __future__ import annotations
 

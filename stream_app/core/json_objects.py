@@ -1,4 +1,4 @@
-"""What a record of JSON is: an object, by its own bytes alone, whichever fields are read."""
+"""Reads a record of JSON as an object, by its own bytes alone, whichever fields are used."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _is_object_when_clean(record: bytes) -> bool:
 
 
 def bare(record: bytes) -> bytes:
-    """Return a record without what is not part of it: a byte order mark before it, line ends and zeros.
+    """Return a record without a byte order mark before it, and without line ends and zeros around it.
 
     Such zeros end texts of C. They are also what a file has where it was truncated under its writer.
     """
@@ -81,7 +81,7 @@ def value_of(record: bytes) -> Any:
 
 
 def _forms_of(record: bytes) -> Iterator[bytes]:
-    """Yield a record as it stands, then without what is not part of it, then with what is no JSON mended."""
+    """Yield a record as it stands, then ``bare``, then also ``mended``."""
     yield record
     yield (clean := bare(record))
     yield mended(clean)
@@ -97,7 +97,7 @@ def has_too_many_values(record: bytes) -> bool:
 
 
 def mended(record: bytes) -> bytes:
-    """Return a record with what other programs write beside JSON replaced by JSON.
+    """Return a record with JSON in place of the forms that other programs write.
 
     NaN becomes null. Infinity and whole numbers of more than 4,300 digits become a number beyond all doubles.
     Halves of characters, as they arise where a program cuts a text, become U+FFFD. A long record stays as it

@@ -196,7 +196,7 @@ def composed(source: str, ledgers: Iterable[Sequence[LedgerEntry]]) -> tuple[Led
 
 
 def place_of(entry: LedgerEntry) -> tuple[str, int, str, int]:
-    """Return what two entries of the same measurement have in common, under all names of their source."""
+    """Return a key that two entries of the same measurement share, under all names of their source."""
     return entry.stream, entry.epoch, entry.strategy_hash, entry.start_us
 
 

@@ -1,4 +1,4 @@
-"""What a stream's numbers mean, in words: what it counts, and what an interval is for.
+"""The meaning of a stream's numbers in words: the counted events, and the number that an interval holds.
 
 Pages, API, command line, client, rows and metrics all show these words, so no two of them can differ. A
 number that is private and read as something else is worse than none: a cap per user leaves events out, a
@@ -46,12 +46,12 @@ class Meaning:
 
     @property
     def warning(self) -> str:
-        """What to show with the charts; empty if every event counts."""
+        """The sentences to show with the charts; empty if every event counts."""
         return "" if self.plain else f"{self.counts} {self.shape}".rstrip()
 
     @property
     def sentences(self) -> str:
-        """What is counted and what intervals are for."""
+        """Two sentences: the counted events, and the number that intervals hold."""
         return f"{self.counts} {self.intervals}"
 
 
@@ -91,7 +91,7 @@ def counted_in(declared: Declaration | None) -> str:
 
 
 def range_in_words(declared: Declaration, epochs: int) -> str:
-    """Return what a count over a range of time is of. Args: epochs, how many the range touches."""
+    """Return the unit of a count over a range of time, in words. Args: epochs, how many the range touches."""
     per_user = declared.privacy.per_user
     if declared.count == "users":
         by = _by(declared)
@@ -104,7 +104,7 @@ def range_in_words(declared: Declaration, epochs: int) -> str:
 
 
 def epoch_in_words(declared: Declaration, start: str) -> str:
-    """Return what a count of users since the start of an epoch is of. Args: start, as text."""
+    """Return a phrase for the users that a count since the start of an epoch counts. Args: start, as text."""
     return f"users first seen since {start}{_by(declared)}, each counted once"
 
 
@@ -118,7 +118,7 @@ def left_out(declared: Declaration) -> str:
 
 
 def meaning_of_amounts(declared: Declaration, of: OfAmounts = "sum") -> Meaning:
-    """Return what a stream's sums, or means, are of. Args: declared, of a stream with a sum."""
+    """Return the meaning of a stream's sums, or means. Args: declared, of a stream with a sum."""
     words, amounts = amounts_in_words(declared, of), declared.amounts
     assert amounts is not None  # the caller checked that the stream has a sum
     return Meaning(
@@ -131,7 +131,7 @@ def meaning_of_amounts(declared: Declaration, of: OfAmounts = "sum") -> Meaning:
 
 
 def amounts_in_words(declared: Declaration, of: OfAmounts = "sum") -> str:
-    """Return what a sum, or a mean, is of: the field, what clamping and rounding do, and which events."""
+    """Return a phrase for the amounts of a sum or mean: field, clamping, rounding, and which events."""
     amounts, per_user = declared.amounts, declared.privacy.per_user
     assert amounts is not None  # streams without a sum have no such answers
     low, high, unit = map(_decimal, (amounts.low, amounts.high, amounts.unit))
@@ -192,7 +192,7 @@ def _cap(declared: Declaration) -> str:
 
 
 def span(declared: Declaration) -> str:
-    """Return in what a user's events are capped, without an article: "epoch", or "UTC day"."""
+    """Return the span of time in which a user's events are capped, without an article, such as "UTC day"."""
     per_user = declared.privacy.per_user
     if per_user is not None and per_user.field == VISITOR and declared.source.is_of_web_server:
         return "UTC day"  # a visitor has another name on the next day
@@ -209,7 +209,7 @@ def article(noun: str) -> str:
 
 
 def in_keys(per_user: PerUser) -> str:
-    """Return what caps on keys add to the words of a cap, with a comma before it; empty without them."""
+    """Return the words about caps on keys, after a comma; empty without such caps."""
     if per_user.max_keys is None or per_user.max_per_key is None:
         return ""
     keys = "1 key" if per_user.max_keys == 1 else f"each of at most {per_user.max_keys:,} keys"

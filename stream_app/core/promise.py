@@ -12,7 +12,7 @@ from stream_app.core.periods import period_in_words, periods_in_words
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """All epochs of one stream, and what each costs at most. ``end_us`` None: no end.
+    """All epochs of one stream, and the most that each costs. ``end_us`` None: no end.
 
     Args: strategy_hash, last_epsilon, last_delta, of the last epoch; changed_us, the start of the first epoch
         after the stream's settings last changed, None if they never did; successor_of, the stream that ends
@@ -107,7 +107,7 @@ class Statement:
 
     @property
     def whole_user_line(self) -> str:
-        """What all events of a user in an epoch cost; empty unless the unit is a user's hour, day or week."""
+        """The cost of a user's whole epoch; empty unless the unit is a user's hour, day or week."""
         if self.whole_user is None:
             return ""
         cost, delta = self.whole_user, self.whole_user.delta or None
@@ -216,7 +216,7 @@ def _sentence(measurement: Measurement) -> str:
 
 
 def signed_in_words(of_users: bool) -> str:
-    """Return what the operator signs about an engine that counts events before the service does."""
+    """Return the sentence that the operator signs about an engine that counts events before the service."""
     one = (
         "a user changes no more of its rows than this cap says" if of_users else "one event adds 1 to one row"
     )

@@ -39,7 +39,7 @@ class Reply(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A position of a partition's log, and what it proves about the arrival of records.
+    """A position of a partition's log, with bounds on when records before and after it arrived.
 
     Args:
         bin: records at or beyond ``position`` arrived after this bin closed: they are too late for it and

@@ -1,4 +1,4 @@
-"""A strategy: everything that determines what is measured. An epoch has one strategy.
+"""A strategy: everything that determines a measurement. An epoch has one strategy.
 
 Two people with the same strategy and the same released nodes compute the same answers. A strategy has two
 parts: the user's declaration, which every start compares with the configuration, and the kind of release

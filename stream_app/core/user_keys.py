@@ -75,7 +75,7 @@ class UserKeys:
         return UserKeys((*self.marks[: held + 1], mark), (*self.after[:held], after))
 
     def text(self) -> str:
-        """Return what the store keeps: marks in hexadecimal digits, and between two of them a window.
+        """Return the stored text: marks in hexadecimal digits, and between two of them a window.
 
         >>> UserKeys((b"a", b"b"), (9,)).text()
         '61 9 62'

@@ -1,4 +1,4 @@
-"""What one request to a web site says: the page, the referrer, the device, and who visited, for one day.
+"""Reads one request to a web site: the page, the referrer, the device, and who visited, for one day.
 
 A log of a web server and the snippets that pages send are read by the same rules. Each field depends on the
 request alone. Agents, addresses and URLs come from strangers, so nothing here may take long or fail.
@@ -51,7 +51,7 @@ _DEVICES = (
 
 
 class Agent(NamedTuple):
-    """What the name of a program says: its class of devices, its family of browsers, and if it is a bot."""
+    """A program by its name: its class of devices, its family of browsers, and if it is a bot."""
 
     device: str | None
     browser: str | None
@@ -59,7 +59,7 @@ class Agent(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a request line says: the method, the address as sent, and the path in it."""
+    """A request line: the method, the address as sent, and the path in it."""
 
     method: str | None
     uri: str | None
@@ -67,7 +67,7 @@ class Request(NamedTuple):
 
 
 def agent_of(agent: str, *, with_browser: bool = True) -> Agent:
-    """Return what the name of a program says. Args: with_browser, else the browser is None.
+    """Return the facts in the name of a program. Args: with_browser, else the browser is None.
 
     Cost: 20 microseconds; callers remember the answer.
 
@@ -89,7 +89,7 @@ def _browser(agent: str) -> str | None:
 
 
 def request_of(line: str) -> Request:
-    """Return what a request line such as ``GET /a?b HTTP/1.1`` says; nothing of what is no such line.
+    """Return the parts of a request line such as ``GET /a?b HTTP/1.1``; empty for any other text.
 
     >>> request_of("GET /a?b=1 HTTP/1.1")
     Request(method='GET', uri='/a?b=1', path='/a')
@@ -209,7 +209,7 @@ def without_port(address: bytes) -> bytes:
 
 
 def _household_of(address: bytes) -> bytes:
-    """Return what of an address of IPv6 names one household; another text stays, but without a port."""
+    """Return the part of an IPv6 address that names one household; any other text stays, without a port."""
     address = without_port(address)
     try:
         whole = ipaddress.IPv6Address(address.decode().partition("%")[0])

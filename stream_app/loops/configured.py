@@ -1,4 +1,4 @@
-"""Compares a stored strategy with the configured one: what is equal, and what is refused."""
+"""Compares a stored strategy with the configured one, and refuses differences."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def stored_strategy(stream: str, text: bytes) -> Strategy:
 
 
 def check_change(running: Strategy, planned: Strategy) -> None:
-    """Check that a strategy is declared as the stored one, whose tree it may lack. Raises: OperatorError."""
+    """Check that a strategy has the stored one's declaration; it may lack the tree. Raises: OperatorError."""
     if running.hash == planned.hash:
         return  # each closing asks, and a list of the differences takes long to make
     then, now = (

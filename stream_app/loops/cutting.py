@@ -185,7 +185,7 @@ class Cutter:
             await each_to_its_end(*map(self._store_apart, left))
 
     async def _store_cuts(self, taken: _Taken) -> list[_Taken]:
-        """Store cuts; return those before which records may count that were set aside, each by itself."""
+        """Store cuts; return, each by itself, the cuts before which set-aside records may count."""
         view, left, is_known = taken.view, [], True
         has_aside = view.aside & {one.partition for one in taken.cuts}
         # A record that is set aside after this cut adds the partition again: the store refuses the apply of

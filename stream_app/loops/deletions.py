@@ -9,7 +9,7 @@ from stream_app.ports import Store
 
 
 class Deletions:
-    """Asks the store to forget what one stream has deleted."""
+    """Asks the store to rewrite its file, so that it forgets the data that one stream has deleted."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""What a segment counts of the one before it: events that came too late for that one's last bin.
+"""Events that a segment takes over from its predecessor: they came too late for its last bin.
 
 A segment reads its log only once readers see the last row of the one before. So the witness has that row, and
 no loss of the store lets the segment before count again what this one has taken over. In an output topic, all
@@ -39,7 +39,7 @@ class LateOfBefore:
 
 
 async def late_of_before(store: Store, clock: Clock, stream: LoadedStream) -> LateOfBefore | None:
-    """Return which late events a stream counts; None: it does not read yet, because the one before goes on.
+    """Return which late events a stream counts; None: it does not read yet, because its predecessor goes on.
 
     The clock and public instants decide when it begins to read, and the cuts of the segment before decide
     which events it counts; no event decides about another one. Raises: OSError.

@@ -94,7 +94,7 @@ def hidden_keys(
 
 
 def note_counted(stream: LoadedStream, hidden: HiddenKeys, change: Apply) -> None:
-    """Note new keys of records that the store has counted; forget those of bins that get no more."""
+    """Note new keys of records that the store has counted; forget those of finished bins."""
     known = stream.first_keys
     first = FirstKeys(_most_keys(stream), known)
     for position, group, user, place in hidden.new:

@@ -48,7 +48,7 @@ class LoadedStream:
 
     @property
     def declared(self) -> Declaration:
-        """What the stream promises to count, and how."""
+        """The declaration of the stream: its counts, and how they are made."""
         return self.strategy.declared
 
     @property

@@ -79,7 +79,7 @@ async def restore_ledger(
 
 
 def witnessed_stream(stream: str, rows: Sequence[WitnessRow], known: Iterable[Strategy]) -> WitnessedStream:
-    """Return what a witness knows of a stream. Args: as ``WitnessedStream.of``. Raises: OperatorError."""
+    """Return a stream as its witness knows it. Args: as ``WitnessedStream.of``. Raises: OperatorError."""
     try:
         return WitnessedStream.of(rows, known)
     except ValueError as refusal:

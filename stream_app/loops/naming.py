@@ -1,4 +1,4 @@
-"""Decides at each closing which keys that no list names are shown, and gathers what their release needs.
+"""Decides at each closing which unlisted keys are shown, and gathers the data for their release.
 
 The decisions follow from the exact counts that the store keeps, and from the epoch's seed. So another worker,
 or a later attempt, decides the same. A worker remembers the keys from one closing to the next, and reads them
@@ -34,7 +34,7 @@ MOST_LEARNED = 10_000  # keys that one call reads: Redis drops a connection that
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What the next bin releases. SECRET.
+    """The counts and names that the next bin releases. SECRET.
 
     Args: counts, as ``Discovering.close_naming`` takes them; needless, cells whose counts no release needs
         any more: those of all keys that are then public, and of keys that do not stay; past, those of the
@@ -87,13 +87,13 @@ class Naming:
             self._keys, self._at = decided.keys, (state.noise, release.last_bin)
 
     async def _slots(self, strategy: Strategy, state: StreamState) -> Slots:
-        """Return what decides which keys the users of the next bin bring."""
+        """Return the facts that decide which keys the users of the next bin bring."""
         keys, first, epoch = await self._known(strategy, state), CellsOfKeys.of(strategy).first, state.epoch
         named = frozenset(keys.named)
         return Slots(_rule_of(strategy).per_user, first, named, epoch.epoch, state.seq, epoch.thinned)
 
     async def _decide(self, strategy: Strategy, state: StreamState) -> Decided:
-        """Return what the bin after the last released one releases; it is sealed and tallied."""
+        """Return the counts and names of the bin after the last released one; it is sealed and tallied."""
         keys, of, start = await self._known(strategy, state), CellsOfKeys.of(strategy), state.epoch
         self._keys = None  # until the store has released the bin, they may be wrong or half done
         bin, before = state.released_bin + 1, tuple(keys.named)
@@ -113,7 +113,7 @@ class Naming:
         return Decided(counts, named, [*needless, *past], past, keys)
 
     async def _known(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
-        """Return the keys after the last released bin, with what is then known of those that stay."""
+        """Return the hidden and named keys as they are after the last released bin."""
         if self._keys is None or self._at != (state.noise, state.released_bin):
             self._keys, self._thinned = None, 0  # until all of it is read
             self._keys = await self._read(strategy, state)
@@ -219,7 +219,7 @@ class CellsOfKeys:
 
     @classmethod
     def of(cls, strategy: Strategy) -> CellsOfKeys:
-        """Return those of a stream."""
+        """Return the cells of keys of a stream."""
         cells, first = strategy.declared.cells, _list_of(strategy).count
         width = cells.width // cells.keys.count if cells.keys else 1
         return cls(first, width, cells.weight, strategy.declared.privacy.per_user is not None)

@@ -109,7 +109,7 @@ def still_listed(strategy: Strategy, last: EpochRecord, first_bin: int) -> tuple
 
 
 def _thinned(last: EpochRecord, first_bin: int) -> tuple[FoundKeys, ...]:
-    """Return what the next epoch knows of hidden keys, if it begins within the window of the last one."""
+    """Return how many hidden keys stay, for a next epoch that begins within the window of the last one."""
     is_within = first_bin < last.first_bin + last.bins
     return (FoundKeys(first_bin - 1, (), last.thinned),) if last.thinned and is_within else ()
 

@@ -100,7 +100,7 @@ async def open_stream(
 async def _with_lost_rows(
     recovery: Recovery, ports: Ports, strategy: Strategy, state: StreamState, head: RowLink | None
 ) -> tuple[Strategy, StreamState]:
-    """Put back rows that only the witness has; return what the stream runs with. Args: head, its last row."""
+    """Put back rows that only the witness has; return strategy and state. Args: head, its last row."""
     if head is not None:
         await recovery.put_back(ports.store, ports.witnesses[strategy.stream], strategy, state, head)
     return strategy, state
@@ -123,7 +123,7 @@ async def _due(seen: _Seen, source: Source, now_us: int) -> Start | None:
 
 
 class _Seen(NamedTuple):
-    """What store and witness know of a stream.
+    """The state of a stream in the store and in the witness.
 
     Args: strategy, the last row's, or the configured one before the first row; found, all strategies of the
         stream, by hash; head, the witness's last row; rows, all rows of the witness if the store lacks its
@@ -149,7 +149,7 @@ class _Seen(NamedTuple):
 
 
 async def _look(ports: Ports, wanted: Strategy) -> _Seen:
-    """Read what store and witness know. Raises: OperatorError, as ``open_stream``."""
+    """Read a stream's state from store and witness. Raises: OperatorError, as ``open_stream``."""
     store, witness, name = ports.store, ports.witnesses[wanted.stream], wanted.stream
     # Read the witness first: then a store that lost nothing has all of its rows, even if another worker
     # releases rows meanwhile.
@@ -171,7 +171,7 @@ async def _look(ports: Ports, wanted: Strategy) -> _Seen:
 
 
 async def next_epoch_fits(ledger: SourceLedger, strategy: Strategy, state: StreamState) -> bool:
-    """Return whether the epoch after the running one is within the stream's total, as far as is known now."""
+    """Return whether the epoch after the running one is within the stream's total, as now known."""
     return await ledger.fits(_next_entry(strategy, state))
 
 

@@ -30,7 +30,7 @@ class Recovery:
         self._given_up = ""  # the hash of the witness's last row at the last failed attempt
 
     def report_loss(self, strategy: Strategy, ending: Ending, head: RowLink, begun: EpochRecord) -> None:
-        """Report that an epoch ended because the store was lost or set back, and what that means.
+        """Report that an epoch ended because the store was lost or set back, with the consequences.
 
         Args: head, the witness's last row; begun, the epoch that begins.
         """
@@ -99,7 +99,7 @@ async def _kept(store: Store, stream: str, rows: Sequence[WitnessRow]) -> int:
 
 
 async def _holds(store: Store, stream: str, seq: int) -> bool:
-    """Return whether the store has this row or a later one: what it lost are its last rows.
+    """Return whether the store has this row or a later one. A store that was set back lacks its last rows.
 
     The first rows may be missing because retention removed them. They do not come back.
     """

@@ -1,4 +1,4 @@
-"""Carries out what the table of segments decides: stores ends, waits for edges, and logs what begins."""
+"""Carries out what the table of segments decides: stores ends, waits for edges, and logs beginnings."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class SegmentPlan:
         return replace(self, configured=configured, found=tuple(one for _, one in kept))
 
     def lines(self) -> list[str]:
-        """Return what begins with a segment, and when, a line each."""
+        """Return a line for each segment that is to begin: its changes, and when."""
         said = [self._line(one) for one in self.found]
         return [line for line in said if line is not None]
 
     def log(self) -> None:
-        """Log what changes, and when; and what ends without anything that follows."""
+        """Log the changes and when they hold, and streams that end without a next segment."""
         for line in (*self.lines(), *self.refused):
             log.warning("stream %s", line)
         for found in self.found:
@@ -110,7 +110,7 @@ class SegmentPlan:
         return any([await store.load(one.segment.name) is not None for one in self.due])
 
     async def store_due(self, store: Store) -> Settings | None:
-        """Store what is due and return the settings to run; None: another worker stored something else.
+        """Store the due beginnings; return the settings to run; None: another worker stored others.
 
         It cannot be taken back, so the caller makes all checks of a start before (``check_streams``).
         Guarantee: the end of the segment before is stored before a segment is in the ledger.

@@ -1,4 +1,4 @@
-"""Which segments of a configured stream exist: what store, ledger and witnesses say of them.
+"""Finds the existing segments of a configured stream in store, ledger and witnesses.
 
 The table of ``core/segments/plan.py`` then decides which of them run, and where the next one begins.
 """
@@ -26,7 +26,7 @@ from stream_app.ports import OperatorError, Store
 
 @dataclass(frozen=True, slots=True)
 class ToldSegment:
-    """What its witness tells of a segment that has released.
+    """A segment that has released, as its witness tells it.
 
     Args: strategy, None if no row tells it, because an older build wrote them; noted, what older builds kept
         beside its first row: the settings of segments up to it, by name.
@@ -37,13 +37,13 @@ class ToldSegment:
 
 
 class Witnessed(Protocol):
-    """What the witnesses tell of the segments of streams."""
+    """The segments of streams, as their witnesses tell them."""
 
     async def newest(self, base: str) -> int:
         """Return the number of a stream's newest segment that has released; 0 if none has."""
 
     async def told(self, name: str) -> ToldSegment | None:
-        """Return what the witness of a segment tells; None if the segment has released nothing."""
+        """Return a segment as its witness tells it; None if the segment has released nothing."""
 
 
 async def found_segments(
@@ -69,7 +69,7 @@ async def found_segments(
 
 
 def settings_of(stream: StreamSettings, segment: Segment) -> StreamSettings:
-    """Return a segment's settings: what is no promise is as configured.
+    """Return a segment's settings: its own declaration, and all else as configured.
 
     The operator has accepted sums for the first segment, and edits the same stream.
     """

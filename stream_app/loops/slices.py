@@ -1,4 +1,4 @@
-"""What the records of one batch add to each stream: bins, cells and the ``Apply`` calls.
+"""The share of each stream in one batch of records: bins, cells and the ``Apply`` calls.
 
 A worker may count one log for a thousand streams. Streams that count alike, at the same position and with the
 same cuts, share one slice. Other streams share the parts that are equal: the bins of a time line, and the
@@ -166,7 +166,7 @@ class Slices:
         return Slice(batch, first, state, assignment, places, seen, left_out, users, rows=rows)
 
     def _engine_rows(self, stream: LoadedStream, state: PartitionState, events: slice) -> CountRows | None:
-        """Return what the records are as rows of an engine; None: they are events."""
+        """Return the meaning of the records as rows of an engine; None: they are events."""
         batch, declared = self.batch, stream.declared
         if not declared.source.origins:
             return None
@@ -299,7 +299,7 @@ class Slices:
 
 
 def binned_for(read: Sequence[Slices], streams: Sequence[LoadedStream], most: int) -> int:
-    """Return for how many of the first streams at most ``most`` records must be binned; at least for one."""
+    """Return how many of the first streams, at least one, together bin at most ``most`` records."""
     records, seen = 0, set[Hashable]()
     for number, stream in enumerate(streams):
         records += sum(slices.to_bin(stream, seen) for slices in read)
@@ -345,7 +345,7 @@ def calls_of(changes: Iterable[Apply]) -> Iterator[list[Apply]]:
 
 
 def _alike(stream: LoadedStream, state: PartitionState) -> Hashable:
-    """Return what decides a stream's slice of a batch. Keys that no list names have each stream's numbers."""
+    """Return a key: streams with equal keys count a batch alike. Found keys have a number in each stream."""
     own = stream.name if stream.declared.finds_keys else ""
     alike = stream.strategy.counting, state, stream.rules, stream.windows, stream.user_keys, stream.stopped
     return *alike, own
@@ -386,7 +386,7 @@ class _Rows:
 
     @property
     def weight(self) -> int:
-        """What each record adds to what the store keeps; users' records are numbers of records at first."""
+        """The number that each record adds in the store; for capped users the store first counts records."""
         return self.cells.weight if self.users is None else 1
 
     def aggregated(

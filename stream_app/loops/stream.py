@@ -1,4 +1,4 @@
-"""What the loops of a stream get: the ports of its source, and how the stream is closed."""
+"""The parts that the loops of a stream share: the ports of its source, and how the stream is closed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Stream:
 
     @property
     def end_in_words(self) -> str:
-        """What a worker says when the stream has ended."""
+        """The sentence that a worker logs when the stream has ended."""
         following = self.followed_by
         follows = f"{following} goes on" if following else "it counts nothing more"
         return f"it has released its last bin; {follows}"

@@ -1,4 +1,4 @@
-"""The operator's metrics of the watcher of alert rules: what was delivered, what waits, since when."""
+"""The operator's metrics of the watcher of alert rules: notifications sent and waiting, and since when."""
 
 from __future__ import annotations
 

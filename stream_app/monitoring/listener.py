@@ -89,7 +89,7 @@ async def serving(
 
 
 class SignsOfLife:
-    """Whether the event loop of this process still moves. It reveals nothing about what is counted.
+    """Whether the event loop of this process still moves. This reveals nothing about events.
 
     Args: now_s, a clock in seconds.
     """

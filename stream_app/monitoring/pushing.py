@@ -63,7 +63,7 @@ async def _push(registry: CollectorRegistry, url: str, about: Mapping[str, str],
 def metrics_data(
     registry: CollectorRegistry, about: Mapping[str, str], began_ns: int, now_ns: int
 ) -> MetricsData:
-    """Return what Prometheus would scrape, with the same names and labels. A name loses its ``_total``.
+    """Return the metrics that Prometheus would scrape, under the same names (without ``_total``) and labels.
 
     Args: began_ns, since when counters count, in nanoseconds since 1970.
     """

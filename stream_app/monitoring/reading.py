@@ -1,4 +1,4 @@
-"""The operator's metrics of the API: who asks for what, and how old the answers are. No reader sees them."""
+"""The operator's metrics of the API: requests by kind, and the age of the answers. No reader sees them."""
 
 from __future__ import annotations
 

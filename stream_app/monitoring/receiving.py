@@ -18,7 +18,7 @@ _USUAL = (200, 400, 401, 403, 404, 408, 411, 413, 415, 421, 422, 429, 503, 507)
 
 
 class SpoolFacts(Protocol):
-    """What a spool holds."""
+    """The contents of a spool."""
 
     def bytes_kept(self) -> int:
         """Return the space that its files take."""

@@ -1,4 +1,4 @@
-"""Asks Redis how much memory it uses, for the operator: it follows what is counted. SECRET."""
+"""Asks Redis how much memory it uses, for the operator: the number follows the events. SECRET."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Memory(Protocol):
 
     @property
     def used(self) -> int:
-        """What its data takes."""
+        """The memory that the data of Redis take."""
 
     @property
     def limit(self) -> int | None:
-        """What it may use, if that is known."""
+        """The most memory that Redis may use, if that is known."""
 
 
 async def follow_memory(ask: Callable[[], Awaitable[Mapping[str, Memory]]], metrics: Metrics) -> None:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class RefusedShare:
-    """Adds up what happens to the records of each stream, and logs in words that most are refused.
+    """Counts accepted and refused records of each stream, and logs in words if most are refused.
 
     The same line is logged again only at growing intervals (``monitoring.repeats``).
     Args: now_s, a clock in seconds.
@@ -72,7 +72,7 @@ class _Lately:
         self._slots: deque[tuple[int, Counter[str]]] = deque()
 
     def add(self, slot: int, added: Counter[str]) -> None:
-        """Add what happened in a slot, and forget the slots that are over. Args: slot, its number."""
+        """Add the numbers of a slot, and drop the slots that are over. Args: slot, its number."""
         if not self._slots or self._slots[-1][0] != slot:
             self._slots.append((slot, Counter()))
         self._slots[-1][1].update(added)

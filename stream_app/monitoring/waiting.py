@@ -1,4 +1,4 @@
-"""For what a process waits before it can do its work. It reveals nothing about what is counted."""
+"""The cause for which a process waits before it can work. This reveals nothing about events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REDIS, KAFKA, CLOCK, OWN_START = "redis", "kafka", "clock", "own start"
 
 
 class Waiting:
-    """What a process waits for ``now``; None if it does its work. A gauge shows it.
+    """The cause for which a process waits ``now``; None if it works. A gauge shows the cause.
 
     Args: names, of everything that the process may wait for; it begins with the first.
     """
@@ -28,7 +28,7 @@ class Waiting:
 
     @property
     def now(self) -> str | None:
-        """The name of what the process waits for."""
+        """The name of the cause for which the process waits."""
         return None if self._is_over() else self._now
 
     @now.setter

@@ -1,4 +1,4 @@
-"""ports: what the loops need from the world: store, source, clock, witness, dead letters.
+"""ports: the interfaces through which the loops reach the world: store, source, clock, witness, dead letters.
 
 May import: core, dphist. ``wiring`` chooses the adapters behind these protocols.
 Start at: ``Store``, then ``Source``, ``Clock``, ``Witness``; ``reader.py`` and ``access.py`` are the API's.
@@ -119,7 +119,7 @@ class Store(ExactCounts, Protocol):
         """End the running epoch at its released bin, for good; CONFLICT if the stream has another seq."""
 
     async def stop(self, stream: str, epoch: int, expected_seq: int) -> Reply:
-        """Count no more records until an epoch opens, and delete what was counted for later bins.
+        """Count no more records until an epoch opens, and delete the counts of later bins.
 
         The running epoch must have ended, and no epoch may follow it now. Repeating the call does no harm.
         Returns: CONFLICT if the stream has another epoch or seq, or the epoch goes on.
@@ -310,7 +310,7 @@ class Clock(Protocol):
 
 
 class Witness(Protocol):
-    """A second durable record of all releases, outside the store; it is never behind what readers see."""
+    """A second durable record of all releases, outside the store. It has every row that readers see."""
 
     async def claim(self, stream: str) -> None:
         """Become the only writer of a stream: rows that an earlier writer sends from now on are refused."""

@@ -42,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Scrapes:
-    """What a scrape of ``/metrics`` gets.
+    """The streams and keys that a scrape of ``/metrics`` gets.
 
     Args:
         keys_of: the streams whose keys have series of their own, several for each key.

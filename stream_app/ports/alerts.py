@@ -1,4 +1,4 @@
-"""What the watcher of alert rules needs from the world: a store of its decisions, and targets to notify."""
+"""The interfaces of the watcher of alert rules: a store of its decisions, and targets to notify."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class AlertTarget(Protocol):
     former: str
 
     async def send(self, transition: Mapping[str, Any]) -> str:
-        """Send one transition; return what the target answered, or "" if it gets no such transitions.
+        """Send one transition; return the target's answer, or "" if it gets no such transitions.
 
         Raises: NotDelivered, Refused.
         """

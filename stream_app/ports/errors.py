@@ -1,4 +1,4 @@
-"""What may go wrong that a person must mend, and whom it stops."""
+"""Errors that a person must mend, by the streams that they stop."""
 
 from __future__ import annotations
 

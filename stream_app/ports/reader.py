@@ -1,4 +1,4 @@
-"""What the API needs from the world: a reader of visible releases."""
+"""The interface of the API to the store: a reader of visible releases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class News(NamedTuple):
 
 
 class PublicReader(Protocol):
-    """What the API may read: visible releases only."""
+    """Reads the data that the API may have: visible releases only."""
 
     async def streams(self) -> tuple[str, ...]:
         """Return the names of all opened streams, sorted."""

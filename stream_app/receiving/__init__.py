@@ -1,4 +1,4 @@
-"""receiving: the listener for events, which writes what arrives into spools and sees nothing else.
+"""receiving: the listener for events, which writes them into spools and sees nothing else.
 
 May import: ports, durable, spool, and the limits on connections of ``api.admission``. It reads no store, no
 released value and no ``state.dir``.

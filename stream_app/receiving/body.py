@@ -1,4 +1,4 @@
-"""What a body holds: JSON objects, one per line, or in an array. Only the body itself decides."""
+"""Reads a body: JSON objects, one per line, or in an array. Only the body itself decides which."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class GroupCommit:
         self._failure: OSError | None = None
 
     async def store(self, sender: str, batch: Incoming) -> Stored:
-        """Return what is stored of a batch, once it is durable.
+        """Store a batch; return its place in the spool once it is durable.
 
         Raises: as ``SpoolWriter.append``; TooManyKeysError, and this batch was not stored.
         """
@@ -65,7 +65,7 @@ class GroupCommit:
         )
 
     async def run(self) -> None:
-        """Store what arrives until cancelled. A write that runs then is ended first, without an answer."""
+        """Store arriving batches until cancelled. A running write ends first, without an answer."""
         while True:
             try:
                 async with asyncio.timeout(_TURN_OVER_S):

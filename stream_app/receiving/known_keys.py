@@ -12,7 +12,7 @@ _MARK_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What is stored of one batch. Args: is_new, whether the call that returns it has stored it."""
+    """The place of one stored batch. Args: is_new, whether the call that returns it has stored it."""
 
     records: int
     crc: int
@@ -20,7 +20,7 @@ class Stored:
     is_new: bool = False
 
     def again(self) -> Stored:
-        """Return what a repeated call gets."""
+        """Return the answer for a repeated call."""
         return replace(self, is_new=False)
 
 
@@ -62,7 +62,7 @@ class KnownKeys:
         return at_us >= now_us - self._remember_us
 
     def get(self, sender: str | None, key: str | None) -> Stored | None:
-        """Return what was stored under a key, or None. Args: sender, its mark; None if it has no name."""
+        """Return the batch of a key, or None. Args: sender, its mark; None if it has no name."""
         if key is None:
             return None
         pools = (self._pools.get(pool) for pool in (sender, None))  # an older version stored no marks

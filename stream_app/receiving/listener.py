@@ -68,7 +68,7 @@ class WriteRules:
 
 
 class Observer(Protocol):
-    """Counts what was answered, for the operator."""
+    """Counts answers, for the operator."""
 
     def answered(self, spool: str, status: int, seconds: float) -> None:
         """Count one answer. Args: spool, empty for a name that no stream has."""
@@ -260,7 +260,7 @@ class _Body:
         return bytes(message.get("body", b""))
 
     async def drop(self) -> None:
-        """Read what is left of a refused body: without that, the system may drop the answer.
+        """Read the rest of a refused body: otherwise the system may drop the answer.
 
         A sender that waits for ``100 Continue`` sends none.
         """

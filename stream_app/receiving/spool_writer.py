@@ -106,7 +106,7 @@ class SpoolWriter:
         os.close(self._lock)
 
     def append(self, batches: Sequence[Incoming]) -> list[Stored | None]:
-        """Store batches and make them durable together; return what is stored of each, in their order.
+        """Store batches and make them durable together; return the place of each, in their order.
 
         A batch whose key is known is not stored again: the earlier one is returned. None is returned for a
         batch that is not stored, because too many keys of its sender are remembered.

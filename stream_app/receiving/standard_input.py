@@ -63,7 +63,7 @@ class _UnfinishedLine:
 
 
 def _available(descriptor: int) -> tuple[bytes, bool]:
-    """Return what can be read now, after waiting for the first byte; and whether more may come."""
+    """Wait for a first byte; return the bytes that can be read now, and whether more may come."""
     parts = [os.read(descriptor, BATCH_BYTES)]
     length = len(parts[0])
     while parts[-1] and length < BATCH_BYTES and select.select([descriptor], [], [], 0)[0]:

@@ -62,7 +62,7 @@ class Sites:
         agent_of("", with_browser=self.with_browser)
 
     def event_of(self, path: str, body: bytes, headers: Headers, address: str) -> tuple[list[str], bytes]:
-        """Return the spools of an event, and the event as a line; no line for what is not stored.
+        """Return the spools of an event, and the event as a line; None for an event that is not stored.
 
         Bots are not stored, nor what says who a visitor is.
         Args: path, one of ``PATHS``; address, of the connection.
@@ -146,7 +146,7 @@ def _plain(address: str) -> str | None:
 
 
 class _Sent(NamedTuple):
-    """What a script has sent.
+    """The fields that a page's script has sent.
 
     Args: name, empty if it is no event; host, of a page whose URL has none; hash_is_page, whether the text
         behind ``#`` is a part of the path, as where a page's script changes what it shows.
@@ -162,7 +162,7 @@ class _Sent(NamedTuple):
 
 
 def _sent(path: str, body: bytes) -> _Sent:
-    """Return what a script has sent. Raises: ValueError; msgspec.MsgspecError."""
+    """Read the fields that a page's script has sent. Raises: ValueError; msgspec.MsgspecError."""
     sent = msgspec.convert(value_of(body), dict[str, Any])
     if path == "/api/event":  # programs write the names in words
         name, url, site, referrer, properties = (

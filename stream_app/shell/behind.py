@@ -43,7 +43,7 @@ class Behind:
 
 
 class ReplayPace:
-    """Compares what a replay has released with its speed, from the first release that it sees.
+    """Compares the progress of a replay with its speed, from the first release that it sees.
 
     Args: speed, log seconds per second; bin_us, after which a release is seen at the latest; slack_s, by
         which it may come later, for example because rows become visible at public instants only.

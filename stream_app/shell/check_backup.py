@@ -1,4 +1,4 @@
-"""``stream-app check-backup``: what a copy of Redis holds, before somebody needs it."""
+"""``stream-app check-backup``: checks a copy of Redis before somebody needs it."""
 
 from __future__ import annotations
 

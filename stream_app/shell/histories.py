@@ -1,4 +1,4 @@
-"""Commands about what was released: export, import, retire it, put it back, or witness it anew."""
+"""Commands about released rows: export, import, retire, put back, or witness them anew."""
 
 from __future__ import annotations
 

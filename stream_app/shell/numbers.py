@@ -21,7 +21,7 @@ def supported(half_width: float, most: int = 2) -> int:
 
 
 def outward(lower: float, upper: float, places: int = 0) -> tuple[str, str]:
-    """Return both ends of an interval as text, rounded away from its middle: it still holds what it held.
+    """Return both ends of an interval as text, rounded outward: the text covers the interval.
 
     >>> outward(3.2, 15.1), outward(-0.314, 2.0, 2)
     (('3', '16'), ('-0.32', '2.00'))

@@ -104,7 +104,7 @@ def live_pace(option: str, pace: str) -> float:
 
 
 def load_to_begin(config: Path) -> Settings:
-    """Read a configuration, and refuse now what the first start of its streams would refuse."""
+    """Read a configuration, and refuse it now if the first start of its streams would."""
     settings, now_us = load(config), time.time_ns() // 1_000
     check_measurements(settings.streams, now_us, begun=over(settings.streams, now_us))
     return settings

@@ -292,6 +292,6 @@ def _signals(asked: asyncio.Event) -> Iterator[None]:
 
 
 def outlive_sighup() -> None:
-    """Log what SIGHUP reloads instead of ending, unless it says that the terminal was closed."""
+    """Log which settings SIGHUP reloads, instead of ending, unless the signal means a closed terminal."""
     if not sys.stderr.isatty():
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, log.warning, _RELOADED)

@@ -1,4 +1,4 @@
-"""What ``stream-app produce`` sends: the events of a file, checked, and with their times moved if asked."""
+"""The events that ``stream-app produce`` sends: those of a file, checked, with times moved if asked."""
 
 from __future__ import annotations
 

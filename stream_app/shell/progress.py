@@ -191,7 +191,7 @@ class TerminalReport:
 
 
 class Report(Protocol):
-    """Where a running service says what happens, and how far its streams are."""
+    """The lines of a running service on the terminal: events of its streams, and their progress."""
 
     def say(self, line: str) -> None:
         """Print a message."""

@@ -253,7 +253,7 @@ def _text(cell: str | float | None) -> str:
 
 
 def _words(found: _Answer) -> dict[str, str]:
-    """Return what the numbers mean, for files and programs; empty if every event counts."""
+    """Return the meaning of the numbers, for files and programs; empty if every event counts."""
     if found.meaning in ("", EVERY_EVENT.counts):
         return {}
     return {name: getattr(found, name) for name in _WORDS if hasattr(found, name)}
@@ -270,7 +270,7 @@ def _gaps_column(found: _OfOneRange) -> dict[str, str]:
 
 
 def _caution(found: _Answer) -> str:
-    """Return what the stream counts and what intervals are for, for people; empty if every event counts."""
+    """Return the meaning of counts and intervals, for people; empty if every event counts."""
     return f"{found.meaning} {found.intervals}" if _words(found) else ""
 
 

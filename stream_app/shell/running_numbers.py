@@ -26,7 +26,7 @@ def numbers_of(client: Client, stream: str, of: Of, releases: Iterator[Release])
 
 
 def noting_epochs(client: Client, stream: str, releases: Iterator[Release]) -> Iterator[Release]:
-    """Yield releases that say since when their running number runs, and what was not measured before."""
+    """Yield releases with the start of their running number, and the gaps before it."""
     last, note = None, ""
     for release in releases:
         if last is None:

@@ -213,7 +213,7 @@ class _Run:
 
 
 async def _show_end(settings: Settings, reader: PublicReader, report: Report, service: Service) -> None:
-    """Show what complete replays have released, and how many records they have refused."""
+    """Show the results of complete replays, and how many records they have refused."""
     await _show(settings, reader, report)
     if service.tells_refused:
         for line in await refused_lines(settings):

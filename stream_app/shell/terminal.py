@@ -1,4 +1,4 @@
-"""What readers see on the terminal: a chart of a running count, and ranges of time.
+"""Text for readers on the terminal: a chart of a running count, and ranges of time.
 
 Times are in UTC, or calendar days of the stream's time zone.
 """

@@ -91,7 +91,7 @@ def watch(
 
 @dataclass
 class Watched:
-    """What the service said last about a stream, and since when it has not answered.
+    """The last answer of the service about a stream, and since when it has not answered.
 
     Args: lost_since_s, by the monotonic clock; None while it answers.
     """
@@ -118,7 +118,7 @@ class Watched:
 
 
 def state_of(summary: Summary, now_us: int, url: str, lost_s: float | None) -> State:
-    """Return the state of a stream in a word, and what follows from it.
+    """Return the state of a stream in a word, and its consequence for the reader.
 
     Args: lost_s, how long the service has not answered; None if it does.
     """
@@ -170,7 +170,7 @@ def _draw(console: Console, watched: Watched, releases: Iterator[Release], most_
 
 
 def _arrived(arriving: queue.Queue[Release | Exception | None], kept: MutableSequence[Release]) -> bool:
-    """Take what arrives within a quarter of a second; return False after the last release."""
+    """Take the releases that arrive within a quarter of a second; return False after the last one."""
     until_s = time.monotonic() + _DRAWN_EVERY_S
     while (left_s := until_s - time.monotonic()) > 0:
         try:
@@ -187,7 +187,7 @@ def _arrived(arriving: queue.Queue[Release | Exception | None], kept: MutableSeq
 
 
 def _print_lines(releases: Iterator[Release], number: str) -> None:
-    """Print a line per release; say on the error output what its columns are, and what is counted.
+    """Print a line per release; explain its columns and the counts on the error output.
 
     Args: number, what the value is a number of, in words.
     """

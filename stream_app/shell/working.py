@@ -1,4 +1,4 @@
-"""Says on a terminal what a command is doing, if it takes long; its results are on standard output."""
+"""Shows on a terminal the present step of a long command; its results are on standard output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def silent(_doing: str) -> None:
 
 @contextmanager
 def working(doing: str) -> Iterator[Step]:
-    """Say what is done while the block runs, from the third second on; yield a function for the next step.
+    """Show the present step while the block runs, from the third second on; yield a function that changes it.
 
     One line of the terminal shows the step and its time, and disappears at the end. If standard error is no
     terminal, nothing is said: a log or a mail of cron has no use for it.

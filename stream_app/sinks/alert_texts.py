@@ -27,7 +27,7 @@ def page_of(told: Transition, site: str | None) -> str:
 
 
 def text_of(told: Transition) -> str:
-    """Return a transition in lines that a person reads: what, how much, how certain, since when."""
+    """Return a transition in lines for a person: the rule, the value, its certainty, since when."""
     unit = f"{told.get('counted_in', 'events')}{told['unit']}" if told.get("unit") else ""
     lines = [f"{told['kind'].upper()}: {told['rule']} (stream {told['stream']})", told["summary"]]
     certain = "" if told["value"] is None else f" (confidence {told['confidence']:.6g})"

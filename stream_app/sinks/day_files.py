@@ -75,7 +75,7 @@ class DayFiles:
         self.listed = self._read_manifest()
 
     def last(self, stream: str) -> Mapping[str, Any] | None:
-        """Return what the manifest says of the last file of a stream; None without one."""
+        """Return the entry of the manifest about the last file of a stream; None without one."""
         return max((one for one in self.listed.values() if one["stream"] == stream), key=_seq, default=None)
 
     def days(self, stream: str) -> set[str]:
@@ -83,14 +83,14 @@ class DayFiles:
         return {one["day"] for one in self.listed.values() if one["stream"] == stream}
 
     def add(self, path: str, data: bytes, facts: Mapping[str, Any]) -> None:
-        """Write a file; ``save`` lists it. Args: facts, what the manifest says beside its size and digest."""
+        """Write a file; ``save`` lists it. Args: facts, of the manifest, beside its size and digest."""
         with _naming(self.target):
             self._place.write(path, data)
         digest = hashlib.sha256(data).hexdigest()
         self.listed[path] = {"path": path, **facts, "bytes": len(data), "sha256": digest}
 
     def save(self) -> None:
-        """Write the manifest, with what another export has listed meanwhile."""
+        """Write the manifest, with the files that another export has listed meanwhile."""
         self.listed = self._read_manifest() | self.listed
         files = [self.listed[path] for path in sorted(self.listed)]
         text = json.dumps({_HEADER: VERSION, "files": files}, indent=1) + "\n"

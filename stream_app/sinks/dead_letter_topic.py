@@ -116,7 +116,7 @@ class DeadLetterTopic:
         self._leave_out(copies.unsent)
 
     async def run(self) -> None:
-        """Send what waits until cancelled."""
+        """Send the waiting letters until cancelled."""
         while True:
             await self._has_letters.wait()
             try:
@@ -127,7 +127,7 @@ class DeadLetterTopic:
                 self._leave_out(self._drop())
 
     async def close(self) -> None:
-        """Send what waits, if the cluster answers; then close the connections."""
+        """Send the waiting letters, if the cluster answers; then close the connections."""
         try:
             while self._waiting:
                 await self._send()

@@ -19,7 +19,7 @@ class NotOwn(Exception):
 
 
 def own_records(records: Iterable[Record], read: Callable[[bytes, bytes, Record], Own]) -> Iterator[Own]:
-    """Yield what the service wrote into a topic, in order, and read past everything else.
+    """Yield the service's records in a topic, in order, and read past all others.
 
     A tombstone deletes what another tool should not have deleted; what was read before it stays.
     Args: read, returns what a record with a value holds, given its key and value; it raises NotOwn.

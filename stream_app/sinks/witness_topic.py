@@ -131,7 +131,7 @@ class WitnessTopic(Witness):
             await self._drop_writer(stream)
 
     async def append(self, stream: str, rows: Sequence[WitnessRow], noted: bytes = b"") -> None:
-        """Write rows. Args: noted, what an older build kept beside the stream's first row."""
+        """Write rows. Args: noted, the note of an older build beside the stream's first row."""
         async with self._locks[stream]:
             head_seq, head_row = await self._head(stream) or (0, b"")
             if any(row.seq == head_seq and row.row != head_row for row in rows):
@@ -280,7 +280,7 @@ def _key(stream: str, row: bytes) -> bytes:
 
 
 def _rows(records: Iterable[Record], stream: str) -> Iterator[tuple[WitnessRow, bytes]]:
-    """Yield each row of a stream, and what an older build kept beside it."""
+    """Yield each row of a stream, and the note of an older build beside it."""
     of_stream = (record for record in records if (record.key or b"").startswith(f"{stream}/".encode()))
     return own_records(of_stream, _read)
 
@@ -303,7 +303,7 @@ def _headers(row: WitnessRow, noted: bytes, *, of_several: bool) -> list[tuple[s
 
 
 def _read(key: bytes, row: bytes, record: Record) -> tuple[WitnessRow, bytes]:
-    """Return a row, and what an older build kept beside it. Raises: NotOwn; OperatorError, newer format."""
+    """Return a row, and the note of an older build beside it. Raises: NotOwn; OperatorError, newer format."""
     headers = dict(record.headers)
     check_format(f"topic {record.topic}", headers.get(_FORMAT))
     try:

@@ -1,4 +1,4 @@
-"""Avro schemas as a registry gives them, and what they say about the numbers in a record."""
+"""Avro schemas as a registry gives them, and their bounds on the numbers in a record."""
 
 from __future__ import annotations
 

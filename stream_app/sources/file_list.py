@@ -1,4 +1,4 @@
-"""The files of one log in the order of their names, and what is noted about them durably."""
+"""The files of one log in the order of their names, and the durable notes about them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def files_of(pattern: Path) -> dict[str, Path]:
 
 
 def listed(pattern: Path) -> dict[str, Path]:
-    """Return what ``files_of`` does, with all names of a file. Raises: OSError.
+    """Return the result of ``files_of``, with all names of each file. Raises: OSError.
 
     A plain file is preferred to its compressed copy, which may still be written.
     """
@@ -118,7 +118,7 @@ def _skeleton(name: str) -> str:
 
 
 def _numbers(pattern: Path, name: str) -> tuple[str, tuple[int, ...]] | None:
-    """Return what is between the numbers in a name, and the numbers; None if letters vary in it.
+    """Return the texts between the numbers in a name, and the numbers; None if letters vary in it.
 
     >>> _numbers(Path("a-*.csv"), "a-2024-09.csv"), _numbers(Path("a-*.csv"), "a-x1.csv")
     (('-', (2024, 9)), None)

@@ -241,7 +241,7 @@ def _names(part: Path, content: IO[bytes], time: TimeField, others: Sequence[str
 
 
 def _in_order(lines: Iterable[bytes], names: Sequence[str], wanted: Sequence[str]) -> Iterator[bytes]:
-    """Yield the lines of a CSV file with their values in the order of other names; what it lacks is empty.
+    """Yield the lines of a CSV file with their values in the order of other names; a missing value is empty.
 
     A line that is not valid stays invalid: it gets more values than there are names.
     """

@@ -58,7 +58,7 @@ LACKS_RECORDS = (
 
 
 class KafkaSource(Source):
-    """One topic for all its streams; made by ``open``. ``Source`` says what each method does.
+    """One topic for all its streams; made by ``open``. ``Source`` describes each method.
 
     A position is the offset of the next record. Offsets have gaps, from markers of transactions and aborted
     records; a batch's ``end`` is beyond such gaps.
@@ -243,7 +243,7 @@ class KafkaSource(Source):
     async def _fetched(
         self, places: Sequence[TopicPartition], timeout_s: float
     ) -> Mapping[TopicPartition, list[Columns]]:
-        """Return what was fetched of all partitions; wait for the first piece only.
+        """Return the fetched records of all partitions; wait for the first piece only.
 
         A read costs each stream a call to the store. So a read takes all partitions, if their records are few
         and small. Raises: Kafka's error of a partition if it comes first, and else in the next read.

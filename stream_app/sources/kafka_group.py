@@ -84,7 +84,7 @@ class Group(ABC):
         """Commit positions for lag tools. Raises: Kafka's errors."""
 
     async def leave(self) -> None:  # noqa: B027 - a reader that stops may do it
-        """Leave the group; what does not answer does not matter."""
+        """Leave the group; a missing answer does not matter."""
 
 
 class ClassicGroup(Group, ConsumerRebalanceListener):  # type: ignore[misc]
@@ -166,7 +166,7 @@ class ConsumerGroup(Group):
                 await asyncio.sleep(_NEW_HEARTBEAT_S)
 
     async def _beat(self) -> None:
-        """Tell the broker what is ours, and learn what is."""
+        """Tell the broker which partitions this worker owns, and learn the assigned ones."""
         joins = self._epoch == _JOIN
         has_news = joins or self._told != self.partitions
         owned = _as_sent(self._topic_id, self.partitions) if has_news else None

@@ -162,7 +162,7 @@ class LineFile:
         return os.fstat(self.fileno())
 
     def grown_to(self, before: int) -> int:
-        """Return the position after the last complete line. Args: before, what the look before this returned.
+        """Return the position after the last complete line. Args: before, the result of the last call.
 
         Raises: OperatorError if lines of that look are gone, also if the file is longer than it was.
         """
@@ -229,7 +229,7 @@ class LineFile:
         return _joined(found)
 
     async def read_in_turns(self, start: int, limit: int) -> RecordBatch | None:
-        """Return what ``read`` returns, decoded in parts, so that cuts and other tasks run in between."""
+        """Return the result of ``read``, decoded in parts, so that cuts and other tasks run in between."""
         parts = []
         for part in self._parts(start, limit):
             parts.append(part)
@@ -281,7 +281,7 @@ class LineFile:
         return None
 
     def unfinished_line(self, start: int, limit: int) -> RecordBatch:
-        """Return what is left of a finished file: its last line without an end, or nothing.
+        """Return the rest of a finished file: its last line without an end, or nothing.
 
         Args: start, the position after the last complete line; limit, the end of the file.
         """
@@ -319,7 +319,7 @@ class LineFile:
         )
 
     def _start_of(self, long_record: int) -> bytes:
-        """Return what is kept of an overlong record. Args: its position."""
+        """Return the part of an overlong record that is kept. Args: its position."""
         return self.bytes_at(long_record, _KEPT_OF_LONG_RECORD)
 
     def _refusal(self, position: int, reason: Reason, record: bytes) -> Refusal:

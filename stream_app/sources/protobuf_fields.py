@@ -71,7 +71,7 @@ class _Grown:
         self._inside: dict[int, _Grown] = {}  # by field number
 
     def reader(self, message: Descriptor, keys: Sequence[str]) -> Read:
-        """Add what these keys read of a message, and return its reader."""
+        """Add a reader for the field of a message at these keys, and return it."""
         member = message.fields_by_name.get(keys[0])
         if member is None:
             return _always(Reason.MISSING_FIELD)

@@ -53,7 +53,7 @@ _NOT_SERIALIZED = (
 
 @dataclass(frozen=True)
 class ProtobufSchema:
-    """The messages of one schema; ``readers`` holds what a decoder makes of them, by indexes and paths."""
+    """The messages of one schema; ``readers`` holds their decoders, by indexes and paths."""
 
     messages: Mapping[tuple[int, ...], Descriptor]
     readers: dict[tuple[Any, ...], Any] = field(default_factory=dict)

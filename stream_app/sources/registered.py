@@ -47,7 +47,7 @@ class RegisteredDecoder(Generic[S]):
 
     @abstractmethod
     def _fields(self, schema: S, value: bytes) -> Fields | Reason:
-        """Return what is read of one record, or the reason for its refusal."""
+        """Return the read fields of one record, or the reason for its refusal."""
 
     async def prepare(self, logs: Sequence[Sequence[bytes]]) -> list[int]:
         """Fetch the schemas of records; return how many records at the start of each log can be decoded now.

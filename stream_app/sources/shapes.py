@@ -82,7 +82,7 @@ def why_no_header(line: bytes) -> str | None:
 
 
 def why_undecodable(record: bytes) -> str | None:
-    """Return what is wrong with a record that is undecodable, with the remedy; None if its bytes do not say.
+    """Return why a record is undecodable, with the remedy; None if its bytes do not show the cause.
 
     >>> why_undecodable(b'[{"at": 1}]')
     "it is one JSON array; write one object per line, for example with: jq -c '.[]'"

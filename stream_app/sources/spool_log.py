@@ -1,4 +1,4 @@
-"""A spool as a log: what arrived over HTTP or stdin, read as far as it is on the disk."""
+"""A spool as a log: events that arrived over HTTP or stdin, read as far as they are on the disk."""
 
 from __future__ import annotations
 

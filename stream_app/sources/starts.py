@@ -1,4 +1,4 @@
-"""What the first bytes of a file say about it: why it is no file of events, with the remedy."""
+"""Judges a file by its first bytes: why it is no file of events, with the remedy."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class TopicDecoder(Protocol):
     needs_timestamps: bool  # whether ``decode`` uses timestamps; otherwise they may be left out
 
     async def prepare(self, logs: Sequence[Sequence[bytes]]) -> Sequence[int]:
-        """Fetch what decoding needs; return how many records at the start of each log can be decoded.
+        """Fetch the schemas for decoding; return how many records at the start of each log can be decoded.
 
         Raises: OSError if none can be decoded now.
         """

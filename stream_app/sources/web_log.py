@@ -158,7 +158,7 @@ def _bytes(count: str | None) -> int | None:
 
 
 def _of_agent(name: str, agent: str | None) -> Any:
-    """Return what an agent says; a log without agents says nothing, and none of its lines is of a bot."""
+    """Return the facts in an agent's text; in a log without agents all are unknown, and nobody is a bot."""
     if agent is None:
         return False if name == "bot" else None
     return getattr(visits.agent_of(agent, with_browser=name == "browser"), name)

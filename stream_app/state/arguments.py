@@ -98,7 +98,7 @@ def _packed_ahead(ahead: Ahead | None) -> bytes:
 
 
 def _packed_counts(change: Apply) -> bytes:
-    """Return the packed names and numbers of the operator's counters to add to, and what closes bins."""
+    """Return the packed names and numbers of the operator's counters to add to, and the closed bin."""
     counts = change.operator_counts
     closing = [origins_text(change.origins), str(change.closes_bin)] if change.origins else []
     return _pack([list(counts), list(counts.values()), *closing])
@@ -130,7 +130,7 @@ def _digits(users: Users) -> dict[int, str]:
 
 
 def packed_cuts(taken: PartitionCuts) -> tuple[Argument, ...]:
-    """Return what the script needs of the cuts of a partition, with a digest that identifies them."""
+    """Return the script's arguments for the cuts of a partition, with a digest that identifies them."""
     cuts, expected = taken.cuts, taken.expected_last_cut_bin
     packed = _pack([[getattr(cut, name) for cut in cuts] for name in ("bin", "position", "overdue")])
     digest = hashlib.sha256(_pack(expected) + packed).hexdigest()
@@ -154,7 +154,7 @@ def targets_ahead(keys: StreamKeys, names: Iterable[str]) -> dict[str, tuple[str
 
 
 def of_slots(slots: Slots | None) -> Iterator[Argument]:
-    """Yield what decides which keys users bring; nobody brings one without slots."""
+    """Yield the arguments that decide which keys users bring; without slots nobody brings a key."""
     if slots is None:
         yield from (0, 0, "", "", 0, _pack([]))
     else:

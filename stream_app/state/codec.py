@@ -70,7 +70,7 @@ def fields_of_epochs(numbers: Iterable[int]) -> list[bytes]:
 
 
 def present(names: Sequence[bytes], values: Sequence[bytes | None]) -> dict[bytes, bytes]:
-    """Return the fields of a hash that exist. Args: values, what Redis returned for these names."""
+    """Return the fields of a hash that exist. Args: values, of Redis, for these names."""
     return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
 
@@ -101,12 +101,12 @@ def decode_found(lines: bytes) -> tuple[FoundKeys, ...]:
 
 
 def encode_trimmed(trimmed: Trimmed) -> bytes:
-    """Return the text that tells what retention removed."""
+    """Return the text about the rows that retention removed."""
     return canonical_json(asdict(trimmed))
 
 
 def decode_trimmed(fields: Mapping[bytes, bytes]) -> Trimmed | None:
-    """Return what retention removed, from the hash of epochs; None: nothing."""
+    """Return which rows retention removed, from the hash of epochs; None: no row."""
     text = fields.get(b"trimmed")
     return None if text is None else Trimmed(**json.loads(text))
 
@@ -161,12 +161,12 @@ def decode_partition(
 
 
 def origins_text(origins: Sequence[Origin]) -> str:
-    """Return what the store keeps of the rows of an engine, for each partition of origin."""
+    """Return the stored state of the rows of an engine, for each partition of origin."""
     return canonical_json(origins).decode()
 
 
 def late_events_text(taken: LateEvents | None) -> str:
-    """Return what the store keeps of the late records that a segment takes over."""
+    """Return the stored state of the late records that a segment takes over."""
     return "" if taken is None else f"{taken.position} {taken.since_bin}"
 
 

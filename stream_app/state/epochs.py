@@ -1,4 +1,4 @@
-"""Opens and stops the epochs of a stream in Redis; both clear what was counted and is not released."""
+"""Opens and stops the epochs of a stream in Redis; both clear counts that are not released."""
 
 from __future__ import annotations
 

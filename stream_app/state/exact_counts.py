@@ -1,4 +1,4 @@
-"""The exact counts in Redis: what users bring, and the keys that no list names."""
+"""The exact counts in Redis: users' records, and the keys that no list names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS = {reply.value.encode() for reply in Reply}
 
 
 class ExactCountsInRedis(ExactCounts):
-    """The part of ``RedisStore`` about exact counts; the protocol says what each method does."""
+    """The part of ``RedisStore`` about exact counts; the protocol describes each method."""
 
     _redis: RoundTrips
 

@@ -19,7 +19,7 @@ class Refused(exceptions.ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a client expects of its server.
+    """The facts that a client expects of its server.
 
     Args:
         writes: whether it must accept writes; a reader may use a replica.

@@ -1,4 +1,4 @@
-"""A private server that has loaded a copy of a store, to look at what a restore would bring back.
+"""A private server that has loaded a copy of a store, to look at the data that a restore would bring back.
 
 A copy of a cluster is several files, one of each primary. The server then has the keys of all of them.
 """
@@ -121,7 +121,7 @@ def _await_loaded(process: subprocess.Popen[bytes], address: Path, file: Path, l
 
 
 def _reason(log: Path) -> str:
-    """Return what the server said before it ended, as far as its log tells it."""
+    """Return the server's last error before it ended, as far as its log has one."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     marked = [
         line for line in lines if " # " in line and "oO0O" not in line and "warning" not in line.lower()

@@ -25,7 +25,7 @@ from stream_app.state.seen_ledgers import SeenLedgers
 
 
 class RedisReader(PublicReader):
-    """``PublicReader`` over Redis: visible releases only; the protocol says what each method does.
+    """``PublicReader`` over Redis: visible releases only; the protocol describes each method.
 
     Args: url, of a user that may read the public keys.
     Raises (every method): OSError if Redis does not answer or refuses.

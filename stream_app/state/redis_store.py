@@ -45,7 +45,7 @@ from stream_app.stored_format import CHANGES, ENDS, NEWEST, check_format
 
 
 class RedisStore(ExactCountsInRedis, Store):
-    """``Store`` over one Redis, secrets included; the protocol says what each method does.
+    """``Store`` over one Redis, secrets included; the protocol describes each method.
 
     Args:
         url: of a user that may write public and secret keys.
@@ -83,7 +83,7 @@ class RedisStore(ExactCountsInRedis, Store):
         return now_us, mark_us
 
     async def need_format(self, needed: int) -> None:
-        """Raise the store's format to what is needed from now on. Raises: OperatorError for a newer one."""
+        """Raise the store's format to the needed one. Raises: OperatorError for a newer one."""
         await self._reply("need_format", [STORED_FORMAT], [needed, NEWEST])
         await self.check_format()
 

@@ -35,7 +35,7 @@ _NOT_THE_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN")
 
 
 class Server(Protocol):
-    """A server, or what names one: an address, and connections that end."""
+    """A server, or an object that names one: an address, and connections that end."""
 
     @property
     def place(self) -> str:

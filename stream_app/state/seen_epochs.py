@@ -18,7 +18,7 @@ from stream_app.state.round_trips import Command, RoundTrips
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """What the hash of epochs says of a stream; the same object while nothing changes.
+    """A stream's entry in the hash of epochs; the same object while nothing changes.
 
     Args: all, its epochs, in order; trimmed, what retention removed; halted, whether a fault has stopped it.
     """

@@ -71,7 +71,7 @@ class SeenLedgers:
         return self._seen[source].entries if source in self._seen else ()
 
     async def _goes_on(self, source: str, seen: _Seen) -> bool:
-        """Read what is new; return whether it continues what was seen."""
+        """Read the new entries; return whether they continue the seen ones."""
         key, known = ledger_key(source), len(seen.entries)
         length, text = await batch(self._redis, [("HLEN", key), ("HGET", key, seen.place)])
         new: list[tuple[int, bytes]] = []

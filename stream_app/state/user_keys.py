@@ -38,7 +38,7 @@ class StoredUserKeys:
     async def note(
         self, stream: str, counted: Mapping[int, bytes], before: UserKeys, noted: UserKeys
     ) -> Reply:
-        """Note the keys from now on. Args: counted, as read; before, what was noted until now.
+        """Note the keys from now on. Args: counted, as read; before, the note until now.
 
         Returns: CONFLICT if a cap window has begun to count users meanwhile, or other keys are noted.
         """

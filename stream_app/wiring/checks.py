@@ -1,4 +1,4 @@
-"""What a configuration needs on this machine, as one list for check-config, doctor and a start."""
+"""The needs of a configuration on this machine, as one list for check-config, doctor and a start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ State = Literal["ok", "note", "warn", "fail"]
 
 
 class Reach(IntEnum):
-    """What has to be asked for a check; a command asks up to one of these."""
+    """The farthest thing that a check asks; a command makes the checks up to one of these."""
 
     FILE = 1  # a file of events, or its format
     MACHINE = 2
@@ -70,12 +70,12 @@ class Check:
     ends: bool = True
 
     async def asked(self) -> list[Finding]:
-        """Return what is found. Raises: OperatorError, as a start does."""
+        """Return the findings. Raises: OperatorError, as a start does."""
         asked = self.ask()
         return list(await asked if isinstance(asked, Awaitable) else asked)
 
     async def found(self) -> list[Finding]:
-        """Return what is found; a refusal is a finding that fails."""
+        """Return the findings; a refusal is a finding that fails."""
         try:
             return await self.asked()
         except OperatorError as refusal:
@@ -149,7 +149,7 @@ def noise_of_this_machine(settings: Settings) -> str | None:
 
 
 def _silent(ask: Callable[[], object]) -> Iterator[Finding]:
-    """Ask what only raises; find nothing otherwise."""
+    """Run a check that can only raise; it has no findings otherwise."""
     ask()
     return iter(())
 

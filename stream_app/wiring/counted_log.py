@@ -82,7 +82,7 @@ class Adapters:
         self.run_start(self.start)
 
     def run_start(self, start: CheckedStart) -> None:
-        """Run what a start has checked. The loops that run see its streams and witnesses, too."""
+        """Run the streams that a start has checked. The running loops see them, too."""
         self.start = start
         self.names |= start.settings.names
         self.witnesses |= start.witnesses
@@ -144,7 +144,7 @@ class CountedLog:
         return base_of(stream.name) in {base_of(one.name) for one in others}
 
     def can_read(self, streams: Sequence[StreamSettings]) -> bool:
-        """Return whether the open log decodes what those of the streams need that are over it."""
+        """Return whether the open log decodes the fields that its streams need."""
         own = [*filter(self.is_over_this_log, streams)]
         return self._source is None or self._fields >= {*other_fields(own)}
 

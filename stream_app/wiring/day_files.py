@@ -92,7 +92,7 @@ async def _check_same_rows(reader: PublicReader, name: str, state: PublicState, 
 
 
 async def _grow(reader: PublicReader, name: str, view: StreamView, state: PublicState, part: DayPart) -> None:
-    """Bring a view of one epoch to what readers knew when the part's last bin was released."""
+    """Bring a view of one epoch to the state that readers saw when the part's last bin was released."""
     seq = part.last_seq
     text = by_hash(state.texts)[part.epoch.strategy_hash].to_json()
     then = PublicState(text, visible_epochs([part.epoch], seq), seq)
@@ -157,7 +157,7 @@ def _rows(
 async def _facts(
     reader: PublicReader, name: str, day: str, parts: Sequence[DayPart], binning: Binning
 ) -> dict[str, Any]:
-    """Return what the manifest says of a day: its bins, and the row of the chain with which it ended."""
+    """Return the manifest's entry about a day: its bins, and the row of the chain with which it ended."""
     seq = parts[-1].last_seq
     [(_, row)] = await reader.rows(name, seq - 1, 1)
     start, end = (binning.start_us(bin) for bin in (parts[0].first, parts[-1].stop))

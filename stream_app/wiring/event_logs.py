@@ -276,7 +276,7 @@ def note_of(stream: str, state_dir: Path) -> Path:
 def _open_file(
     stream: StreamSettings, source: SourceSettings, others: Sequence[str], state_dir: Path, clock: Clock
 ) -> Source:
-    """Open a file or a list of files; a separate directory holds what the source remembers about it."""
+    """Open a file or a list of files; a separate directory holds the source's notes about it."""
     form = file_format(stream, visitor_keys(stream, state_dir))
     directory = secret_directory(_notes_of(stream, source, state_dir))
     time = time_field(stream)

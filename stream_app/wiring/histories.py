@@ -155,13 +155,13 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
 
 
 def _texts(stream: ExportedStream) -> tuple[bytes, ...]:
-    """Return the texts of a stream's strategies: rows after a change of settings say what they were."""
+    """Return the texts of a stream's strategies; rows after a change of settings tell the old ones."""
     found = WitnessedStream.of(stream.rows, [stream.strategy]).strategies.values()
     return with_strategy([strategy.to_json() for strategy in found], stream.strategy.to_json())
 
 
 def _steps(stream: ExportedStream) -> list[Restored]:
-    """Return what is stored of a stream, step by step.
+    """Return the stored data of a stream, step by step.
 
     Raises: ValueError if values differ from those that their rows have hashes of.
     """

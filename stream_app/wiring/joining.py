@@ -47,7 +47,7 @@ class Joining:
 
 
 async def _outlasting(checked: Checked, start: CheckedStart) -> CheckedStart:
-    """Return what is to run, as soon as it is known."""
+    """Return the checked start that is to run, as soon as the store and the source answer."""
     while True:
         wait_s = AGAIN_S
         try:

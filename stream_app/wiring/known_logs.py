@@ -79,7 +79,7 @@ async def _find_others(
 
 
 async def link_known(settings: Settings, store: Store) -> None:
-    """Let each ledger of streams that have begun hold what was measured under other names of their logs.
+    """Add to the ledgers of streams that have begun the measurements under other names of their logs.
 
     Earlier builds knew a log by one name only, and another configuration may have measured it since.
     """

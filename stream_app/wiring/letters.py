@@ -53,7 +53,7 @@ async def letters_topic(
 
 
 def in_both(files: DeadLetterFiles, topic: DeadLetterTopic | None, source: str) -> DeadLetters:
-    """Return what keeps letters in files, and in the topic if there is one. Args: source, of the letters."""
+    """Return a sink for letters: files, and the topic if there is one. Args: source, of the letters."""
     if topic is None:
         return files
     from stream_app.sinks.dead_letter_topic import LettersInBoth

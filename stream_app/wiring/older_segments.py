@@ -1,4 +1,4 @@
-"""Reads what older builds kept of segments beside the rows, which told no settings then.
+"""Reads the notes of older builds about segments: their rows told no settings.
 
 Each segment's settings were in a file of the witness's directory, and in a header of its first row in an
 output topic. Builds before decision 0058 wrote each later segment of a stream to its own topic.
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def noted_in_files(directory: Path, streams: Collection[str]) -> dict[str, Declaration]:
-    """Return what files beside the witness have of the segments of these streams, by name.
+    """Return the notes in files beside the witness about the segments of these streams, by name.
 
     Raises: StreamError, one line. A file about a stream that has left the configuration is not read.
     """
@@ -49,7 +49,7 @@ def _read_file(name: str, file: Path) -> Declaration:
 
 
 def noted_in_header(text: bytes) -> dict[str, Declaration]:
-    """Return what the header of a segment's first row has of the segments up to it. Raises: ValueError."""
+    """Return the notes of a segment's first row about segments up to it. Raises: ValueError."""
     return {name: Declaration.of(plain) for name, plain in json.loads(text or b"{}").items()}
 
 

@@ -203,7 +203,7 @@ def _targets(settings: Settings, client: httpx.AsyncClient, resources: AsyncExit
 
 
 async def try_targets(settings: Settings) -> list[tuple[str, str, bool]]:
-    """Send every target one test notification, once; return its name, what it answered and if it accepted."""
+    """Send every target one test notification, once; return its name, its answer and whether it accepted."""
     import httpx
 
     now_us = own_clock_us()

@@ -1,4 +1,4 @@
-"""Puts back what readers saw: into a store that lost it from witnesses, or into a lost witness from it."""
+"""Puts back rows that readers saw: into a store from witnesses, or into a lost witness from the store."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def rebuild(settings: Settings) -> list[str]:
 
 
 async def new_witness(settings: Settings) -> list[str]:
-    """Write what readers see to the witnesses on this machine that have no row; return a line per stream.
+    """Write the visible rows to the witnesses on this machine that have no row; return a line per stream.
 
     Only the operator knows that the store lost nothing, and says so with this call. It may be repeated.
     Guarantee: the store does not change. Raises: OperatorError.

@@ -1,4 +1,4 @@
-"""The wiring of the listener for events, and of the deletion of what it stored."""
+"""The wiring of the listener for events, and of the deletion of stored events."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _only_listener(directory: Path) -> int:
 
 
 def receive_lines(settings: Settings, name: str, descriptor: int) -> tuple[int, int]:
-    """Store the lines of an open file, such as standard input, in a spool; return what ``store_lines`` does.
+    """Store the lines of an open file, such as standard input, in a spool. Returns: as ``store_lines``.
 
     Raises: OperatorError if there is no such spool, or it cannot be written.
     """
@@ -212,7 +212,7 @@ async def delete_once(
     now_us: int,
     load: Load,
 ) -> int:
-    """Delete what may be deleted now; return the number of parts."""
+    """Delete the parts that may be deleted now; return their number."""
     source = streams[0].source
     assert isinstance(source, SourceSettings)
     if not source.file.is_dir():

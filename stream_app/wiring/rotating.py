@@ -46,7 +46,7 @@ from stream_app.wiring.storage import no_worker, store_of, time_to_store
 
 
 def begin(settings: Settings) -> str:
-    """Put a new key into the key file; return what to do next. Raises: OperatorError if there are two."""
+    """Put a new key into the key file; return the next step. Raises: OperatorError if there are two."""
     file = _file(settings)
     key_ring.begin(file)
     return (
@@ -56,7 +56,7 @@ def begin(settings: Settings) -> str:
 
 
 async def finish(settings: Settings) -> str:
-    """Encrypt all stored noise with the first key of the file, and take the others out; return what was done.
+    """Encrypt all stored noise with the first key of the file, and take the others out; return a report.
 
     Raises: OperatorError, and the file keeps its keys, if stored noise cannot be read with them.
     """
@@ -77,7 +77,7 @@ async def finish(settings: Settings) -> str:
 
 
 async def move(settings: Settings) -> str:
-    """Move the keys of ``state.dir`` into the key file; return what was done.
+    """Move the keys of ``state.dir`` into the key file; return a report.
 
     No epoch ends, and users' hashes stay the same. Workers must not run, because they read the old keys.
     Raises: OperatorError if a worker runs, there is nothing to move, or stored noise cannot be read.
@@ -115,7 +115,7 @@ async def move_in(
 
 
 async def give_up(settings: Settings) -> str:
-    """Give up noise under keys that the file lacks, of all configured streams; return what was done."""
+    """Give up noise under keys that the file lacks, of all configured streams; return a report."""
     file = _file(settings)
     async with _store(settings) as store:
         configured = await _names(settings, store)

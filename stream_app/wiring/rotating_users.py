@@ -38,7 +38,7 @@ class Held:
 
 
 class Notes(Protocol):
-    """What a store notes about the keys of users' hashes (``StoredUserKeys``)."""
+    """The notes of a store about the keys of users' hashes (``StoredUserKeys``)."""
 
     async def counted(self, stream: str) -> Mapping[int, bytes] | None:
         """Return the mark of the key of each open cap window; None for a stream that counts no users."""
@@ -122,7 +122,7 @@ class UsersOfStreams:
         return held
 
     async def give_up(self) -> list[str]:
-        """Note this file's key for windows without users where the noted key is lost; return what to say."""
+        """Note this file's key for windows without users where the noted key is lost; return a report."""
         said = []
         for name in self.configured:
             while (found := await self._found(name)) is not None:

@@ -1,4 +1,4 @@
-"""What a worker runs, and the checks before any stream is opened.
+"""The streams that a worker runs, and the checks before any of them is opened.
 
 Were a stream's events measured before? Were any of its releases lost? An entry that only the ledger outside
 the store has was lost: it stays in the total. A stream whose releases are lost does not continue under its
@@ -66,7 +66,7 @@ SET_LEDGER = "Set ledger in the configuration, so that a start notices such a lo
 
 @dataclass(frozen=True, slots=True)
 class CheckedStart:
-    """What a start has checked.
+    """The streams that a start has checked, with their logs and witnesses.
 
     Args: settings, of what runs; plan, of all segments; witnesses, by name; topics, that are open.
     """
@@ -94,7 +94,7 @@ async def checked_start(
     resources: AsyncExitStack,
     running: CheckedStart | None = None,
 ) -> CheckedStart | None:
-    """Check what is to run, then store the ends of segments that are due.
+    """Check the streams that are to run, then store the ends of segments that are due.
 
     Return None if another worker stored something else meanwhile; the caller then starts again.
     Args: wall, the store's clock, which decides what is due; elsewhere, see ``with_segments``; halted,
@@ -356,7 +356,7 @@ async def check_ends(
 async def check_own_witness(
     store: Store, settings: Settings, stream: StreamSettings, patience_s: float = 0.0
 ) -> None:
-    """Check that the witness on this machine, if it is a stream's only one, knows what readers have seen.
+    """Check that the witness on this machine, if it is a stream's only one, has all visible rows.
 
     Raises: OperatorError, as the stream's loops do when they open it.
     """

@@ -1,4 +1,4 @@
-"""Where a worker keeps what it knows: its directory, noise keys, the store, witnesses, the outside ledger."""
+"""Where a worker stores data: its directory, noise keys, the store, witnesses, the outside ledger."""
 
 from __future__ import annotations
 

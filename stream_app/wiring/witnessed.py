@@ -1,4 +1,4 @@
-"""What the witnesses tell of a stream's segments, before any of them is opened for writing."""
+"""Reads from the witnesses about a stream's segments, before any witness is opened for writing."""
 
 from __future__ import annotations
 

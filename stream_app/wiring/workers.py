@@ -161,7 +161,7 @@ def _stores(
 
 
 async def _opened_work(adapters: Adapters, logs: CountedLogs) -> Loop:
-    """Open all logs and streams; return what is to run until all streams have ended."""
+    """Open all logs and streams; return the loops that run until all streams have ended."""
     settings, metrics = adapters.start.settings, adapters.metrics
     preparing = Preparing(stream.name for stream in settings.streams)
 

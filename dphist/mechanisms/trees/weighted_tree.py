@@ -190,6 +190,6 @@ class RangeClimb:
         return np.where(first_parent == last_parent, joined, np.stack([first_run, last_run]))
 
     def rise(self, values: FloatArray) -> None:
-        """Move up one level. Args: values, what each node adds that lies in a range as a whole, (nodes,)."""
+        """Move up one level. Args: values, of each node that lies wholly in a range, (nodes,)."""
         self.parts = self.gather(self.parts, values)
         self.nodes = self.nodes // self.fans.pop(0)

@@ -224,7 +224,7 @@ class BoundedProtocol(H11Protocol):
         self._leaving = self._leaving or self.loop.call_later(self.slow_s, self._not_taken)
 
     def pause_writing(self) -> None:
-        """Limit the time for the reader to receive what was sent, also while the connection is closing."""
+        """Limit the time for the reader to receive the sent bytes, also while the connection is closing."""
         super().pause_writing()
         self._taking = self._taking or self.loop.call_later(self.slow_s, self._not_taken)
 
@@ -297,7 +297,7 @@ class _Wire(h11.Connection):
         return self.our_state is h11.SEND_BODY and self._head is None
 
     def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
-        """Return what to write. The head of an answer is held until its body: both leave in one packet."""
+        """Return the bytes to write. The head of an answer waits for its body: both leave in one packet."""
         parts = super().send_with_data_passthrough(event)
         if isinstance(event, h11.Response):
             self._head, parts = parts, []

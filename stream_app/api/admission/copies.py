@@ -36,7 +36,7 @@ class Growth:
 
 
 def growth(view: StreamView, known: PublicState | None) -> Growth:
-    """Return what a copy needs to equal the view. Args: known, the copy's state; None: there is no copy.
+    """Return the state and rows that a copy lacks. Args: known, the copy's state; None: there is no copy.
 
     Cost: O(epochs), and nothing is copied.
     """

@@ -65,7 +65,7 @@ def _places(view: StreamView, asked: AskedKeys) -> KeyPlaces:
 
 
 def counted(view: StreamView, span: Span) -> str:
-    """Return what a count over a range of bins is a number of, in words."""
+    """Return the unit of a count over a range of bins, in words."""
     return range_in_words(view.declared, epochs=sum(1 for _ in view.parts(span)))
 
 
@@ -130,7 +130,7 @@ def edges_of(view: StreamView, span: Span) -> dict[str, Any]:
 
 
 def measured_of(view: StreamView, span: Span) -> dict[str, Any]:
-    """Return the start and the end of a range of bins, and what of it was not measured."""
+    """Return the start and the end of a range of bins, and the parts of it that were not measured."""
     return {**edges_of(view, span), "unmeasured": unmeasured_in(view, span)}
 
 

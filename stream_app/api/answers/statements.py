@@ -108,7 +108,7 @@ def privacy(
 
 
 def _own_statement(view: StreamView, ledger: Sequence[LedgerEntry], source: str) -> Statement:
-    """Return what a stream alone promises to users."""
+    """Return the promise of a stream alone to users."""
     return replace(statement(view.strategy.source, _own_entries(view, ledger)), source=source)
 
 
@@ -117,7 +117,7 @@ def _own_entries(view: StreamView, ledger: Sequence[LedgerEntry]) -> list[Ledger
 
 
 def _own_users(own: Statement) -> str:
-    """Return what a stream protects alone, beside streams of another unit. Args: own, its own statement."""
+    """Return the protection by one stream, beside streams of another unit. Args: own, its own statement."""
     _, _, period = own.unit.partition(" per ")
     return OWN_USERS if not period else OWN_USERS.replace("any one user was there", _within(period))
 
@@ -127,7 +127,7 @@ def _within(period: str) -> str:
 
 
 def protected(stated: Statement) -> list[str]:
-    """Return what is protected. A source has the unit event if another stream protects other users."""
+    """Return the protected unit. A source has the unit event if another stream protects other users."""
     if stated.unit == "event":
         return PROTECTED
     _, _, period = stated.unit.partition(" per ")
@@ -137,14 +137,14 @@ def protected(stated: Statement) -> list[str]:
 
 
 def without_factor(line: str, stated: Statement) -> str:
-    """Return a line about odds; with a delta no factor alone bounds them, and the promise says what holds."""
+    """Return a line about odds; with a delta no factor alone bounds them, and the promise has the bound."""
     if stated.delta is None:
         return line
     return line.replace("at most the factor below", "no more than the promise above says")
 
 
 def not_protected(stated: Statement) -> list[str]:
-    """Return what is not protected."""
+    """Return the sentences about limits of the protection."""
     signed = dict.fromkeys(signed_in_words(one.unit == "user") for one in stated.measurements if one.signed)
     return [*(f"Events that an engine counts otherwise. {said}" for said in signed), *_not_protected(stated)]
 
@@ -211,7 +211,7 @@ def times_of(last: Mapping[str, Any], instant: Callable[[int], Any]) -> dict[str
 
 
 def reading_of(now: Mapping[str, Now], rule: str) -> dict[str, Any]:
-    """Return what a rule reads now, if that is known."""
+    """Return the present value of a rule, if it is known."""
     found = now.get(rule, Now())
     return {f"{name}_now": value for name, value in found._asdict().items()}
 

@@ -134,7 +134,7 @@ def _history(view: StreamView) -> list[schemas.HistoryPart]:
 
 
 def _edges(view: StreamView, names_keys: bool = True) -> Iterable[Annotation]:
-    """Return an annotation for each edge between two streams of a history: what differs from there on."""
+    """Return an annotation for each edge between two streams of a history: the settings that change there."""
     for before, after in pairwise((*view.before, view.own)):
         yield Annotation(after.start_us, None, edge_in_words(before, after, names_keys))
 

@@ -98,7 +98,7 @@ def released_amounts(view: StreamView, query: schemas.RangeQuery, of: OfAmounts)
 
 
 def described(view: StreamView) -> schemas.SummedField:
-    """Return what a stream adds up. Raises: QueryError if it adds up nothing."""
+    """Return the amount that a stream adds up. Raises: QueryError if it adds up nothing."""
     amounts = declared_sum(view)
     return schemas.SummedField(
         field=amounts.field,

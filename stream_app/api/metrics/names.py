@@ -30,7 +30,7 @@ _PARTS: dict[Statistic, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a metric's values are. Args: help, its description."""
+    """The meaning of a metric's values. Args: help, its description."""
 
     of: Of
     quantity: Quantity
@@ -77,7 +77,7 @@ def labels_of_stream(view: StreamView) -> dict[str, str]:
 
 
 def words_of(view: StreamView, of: Of) -> str:
-    """Return what a stream counts, or adds up; empty if it counts every event, or adds up nothing."""
+    """Return the meaning of a stream's counts or sums; empty if it counts every event, or has no sum."""
     if of != "count":
         return meaning_of_amounts(view.declared, of).counts if view.declared.amounts else ""
     meaning = meaning_of(view.declared)
@@ -85,7 +85,7 @@ def words_of(view: StreamView, of: Of) -> str:
 
 
 def with_words(text: str, counts: Mapping[str, str]) -> str:
-    """Return a metric's description with what each stream counts that does not count every event.
+    """Return a metric's description, with the meaning of each stream that does not count every event.
 
     >>> with_words("Estimated events", {"a": "", "b": "Counts each user once per epoch."})
     'Estimated events. Stream b: Counts each user once per epoch.'

@@ -200,7 +200,7 @@ class _Gauges(Collector):
 
 
 def _help(name: str, streams: Sequence[Newest]) -> str:
-    """Return a gauge's description, with what the streams count that have it."""
+    """Return a gauge's description, with the meaning of the streams that have the gauge."""
     metric = METRICS.get(name) or KEY_METRICS.get(name)
     if metric is None:
         return _OTHERS[name.removeprefix(PREFIX)]

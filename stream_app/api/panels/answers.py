@@ -167,7 +167,7 @@ def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
 
 
 def largest_rows(view: StreamView, query: schemas.KeysQuery, rows: KeyRows, what: str) -> dict[str, Any]:
-    """Return the fields of an answer about the rows with the largest numbers. Args: what, they are.
+    """Return the fields of an answer about the rows with the largest numbers. Args: what, the rows' noun.
 
     Raises: QueryError.
     """

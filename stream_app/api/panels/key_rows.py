@@ -21,7 +21,7 @@ from stream_app.core.kinds.tables import Span
 
 @dataclass(frozen=True)
 class KeyRows:
-    """What each row counts.
+    """The keys that each row counts.
 
     Args: labels of all rows; listed, the places of the rows that are asked for; over and within, return the
         numbers of all rows over the range, and within a slice of it. All rows have one law.

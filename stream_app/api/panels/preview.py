@@ -61,7 +61,7 @@ def preview(view: StreamView, query: PreviewQuery) -> PreviewAnswer:
 
 @dataclass(frozen=True)
 class _Quantity:
-    """What is previewed. Args: place, of keys, None for all; amounts, what is added up, None for counts."""
+    """The previewed quantity. Args: place, of keys, None for all; amounts, of sums, None for counts."""
 
     place: KeyPlaces | None
     amounts: Amounts | None

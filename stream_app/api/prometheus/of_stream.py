@@ -24,7 +24,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=Fa
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to read: the values of the selected series at some times.
+    """A selection to read: the values of the selected series at some times.
 
     Args: step_us, between two times; shape, how to write the samples of a series.
     """

@@ -234,7 +234,7 @@ def _spellings(text: str) -> frozenset[str]:
 
 
 def _unquoted(written: str, position: int) -> str:
-    """Return what a string in quotes means; backticks keep backslashes. Raises: PromQLError."""
+    """Return the value of a string in quotes; backticks keep backslashes. Raises: PromQLError."""
     quote, inner = written[0], written[1:-1]
     if quote == "`":
         return inner

@@ -205,7 +205,7 @@ async def _read(request: Request, reading: Selection) -> Response:
 def _parts(
     generations: Iterable[tuple[StreamReplica, int | None]], reading: Selection
 ) -> Iterator[tuple[StreamReplica, Selection]]:
-    """Yield what to read of each generation: no time is of two, so that a sum over a stream is of one.
+    """Yield the times to read from each generation: each time from one only, as a sum counts it once.
 
     Args: generations, those of a stream in order, each with the first sample of the next one.
     """

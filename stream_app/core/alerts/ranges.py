@@ -282,7 +282,7 @@ class Ranges:
         return _quantile(counts, level, buckets), None
 
     def reach(self, condition: Condition, question: AskedSum) -> float | None:
-        """Return half the width of the 95 % interval of what ``shown`` returns; None without an error."""
+        """Return half the width of the 95 % interval of the shown value; None without an error."""
         if condition.measure == "ks" or (question.below is not None and condition.measure != "total"):
             return None
         interval = self.estimate(replace(question, reference=None, factor=0.0)).interval()

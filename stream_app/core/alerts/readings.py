@@ -24,7 +24,7 @@ Shown = tuple[float | None, float | None]
 
 
 class Now(NamedTuple):
-    """What a condition reads at the last release, in its own unit.
+    """The value of a condition at the last release, in the condition's unit.
 
     Args: value and stderr, None where there is none; against, as of ``Reading``; missing, why the condition
         cannot be decided: bins that were never measured, or a past that is not known.
@@ -106,7 +106,7 @@ def readings(rules: Sequence[Rule], view: StreamView) -> list[Reading | None]:
 
 
 def shown_now(conditions: Sequence[Condition], view: StreamView) -> list[Now]:
-    """Return what each condition reads now, in its own unit.
+    """Return the present value of each condition, in its own unit.
 
     Args: view, as of ``readings``.
     Cost: one estimate per length of window, one product of columns per different sum.

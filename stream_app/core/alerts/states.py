@@ -119,7 +119,7 @@ def for_readers(transition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluate(rules: Sequence[Rule], states: Mapping[str, State], view: StreamView, now_us: int) -> Outcome:
-    """Return what a release changes for the rules over its stream, except no_data (``watch_silence``).
+    """Return the transitions that a release causes in its stream's rules, except no_data (``watch_silence``).
 
     Args: view, with its earlier segments if rules compare with them.
     """
@@ -150,7 +150,7 @@ def begin_watch(rules: Iterable[Rule], states: Mapping[str, State], moment: Mome
 
 
 def watch_silence(rules: Iterable[Rule], states: Mapping[str, State], moment: Moment) -> Outcome:
-    """Return what the passage of time changes for the no_data rules over a stream."""
+    """Return the transitions of the no_data rules over a stream, which time alone causes."""
     outcome = Outcome({}, [])
     for rule in rules:
         if rule.condition.measure == "no_data":

@@ -1,4 +1,4 @@
-"""What a target of notifications is: its address, and the form of body that it takes. Pure functions."""
+"""A target of notifications: its address, and the form of body that it takes. Pure functions."""
 
 from __future__ import annotations
 

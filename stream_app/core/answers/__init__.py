@@ -1,1 +1,1 @@
-"""What released values answer: counts, sums, quantiles and windows over any range, each with its error."""
+"""Answers from released values: counts, sums, quantiles and windows over any range, each with its error."""

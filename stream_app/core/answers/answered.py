@@ -1,4 +1,4 @@
-"""What a view answers with: points of a series, the rows that it lacks, or the refusal of a question."""
+"""The forms of a view's answer: points of a series, the rows that it lacks, or a refusal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class QueryError(ValueError):
         self.line, self.known_keys = line, known_keys
 
     def __reduce__(self) -> tuple[type[QueryError], tuple[object, ...]]:
-        """Return what pickle needs to create the error again in another process."""
+        """Return the arguments from which pickle creates the error again in another process."""
         return type(self), (self.line, self.parameter, self.nearest_us, self.known_keys)
 
 

@@ -104,7 +104,7 @@ class CalendarStep:
 
     @property
     def text(self) -> str:
-        """What a step is, in words."""
+        """The length of a step, in words."""
         return f"{self.count} {self.unit}" if self.count > 1 else f"a {self.unit.removesuffix('s')}"
 
     def is_whole(self, binning: Binning, group: Span) -> bool:

@@ -1,4 +1,4 @@
-"""What caps on a user's events would cost, from the released histogram of users (``kinds/measuring.py``)."""
+"""The cost of caps on a user's events, from the released histogram of users (``kinds/measuring.py``)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Proposal:
 
 
 def proposed(view: VisibleEpochs) -> Proposal | None:
-    """Return what the last released histogram proposes; None if there is none.
+    """Return the cap that the last released histogram proposes; None without a histogram.
 
     The error of the counts grows with the cap; that of other caps is scaled from the present one.
     """

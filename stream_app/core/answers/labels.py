@@ -1,4 +1,4 @@
-"""What readers see in place of names that belong to the operator: titles, and no path of a machine."""
+"""Labels that readers see in place of the operator's names: titles, and no path of a machine."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def with_one_list(
 
 
 def columns_of(epochs: Sequence[EpochView]) -> ColumnSum | None:
-    """Return what epochs of one kind of release show as their count; None: all events."""
+    """Return the columns whose sum epochs of one kind of release show as their count; None: all events."""
     axes = epochs[0].over_axes if epochs else None
     return None if axes is None else axes.shown
 

@@ -69,7 +69,7 @@ class StreamView(VisibleEpochs):
         self.left: Left | None = None  # what the stream's total still allows; None: it has no total
 
     def extend(self, state: PublicState, blocks: Iterable[tuple[Missing, Int64Array]]) -> None:
-        """Append the missing rows, and forget what was computed without them."""
+        """Append the missing rows, and drop cached results that were computed without them."""
         before = self.strategy
         super().extend(state, blocks)
         if self.strategy is not before:  # keys were found: columns are others
@@ -287,7 +287,7 @@ class StreamView(VisibleEpochs):
         return self.over_ranges(kind, view, starts, stops, points)
 
     def ends_of(self, kind: SeriesKind, bins: Sequence[int]) -> tuple[Int64Array, Int64Array]:
-        """Return the ranges of running counts at the ends of measured bins, or those of the bins alone."""
+        """Return the ranges of running counts at the ends of measured bins, or of these bins alone."""
         places = np.array(bins, dtype=np.int64)
         return (np.full_like(places, self.span.start) if kind == "running" else places), places + 1
 

@@ -25,7 +25,7 @@ _KEPT = 96  # sums of columns for each stream
 
 
 def declared_sum(view: StreamView) -> Amounts:
-    """Return what the stream adds up. Raises: QueryError if it adds up nothing."""
+    """Return the amount that the stream adds up. Raises: QueryError if it adds up nothing."""
     amounts = view.declared.amounts
     if amounts is None:
         raise QueryError("this stream has no sum; configure sum", "stream")
@@ -55,7 +55,7 @@ def sums_of_keys(view: StreamView, span: Span) -> Estimate:
 
 
 def epoch_filled(view: StreamView) -> float:
-    """Return the released part of what the newest epoch can hold; a worker stops the stream at 1."""
+    """Return the newest epoch's released sum over the largest one; a worker stops the stream at 1."""
     weight = declared_sum(view).range.weight
     newest = next((epoch for epoch in reversed(view.epochs) if epoch.bins), None)
     if newest is None:

@@ -43,7 +43,7 @@ def public_state(
     trimmed: Trimmed | None = None,
     halted: bool = False,
 ) -> PublicState:
-    """Return what readers may know of a stream. Args: text, as stored; epochs, all of them.
+    """Return the state of a stream that readers may know. Args: text, as stored; epochs, all of them.
 
     The strategy is the last visible epoch's: a change of settings is public with the epoch that it begins.
     """

@@ -1,4 +1,4 @@
-"""What the axes of keys and of values have in common: how their counts are released."""
+"""The common part of the axes of keys and of values: how their counts are released."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Binning:
 
     @property
     def text(self) -> str:
-        """What a bin is, in words."""
+        """The length of a bin, in words."""
         return length_in_words(self.bin_us) if self.timezone is None else f"1 day ({self.timezone})"
 
     def start_us(self, bin: int) -> int:

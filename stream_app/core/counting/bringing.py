@@ -16,7 +16,7 @@ BROUGHT = 1 << 40  # added to the place of a key: the cell of the same bin with 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What decides which keys the users of a bin bring, and what must be true of the stream then.
+    """The facts that decide which keys the users of a bin bring, and the state that the stream must have.
 
     Args: per_user, the keys that a user brings in a cap window, also if an epoch ends early in it;
         first_unlisted, the place in the list of the first key that no list names; shown, the numbers of

@@ -308,7 +308,7 @@ class Cells:
 
     @property
     def weight(self) -> int:
-        """Return what one event adds to all cells together: 1 for counts."""
+        """Return the number that one event adds to all cells together: 1 for counts."""
         return self.amounts.range.weight if self.amounts else 1
 
     @property
@@ -334,7 +334,7 @@ class Cells:
     def added(
         self, bins: Int64Array, places: Int64Array, numbers: Int64Array | None = None
     ) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Return bins, cells and deltas: what events add, with each (bin, cell) once, sorted.
+        """Return bins, cells and deltas of events: each (bin, cell) once, sorted, with the sum that it gets.
 
         Args: bins and places of the events, shape (n,); numbers, as in ``aggregate``, of counts.
 

@@ -35,7 +35,7 @@ LARGEST_TRIMMED_CAP = 8_192
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What decides which of a user's records count: the caps, and how a place gives its key and its cells.
+    """The facts that decide which of a user's records count: caps, and the key and cells of a place.
 
     Args:
         caps: of each user and cap window.

@@ -29,7 +29,7 @@ ANY_BINS_AHEAD = 1 << 40  # a row may be dated anywhere: its origin may be ahead
 
 @dataclass(frozen=True, slots=True)
 class RowRules:
-    """What a stream asks of rows.
+    """The conditions of a stream on rows of an engine.
 
     Args: origins, their number; most_of_user, the largest cap on users that a row may say, None for the unit
         event; latest_us, the latest instant up to which a row may close bins.
@@ -43,7 +43,7 @@ class RowRules:
 
 @dataclass(frozen=True, slots=True)
 class CountRows:
-    """What n rows are.
+    """The meaning of n rows of an engine.
 
     Args: deltas, 0 for a row that adds nothing; refused, why; passed, the position and the origin of each row
         that is no repetition; before, the origins before the first row.
@@ -74,7 +74,7 @@ def read_rows(
     state: PartitionState,
     rules: RowRules,
 ) -> CountRows:
-    """Return what rows are. Args: columns, times and rising positions of n rows; state, before them."""
+    """Return the meaning of rows. Args: columns, times and rising positions of n rows; state, before them."""
     deltas, cuts, passed = np.zeros(len(positions), np.int64), list[Cut](), list[tuple[int, Origin]]()
     refused: dict[Reason, NDArray[np.bool_]] = {}
     before = {one.number: one for one in state.origins}
@@ -115,7 +115,7 @@ def _why_not_next(
 
 
 def _counted(delta: Any, closed: Any, most: Any, rules: RowRules) -> tuple[int, Reason | None]:
-    """Return what a row adds, and why it adds nothing."""
+    """Return the number that a row adds; if it is 0, also the reason."""
     is_number = isinstance(delta, int | float) and not isinstance(delta, bool) and delta >= 1
     if closed or not is_number or (delta < LARGEST_DELTA and delta != int(delta)):
         return 0, Reason.BAD_VALUE

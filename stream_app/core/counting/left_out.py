@@ -1,4 +1,4 @@
-"""What caps leave out of a sample of records: a share for each cap alone, and for all of them. SECRET."""
+"""The records of a sample that caps leave out: a share for each cap alone, and for all of them. SECRET."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LeftOut:
 
 
 def left_out(owners: Sequence[Owner], keys: Sequence[Hashable], caps: Caps) -> LeftOut:
-    """Return what the caps leave out of a sample, whose records count in their order here.
+    """Return the shares that the caps leave out of a sample, whose records count in their order here.
 
     The service takes the records of a bin in another order, so its shares differ a little.
     Args: owners and keys of the records, in the order of their bins.

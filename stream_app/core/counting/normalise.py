@@ -55,7 +55,7 @@ class Normalise(
     none: bool = False
 
     def of(self, value: Any) -> Any:
-        """Return the key of a value; what can be no key stays as it is."""
+        """Return the key of a value; a value that can be no key stays as it is."""
         if self.none and (value is None or value == ""):
             return NONE
         if not isinstance(value, str | int | float):

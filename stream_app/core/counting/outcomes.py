@@ -27,7 +27,7 @@ _CLASS_EDGES_US = np.array(LATE_WITHIN_S, dtype=np.int64) * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """For each counter, the positions of its records in rising order, and the sums of what they add to it.
+    """For each counter, the positions of its records in rising order, and the running sums of their amounts.
 
     The sums of n records have shape (n + 1,) and begin with 0.
     """
@@ -35,7 +35,7 @@ class Outcomes:
     by_counter: Mapping[str, tuple[Int64Array, Int64Array]]
 
     def between(self, start: int, end: int) -> dict[str, int]:
-        """Return what the records at positions from ``start`` to before ``end`` add to each counter."""
+        """Return, by counter, the sum over the records at positions from ``start`` to before ``end``."""
         added = {}
         for counter, (positions, sums) in self.by_counter.items():
             first, last = np.searchsorted(positions, (start, end))
@@ -51,7 +51,7 @@ def outcomes(
     bin_us: int,
     undecodable: Sequence[Refusal] = (),
 ) -> Outcomes:
-    """Return what happened to the records of a slice.
+    """Return the operator's counters of the records of a slice: counted, late, and refused by reason.
 
     A record is late if the bin of its own time had closed when the record arrived, whether it then counts in
     a later bin or not. It is late by the bins that a longer grace must wait for it: by 1 if the next bin was

@@ -57,7 +57,7 @@ def _without_spaces(text: str) -> str:
 
 
 def comparable(value: object) -> str | int | float | None:
-    """Return a value of a record as what equals a listed value (``listed_as``) if it matches; else None.
+    """Return a record's value as a key of ``listed_as``; None: it can match no listed value.
 
     >>> [comparable(value) for value in ("FR", 7, 200.0, True, None, ["FR"])]
     ['FR', 7, 200.0, 'true', None, None]
@@ -68,7 +68,7 @@ def comparable(value: object) -> str | int | float | None:
 
 
 def listed_as(values: Iterable[str]) -> dict[str | int | float, int]:
-    """Return the place of each listed value, by what equals it.
+    """Return the place of each listed value, by the form that ``comparable`` gives to values of records.
 
     A text equals the same text. A number equals a listed number of equal value, so 200.0 equals 200. The
     truth values equal ``true`` and ``false``.

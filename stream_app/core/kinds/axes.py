@@ -77,7 +77,7 @@ class Axes(Kind):
         return self.column_errors(bins, column_sum(self.axes))
 
     def at_epsilon(self, asked: Asked) -> Axes:
-        """Return what the planner would choose at another epsilon."""
+        """Return the kind that the planner would choose at another epsilon."""
         keys, values, weight = self.axes.keys, self.axes.values, self.axes.weight
         count, total_share = keys.keys, keys.total_share
         if weight > 1:

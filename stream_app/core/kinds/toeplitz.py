@@ -110,7 +110,7 @@ class Toeplitz(Kind):
         return counter, RunningCounts.restore(self.toeplitz, RunningSnapshot.from_bytes(state.running))
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
-        """Return the hash of the published columns; without keys the row holds the only one."""
+        """Return the hash of the published columns; without keys the row holds the only column."""
         hashed = {"columns_hash": values_hash(closed.blocks[0].values[position])} if self.keyed else {}
         return {"nodes": [], **hashed}
 

@@ -69,7 +69,7 @@ class Tree(Kind):
         return {"design": self.design.to_json()}
 
     def at_epsilon(self, asked: Asked) -> Self:
-        """Return what the planner would choose at another epsilon."""
+        """Return the kind that the planner would choose at another epsilon."""
         return replace(self, design=plan_tree(**asked))
 
 

@@ -1,1 +1,1 @@
-"""Releases: noisy rows of sealed bins, and what a lost store is rebuilt from."""
+"""Releases: noisy rows of sealed bins, from which a lost store is rebuilt, too."""

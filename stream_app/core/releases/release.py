@@ -160,7 +160,7 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
 
 
 def _of_keys(state: StreamState, closed: Closed) -> dict[str, object]:
-    """Return what a row says about hidden keys, and about keys that earlier epochs found."""
+    """Return the fields of a row about hidden keys, and about keys that earlier epochs found."""
     said: dict[str, object] = {}
     if state.released_bin + 1 == state.epoch.first_bin and state.epoch.listed:
         said["listed"] = [list(one) for one in state.epoch.listed]

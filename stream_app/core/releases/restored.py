@@ -45,7 +45,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class WitnessedStream:
-    """What a witness knows of a stream: its settings, its epochs, and what a lost store gets back.
+    """A stream as its witness knows it: settings, epochs, and the rows that a lost store gets back.
 
     Args: rows, all rows of the witness, in order; strategies, of all rows, by hash.
     """
@@ -140,7 +140,7 @@ def _steps(rows: Sequence[WitnessRow]) -> Iterator[Sequence[WitnessRow]]:
 
 
 def _found(row: Mapping[str, Any]) -> Iterator[FoundKeys]:
-    """Yield what a row says of keys: those that earlier epochs found, then those that it names."""
+    """Yield the keys in a row: keys that earlier epochs found, then keys that this row names."""
     for bin, names, thinned in row.get("listed", ()):
         yield FoundKeys(bin, tuple(names), thinned)
     names, thinned = row.get("found", {}).get("keys", ()), row.get("thinned", 0)
@@ -149,7 +149,7 @@ def _found(row: Mapping[str, Any]) -> Iterator[FoundKeys]:
 
 
 def _tiles(strategy: Strategy, epoch: EpochRecord, rows: Sequence[WitnessRow]) -> list[TileAppend]:
-    """Return what the original release of these rows appended to tiles."""
+    """Return the rows that the original release appended to tiles."""
     blocks: dict[str, list[Block]] = {table: [] for table in strategy.with_found(epoch).kind.tables}
     for row in rows:
         for block in _blocks_of(strategy, epoch, row):

@@ -21,7 +21,7 @@ _BESIDE = b'"settings":null'
 
 
 def settings_in_row(text: bytes) -> dict[str, object]:
-    """Return what the first row of an epoch tells; its settings are None if the witness has them beside.
+    """Return the field ``settings`` of an epoch's first row; None in it: the witness has them beside the row.
 
     Args: text, of the strategy.
     """
@@ -29,7 +29,7 @@ def settings_in_row(text: bytes) -> dict[str, object]:
 
 
 def settings_beside(strategy: Strategy, row: bytes) -> bytes:
-    """Return what the witness keeps behind the values of a row; empty bytes if the row needs nothing."""
+    """Return the settings that the witness keeps behind a row's values; empty if the row has them."""
     if _BESIDE not in row or json.loads(row)["strategy"] != strategy.hash:
         return b""
     return zlib.compress(strategy.to_json())

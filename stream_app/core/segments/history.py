@@ -29,7 +29,7 @@ def history_text(strategy: bytes, history: History) -> bytes:
 
 
 def read_strategy(text: bytes) -> tuple[bytes, History | None]:
-    """Return the strategy's text, and the history if the stream is one."""
+    """Return the strategy's text, and the history if the stream is only history."""
     if not text.startswith(_START):
         return text, None
     fields = json.loads(text)
@@ -37,7 +37,7 @@ def read_strategy(text: bytes) -> tuple[bytes, History | None]:
 
 
 def in_words(history: History) -> str:
-    """Return what became of the stream, to follow its name.
+    """Return that the stream was retired or imported, in words that follow its name.
 
     >>> in_words(History(retired_us=1_700_000_000_000_000))
     'was retired on 2023-11-14'

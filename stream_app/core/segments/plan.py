@@ -1,4 +1,4 @@
-"""The table that decides a stream's segments: what is known, what is configured, and the time.
+"""The table that decides a stream's segments, from the known ones, the configuration and the time.
 
 A stream is a sequence of segments, each with its settings. Nothing else decides which of them run, which one
 begins next, and where: no adapter and no record takes part.
@@ -110,7 +110,7 @@ class NextSegment:
         return self.is_stored or now_us >= self.stores_us
 
     def line(self, facts: str, now_us: int) -> str:
-        """Return what happens, and until when it can be taken back. Args: facts, what changes, in words."""
+        """Return a line: the changes, and until when they can be taken back. Args: facts, the changes."""
         until = f"until {format_instant(self.stores_us)}, the old settings can be put back"
         if self.is_stored:
             until = STORED
@@ -155,14 +155,14 @@ class Segments:
         return self.next if self.next is not None and self.next.is_due(now_us) else None
 
     def beginning(self, following: NextSegment | None) -> tuple[Segment, ...]:
-        """Return what runs if the next one begins; None: it does not."""
+        """Return the segments that run if the next one begins; None: it does not."""
         if following is None:
             return self.running
         *earlier, _ = self.running
         return *earlier, replace(following.before, until_us=following.edge_us), following.segment
 
     def without(self, refused: Mapping[str, str]) -> Segments:
-        """Return these without a segment that cannot begin, and without those after it.
+        """Return these segments without the refused ones, and without all later ones.
 
         The one before runs on; if its end is stored, it runs to its end. Args: refused, why, by name.
         """
@@ -274,6 +274,6 @@ def _from(name: str, edge_us: int) -> str:
 
 
 def _cannot_begin(name: str, why: str, end_us: int | None) -> str:
-    """Return what happens without a segment. Args: end_us, the stored end of the one before, if any."""
+    """Return a line about a segment that cannot begin. Args: end_us, its predecessor's stored end."""
     then = "the settings so far hold" if end_us is None else f"the stream ends at {format_instant(end_us)}"
     return f"{base_of(name)}: generation {number_of(name)} cannot begin, so {then}: {why}"

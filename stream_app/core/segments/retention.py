@@ -54,5 +54,5 @@ def tiles_of(texts: tuple[bytes, ...], epoch: EpochRecord) -> list[TileKey]:
 
 
 def anchor(epoch: EpochRecord, seq: int, row: bytes) -> Trimmed:
-    """Return what stays of an epoch that leaves: the place and the hash of its last row."""
+    """Return the part of a removed epoch that stays: the place and the hash of its last row."""
     return Trimmed(epoch.epoch, last_bin_of(epoch), seq, row_hash(row))

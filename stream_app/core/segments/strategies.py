@@ -79,7 +79,7 @@ def with_strategy(texts: Iterable[bytes], text: bytes) -> tuple[bytes, ...]:
 
 
 def before_change(then: Strategy, now: Strategy) -> dict[str, object]:
-    """Return what the first row after a change says: the strategy before, and where its text differed."""
+    """Return the field ``changed`` of the first row after a change: the old hash and the old values."""
     texts = json.loads(now.to_json()), json.loads(then.to_json())
     return {"from": then.hash, "was": list(_differences(texts[0], texts[1], ()))}
 
@@ -110,7 +110,7 @@ def strategy_before(now: Strategy, said: Mapping[str, Any]) -> Strategy:
 
 
 def _differences(now: object, then: object, path: tuple[str, ...]) -> Iterator[list[object]]:
-    """Yield each place where two texts differ, and what was there: [path, value], or [path] for nothing."""
+    """Yield each difference of two texts, with the old value: [path, value], or [path] if there was none."""
     if isinstance(now, dict) and isinstance(then, dict):
         for name in sorted(now.keys() | then.keys()):
             if name not in then:

@@ -1,4 +1,4 @@
-"""What readers may know of a source's ledger: it covers all that they can see, and shows nothing early.
+"""The part of a source's ledger that readers may know: all epochs that they see, and none early.
 
 In a cluster the ledger of a source is on another node than its streams. If that node alone is lost, the
 streams still know which epochs they have measured, and at what cost.
@@ -29,7 +29,7 @@ def ledger_entry(strategy: Strategy, record: EpochRecord) -> LedgerEntry:
 
 
 class KnownEpochs:
-    """The epochs that a reader knows: part of what their source costs, even if its ledger has lost them."""
+    """The epochs that a reader knows: their source's cost includes them, even if its ledger has lost them."""
 
     def __init__(self) -> None:
         # By stream: its source and its strategies' texts.
@@ -135,7 +135,7 @@ class KnownEpochs:
 
 
 def _says_the_same(one: PublicState, other: PublicState) -> bool:
-    """Return whether two states of a stream certainly tell the same about what it costs."""
+    """Return whether two states of a stream certainly tell the same about its cost."""
     if one.epochs is not other.epochs or not one.epochs or one.texts != other.texts:
         return False
     last = one.epochs[-1]

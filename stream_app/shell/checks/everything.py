@@ -81,7 +81,7 @@ def all_checks(settings: Settings) -> Iterator[Check]:
 
 
 def _both(check: Check, stream: StreamSettings) -> Iterator[Finding]:
-    """Yield what a start finds about a file; if it would not refuse it, also what a sample shows."""
+    """Yield the findings of a start about a file; if the start would accept it, also those of a sample."""
     asked = check.ask()
     assert isinstance(asked, Iterable)
     yield from asked

@@ -16,7 +16,7 @@ _PRIVATE = "no event of a sample would be counted; stream-app doctor says why, i
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the checks say about a configuration that can run, at least in part.
+    """The result of the checks of a configuration that can run, at least in part.
 
     Args: lines, of what is good or may be intended; refused, why streams would not start, by name.
     """
@@ -26,7 +26,7 @@ class Checked:
 
 
 async def checked(settings: Settings, step: Step = silent) -> Checked:
-    """Return what the checks say. Args: step, which is called with what is done next.
+    """Run the checks and return their result. Args: step, which is called with the name of the next check.
 
     Raises: OperatorError for the first fault for which all streams are refused, or a run ends with status 2.
     """
@@ -66,7 +66,7 @@ def _is_warning(finding: Finding) -> bool:
 
 
 def _public(finding: Finding) -> str:
-    """Return what may be in the log of a machine that checks configurations: no number of events."""
+    """Return the text of a finding for a public log: no number of events."""
     return _PRIVATE if finding.exact else finding.said
 
 

@@ -44,7 +44,7 @@ def holder_of(port: int, proc: Path = Path("/proc")) -> Holder | None:
 
 
 def _described(process: Path, proc: Path) -> Holder:
-    """Return what is known about a process: the stream-app that it or one of its parents is, or its name."""
+    """Return a process in words: the command of stream-app that it or a parent runs, or its name."""
     pid, current = int(process.name), process
     for _ in range(_MOST_PARENTS):
         words = _command(current)

@@ -42,7 +42,7 @@ NOT_ASKED = "a start compares the streams with it"
 
 
 class Compared(NamedTuple):
-    """What a comparison with the store found.
+    """The result of a comparison with the store.
 
     Args:
         changes: what a start would change, and when, a line each.
@@ -61,14 +61,14 @@ class Compared(NamedTuple):
     counted: Mapping[str, Mapping[str, int]] = {}
 
     def findings(self) -> list[Finding]:
-        """Return what was found, as ``doctor`` shows it."""
+        """Return the findings, as ``doctor`` shows them."""
         changes = [Finding("streams", "ok", change) for change in self.changes]
         lacking = [Finding("streams", "warn", f"not checked: {one}") for one in self.not_compared]
         return [*self.refused, *self.users, *changes, *lacking]
 
 
 async def check_stored(settings: Settings) -> Compared:
-    """Compare each stream with what began under its name, as a start does; change nothing.
+    """Compare each stream with the stored one of its name, as a start does; change nothing.
 
     Raises: OperatorError for what stops all streams.
     """

@@ -37,7 +37,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Counted:
-    """What is counted: all events, or each key, or the sum of an amount, or the sum of each key."""
+    """The quantity that is counted: all events, each key, the sum of an amount, or the sum of each key."""
 
     key: str | None = None
     amount: str | None = None

@@ -1,4 +1,4 @@
-"""Reads a sample of a topic, and asks what its records do not say: columns of CSV, or where schemas are."""
+"""Reads a sample of a topic, and asks for facts that records lack: columns of CSV, or where schemas are."""
 
 from __future__ import annotations
 

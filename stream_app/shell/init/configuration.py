@@ -1,4 +1,4 @@
-"""The text of a first configuration: the answers, each with a comment that says what it decides."""
+"""The text of a first configuration: the answers, each with a comment on its effect."""
 
 from __future__ import annotations
 

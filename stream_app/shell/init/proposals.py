@@ -1,4 +1,4 @@
-"""What a sample's fields may be: the time, a person, a key, an amount. Proposals; the user decides."""
+"""Proposes roles for a sample's fields: the time, a person, a key, an amount. The user decides."""
 
 from __future__ import annotations
 

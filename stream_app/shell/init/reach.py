@@ -33,7 +33,7 @@ class Reach:
 
 
 def reached(servers: str | None, file: Path | None) -> Reach:
-    """Return what the options name. Args: servers, those of the file if None; file, a configuration.
+    """Return the clusters that the options name. Args: servers, None for those of the file, a configuration.
 
     Raises: ConfigError; OperatorError if the file names no cluster.
     """

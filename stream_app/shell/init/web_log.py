@@ -1,4 +1,4 @@
-"""What ``stream-app init`` asks about an access log, and the configuration of a public statistics page."""
+"""The questions of ``stream-app init`` about an access log, and the configuration of its public page."""
 
 from __future__ import annotations
 

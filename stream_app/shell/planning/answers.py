@@ -1,4 +1,4 @@
-"""What readers can ask a stream, and the 95 % error of the answer, before there is an event.
+"""The questions that readers can ask a stream, each with its 95 % error, before there is an event.
 
 The errors are those of the API's answers when the first epoch is complete: errors do not depend on events.
 """
@@ -44,7 +44,7 @@ Row = tuple[str, str]  # what is asked for, its error
 
 
 def answers_table(streams: Sequence[StreamSettings]) -> Table:
-    """Return a table of what readers can ask each stream, with errors. Raises: OperatorError without a plan.
+    """Return a table of readers' questions to each stream, with errors. Raises: OperatorError without a plan.
 
     Cost: about 0.2 s for each stream with values.
     """
@@ -66,14 +66,14 @@ def answers_table(streams: Sequence[StreamSettings]) -> Table:
 
 
 def _caption(streams: Sequence[StreamSettings]) -> str:
-    """Return what the errors are, for the questions that the streams answer."""
+    """Return a caption that explains the errors, for the questions that the streams answer."""
     quantiles = any(stream.declared.value for stream in streams)
     means = any(stream.declared.amounts for stream in streams)
     return _CAPTION + _OF_QUANTILE * quantiles + _OF_MEAN * means
 
 
 def rows_of(stream: StreamSettings) -> Iterator[Row]:
-    """Yield what readers can ask a stream, and the 95 % error of the answer."""
+    """Yield the questions that readers can ask a stream, each with its 95 % error."""
     strategy, declared = planned(stream), stream.declared
     users = declared.count == "users"
     noun, within = ("users", "users first seen in") if users else ("events", "events of")

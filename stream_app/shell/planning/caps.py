@@ -37,7 +37,7 @@ _CAPTION = (
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """What one cap costs.
+    """The cost of one cap.
 
     Args: share, of the sample's events left out; bias, how many events of an epoch these are; noise, the 95 %
         error of the count of an epoch, in events.
@@ -55,7 +55,7 @@ class Trade:
 
 
 def caps_table(stream: StreamSettings, sample: Path) -> Table:
-    """Return what rising caps on a user's events would cost, by a file of events like the stream's.
+    """Return a table of the costs of rising caps on a user's events, from a file of events like the stream's.
 
     Raises: OperatorError if the stream protects no users, or the file has no event that could count.
     """
@@ -82,7 +82,7 @@ def caps_table(stream: StreamSettings, sample: Path) -> Table:
 
 
 def released_caps(stream: str, url: str, api_key: str | None) -> Table:
-    """Return what rising caps would cost, as a running service proposes them from its released histogram.
+    """Return the costs of rising caps, as a running service computes them from its released histogram.
 
     Raises: OperatorError if the service has released none.
     """
@@ -108,7 +108,7 @@ def released_caps(stream: str, url: str, api_key: str | None) -> Table:
 
 
 def trades(stream: StreamSettings, sample: Path) -> Iterator[Trade]:
-    """Yield what each cap costs, from 1 to the most events of a user in the sample.
+    """Yield the cost of each cap, from 1 to the most events of a user in the sample.
 
     Raises: OperatorError, as ``caps_table``.
     """

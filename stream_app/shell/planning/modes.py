@@ -41,7 +41,7 @@ class Modes:
 
     @classmethod
     def of(cls, stream: StreamSettings) -> Modes | None:
-        """Return both plans; None if the stream is not private, or has what the other mode does not count."""
+        """Return both plans; None if the stream is not private, or excludes the other mode."""
         delta = stream.declared.privacy.delta or USUAL_DELTA
         if not (stream.declared.privacy.private and _fits_both(stream)):
             return None
@@ -58,7 +58,7 @@ class Modes:
         return cls(stream, delta, pure, approximate, break_even)
 
     def sentence(self) -> str:
-        """Return which mode is better for what."""
+        """Return a sentence on which questions each mode answers better."""
         smaller, factor = "approximate", self.pure / self.approximate
         if factor < 1:
             smaller, factor = "pure", 1 / factor
@@ -118,7 +118,7 @@ def modes_table(streams: Sequence[StreamSettings]) -> Iterator[Table]:
 
 
 def mode_sentences(streams: Sequence[StreamSettings]) -> Iterator[str]:
-    """Yield, for each stream that has both modes, which of them is better for what."""
+    """Yield, for each stream that has both modes, which questions each of them answers better."""
     yield from (modes.sentence() for modes in map(Modes.of, streams) if modes is not None)
 
 

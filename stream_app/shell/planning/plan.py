@@ -70,7 +70,7 @@ def epsilons_for(streams: tuple[StreamSettings, ...], error: float) -> Iterator[
 
 @dataclass(frozen=True)
 class _Counted:
-    """What a stream's trees over time count: all events with one tree, or each cell with its own tree.
+    """The counts of a stream's trees over time: all events in one tree, or each cell in its own tree.
 
     Args:
         design: of one tree.
@@ -88,7 +88,7 @@ class _Counted:
 
     @classmethod
     def by(cls, stream: StreamSettings) -> _Counted:
-        """Return what a stream's plan counts. Raises: OperatorError if no plan fits."""
+        """Return the counts that a stream's plan makes. Raises: OperatorError if no plan fits."""
         kind = planned(stream).kind
         if kind.product:
             cell, cells = kind.product.groups[-1].design, stream.declared.cells

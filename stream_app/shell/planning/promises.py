@@ -39,7 +39,7 @@ def promises(settings: Settings, now_us: int) -> Iterator[str]:
 
 
 def costs_over_epochs(streams: Sequence[StreamSettings], now_us: int) -> Iterator[str]:
-    """Yield what several epochs cost together, for each stream whose epochs add up."""
+    """Yield the cost of several epochs together, for each stream whose epochs' costs add up."""
     for stream in streams:
         if over_epochs := over_epochs_in_words(first_epoch(stream, now_us)):
             yield over_epochs
@@ -48,7 +48,7 @@ def costs_over_epochs(streams: Sequence[StreamSettings], now_us: int) -> Iterato
 
 
 def cost_until_now(stream: StreamSettings, now_us: int) -> str:
-    """Return what a stream that begins in the past costs until now, with a remedy; empty for one epoch."""
+    """Return the cost until now of a stream that begins in the past, with a remedy; empty for one epoch."""
     said = until_now_in_words(first_epoch(stream, now_us), now_us, stream.total)
     replayed = stream.declared.source.replay is not None
     if not said or replayed or not isinstance(stream.source, SourceSettings):
@@ -58,7 +58,7 @@ def cost_until_now(stream: StreamSettings, now_us: int) -> str:
 
 
 def meanings(streams: Sequence[StreamSettings]) -> Iterator[str]:
-    """Yield what each stream counts that does not count every event, and a warning about a cap too low.
+    """Yield the meaning of each stream that does not count every event, and a warning if a cap is too low.
 
     A file that cannot be read yet gives no warning: a plan needs no log.
     """
@@ -74,7 +74,7 @@ def meanings(streams: Sequence[StreamSettings]) -> Iterator[str]:
 
 
 def _of_sample(stream: StreamSettings) -> Iterator[str]:
-    """Yield what a sample of a stream's file says about its caps and its sum. The words are private."""
+    """Yield facts about a stream's caps and its sum, from a sample of its file. The words are private."""
     source = stream.source
     bounded = stream.declared.privacy.per_user is not None or stream.declared.amounts is not None
     if not bounded or not isinstance(source, SourceSettings):

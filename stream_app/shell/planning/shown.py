@@ -21,7 +21,7 @@ def print_plan(
     inner: bool = True,
     compare: bool = False,
 ) -> None:
-    """Print the errors of readers' answers, the plan of every stream, and what else is to be known.
+    """Print the errors of readers' answers, the plan of every stream, and notes.
 
     Args: inner, whether the plans' own tables follow the errors; compare, whether other ways to count follow.
     Raises: OperatorError if no plan fits.

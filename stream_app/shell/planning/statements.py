@@ -59,7 +59,7 @@ def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
 
 
 def _over_time(entry: LedgerEntry) -> Iterator[str]:
-    """Yield a table of what epochs cost a user together; nothing if they do not add up."""
+    """Yield a table of a user's cost over several epochs; nothing if the costs do not add up."""
     for row, (epochs, stated) in enumerate(over_epochs(entry)):
         if not row:
             yield from ("", "| epochs | cost for a user | for those who accept a delta |", "|---|---|---|")

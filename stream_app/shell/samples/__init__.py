@@ -1,1 +1,1 @@
-"""A sample of a log: what ``init``, ``doctor`` and ``plan`` say about the events before any is counted."""
+"""A sample of a log, from which ``init``, ``doctor`` and ``plan`` judge events before any is counted."""

@@ -89,7 +89,7 @@ def _warning(stream: StreamSettings, found: LeftOut) -> str:
 
 
 def sample_left_out(stream: StreamSettings, columns: Mapping[str, Any]) -> LeftOut | None:
-    """Return what a stream's caps leave out of a sample; None without caps, or if no record could count."""
+    """Return the shares of a sample that caps leave out; None without caps, or if no record could count."""
     found = records_of_users(stream, columns)
     per_user = stream.declared.capped
     return None if found is None or per_user is None else left_out(*found, per_user.caps)

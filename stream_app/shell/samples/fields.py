@@ -1,4 +1,4 @@
-"""What a sample of events has in each field that a stream reads. For the operator only: exact numbers."""
+"""Compares each field that a stream reads with a sample of events. For the operator only: exact numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sample of a stream's events shows, as findings: for the operator only."""
+"""Findings about a sample of a stream's events: for the operator only."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def sample_of_file(stream: StreamSettings) -> StreamSample | None:
 
 
 def findings(stream: StreamSettings, sample: StreamSample) -> Iterator[Finding]:
-    """Yield what a sample shows: whether events and times are read as they are meant, and how many count."""
+    """Yield findings about a sample: whether events and times are read as meant, and how many count."""
     events = sample.kept + len(sample.refused)
     misread = [] if sample.read is None else list(time_findings(stream, events, sample.read))
     if not any(finding.state == "fail" for finding in misread):

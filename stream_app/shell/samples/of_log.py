@@ -1,4 +1,4 @@
-"""A sample of a log that no configuration describes yet: its fields, and what is in them. It is private."""
+"""A sample of a log that no configuration describes yet: its fields and their values. It is private."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LINES_OF_LOG = 200  # that tell the form of an access log; referrers are rare
 
 @dataclass(frozen=True)
 class SchemaHints:
-    """What records of a topic do not say themselves.
+    """Facts that records of a topic do not contain: the user gives them.
 
     Args: columns, of CSV, in order; registry, the URL of their schemas; authority, whose certificates are
         trusted for it.

@@ -86,7 +86,7 @@ async def topic_records(cluster: Cluster, topic: str) -> list[bytes]:
 
 
 def held(records: Sequence[bytes]) -> Held:
-    """Return what most records hold; empty if it is no format that the service reads.
+    """Return the format of most records; empty if the service does not read it.
 
     >>> held([b'{"at": 1}']), held([bytes(5) + b'{}']), held([b"a,1", b"b,2"])
     ('json', 'json_schema', 'csv')
