@@ -76,7 +76,7 @@ class DiscoveryRule:
 
     @property
     def threshold(self) -> int:
-        """The least whole number for which a key of one user stays unnamed often enough."""
+        """The least whole number with which one user's key is named with at most ``delta / per_user``."""
         return _threshold(self) + max(0, self.least_users - 2)
 
     def chances(self, users: Sequence[int]) -> NDArray[np.float64]:

@@ -134,7 +134,7 @@ class LawTable:
     def of_uniform_columns(
         cls, columns: Sequence[tuple[FloatArray, FloatArray, float]], laws: int
     ) -> LawTable:
-        """Return a table of laws. Args: columns, each (weights of either sign, copies, one scale)."""
+        """Return a table of laws. Args: columns, each of weights, copies and one scale for all laws."""
         weights, copies = np.zeros((2, len(columns), laws))
         for column, (weight, number, _) in enumerate(columns):
             weights[column], copies[column] = weight, number

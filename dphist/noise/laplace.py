@@ -66,7 +66,7 @@ class DiscreteLaplace:
         return drawn
 
     def _proposals(self, size: int, entropy: Entropy) -> Int64Array:
-        """Return draws from so many proposals, without those that are minus zero."""
+        """Return the draws of this many proposals, without those that are minus zero."""
         sizes = self._sizes.draw(size, entropy)
         signs = np.frombuffer(entropy(-(-size // 8)), dtype=np.uint8)
         minus = np.unpackbits(signs, count=size).view(np.bool_)

@@ -61,7 +61,7 @@ class KaryCounter:
         return height
 
     def _stop(self, level: int) -> Int64Array:
-        """Return, for t = 1..horizon, how many nodes of this level (0: bins) cover [0, the step's end)."""
+        """Return, for t = 1..horizon, how many whole nodes of this level (0: bins) the first t bins hold."""
         ends = np.arange(1, self.horizon + 1, dtype=np.int64)
         return np.asarray(ends // self.branching**level)
 

@@ -102,7 +102,7 @@ async def changes(request: Request, query: Annotated[ChangesQuery, Query()]) -> 
 
 
 def _follow(replicas: Replicas, wanted: Sequence[str]) -> AsyncIterator[bytes]:
-    """Yield the seq of each wanted stream, then that of a stream whenever it, or its promise, has changed."""
+    """Yield the seq of each wanted stream, and again each that has changed, or whose promise has."""
     told: dict[str, tuple[int, int, bool]] = {}
 
     async def news() -> bytes:

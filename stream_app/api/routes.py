@@ -156,7 +156,7 @@ async def show_stream(request: Request, replica: WithHistory, _query: Nothing) -
 
 
 def _words_beside(view: StreamView | None, before: str | None, after: str | None) -> str:
-    """Return the part of a tag that names the streams beside one, and words that may change alone."""
+    """Return a hash of facts that change without a new row: neighbouring generations, texts, a halt."""
     if view is None:
         return ""
     said = view.labels

@@ -34,7 +34,7 @@ class AddedUp:
     deltas: tuple[Fraction, ...]
 
     def least_delta(self, epsilon: float) -> float:
-        """Return a delta that everything together needs at least at this epsilon, but for rounding."""
+        """Return a lower bound, up to rounding, on the delta of all releases together at this epsilon."""
         from scipy.special import log_ndtr, ndtr  # imported here because only an audit needs it
 
         losses, weights = _law(self.pure)
@@ -115,7 +115,7 @@ def _law(pure: Sequence[Fraction]) -> tuple[FloatArray, FloatArray]:
 
 
 def _measurements(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
-    """Return the epochs of each stream under strategies of which each names the one before it.
+    """Return the epochs of each stream, joined over strategies that name their predecessor.
 
     The epochs of a stream and its successor are together, too, if they protect the same unit.
     """

@@ -33,7 +33,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How much is done. Args: bins, of a rehearsed epoch; seed, of made-up records and of coins."""
+    """The extent of an audit. Args: bins, of a rehearsed epoch; seed, of made-up records and of coins."""
 
     bins: int
     seed: int

@@ -117,7 +117,7 @@ def _questions(checks: Sequence[Check]) -> Iterator[str]:
 
 
 def _together(findings: Sequence[str]) -> str:
-    """Return findings as one text. Those with the same result, after a colon, say it once."""
+    """Return findings as one text. Findings with the same result after a colon share it."""
     results: dict[str, list[str]] = {}
     for finding in findings:
         case, colon, result = finding.partition(": ")

@@ -68,7 +68,7 @@ class Stored:
         return sorted({seq: row for seq, row, _ in self.witness if seq <= last}.items())
 
     def strategies(self) -> dict[str, Strategy]:
-        """Return the stream's strategies by hash; those of epochs that left are told by the witness."""
+        """Return the stream's strategies by hash; the witness tells those of removed epochs."""
         kept = {one.hash: one for one in (*self.earlier, self.strategy)}
         if self.trimmed is None:
             return kept
@@ -261,7 +261,7 @@ def _epochs_that_left(stored: Stored, strategies: dict[str, Strategy]) -> list[E
 
 
 def _other_entry(entry: LedgerEntry, right: LedgerEntry, where: str) -> Iterator[str]:
-    """Yield each fact of an entry that is not that of its epoch."""
+    """Yield each fact in which an entry differs from its epoch."""
     for field in fields(LedgerEntry):
         found, expected = getattr(entry, field.name), getattr(right, field.name)
         unknown = found is None and field.name in _NEWER  # to older versions

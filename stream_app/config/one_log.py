@@ -86,7 +86,7 @@ def says_csv(name: str) -> bool:
 def related(
     places: Mapping[str, Path], noted: Mapping[str, Collection[Beginning]] | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """Return which logs may have common events: by the name of each, the others.
+    """Return, by the name of each log, the other logs that may have common events.
 
     Args: places, by name; noted, how files of these logs began when they were counted, by name.
     Cost: looks at every file of these logs if there are several logs, and reads its first bytes.
@@ -100,7 +100,7 @@ def related(
 
 
 def _by_name(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
-    """Yield the logs of which one file can have both names."""
+    """Yield pairs of logs of which a file can have both names."""
     plain: dict[Hashable, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, path in places.items():
         pattern = unpacked_name(path.name)
@@ -115,7 +115,7 @@ def _by_name(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
 
 
 def _by_content(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
-    """Yield the logs that have one file, or a file and its copy, at this moment."""
+    """Yield pairs of logs that share a file, or a file and its copy, at this moment."""
     by_file: dict[Hashable, dict[str, None]] = defaultdict(dict)  # all names of each file
     by_record: dict[str, list[tuple[str, Marks]]] = defaultdict(list)  # by the first one
     for name, path in places.items():
@@ -136,7 +136,7 @@ def _by_content(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
 def _by_notes(
     places: Mapping[str, Path], noted: Mapping[str, Collection[Beginning]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the logs of which one now has a file that was counted under the name of the other."""
+    """Yield pairs of logs: one now has a file that was counted under the other's name."""
     names: dict[Beginning, list[str]] = defaultdict(list)
     for name, known in noted.items():
         for begins in known:

@@ -112,7 +112,7 @@ class Lease:
         await give_up([self])
 
     async def is_anothers(self) -> bool:
-        """Return whether another worker holds the lease; this one's is given up. Raises: OSError."""
+        """Give up this worker's lease; return whether another worker holds one. Raises: OSError."""
         self.drop()
         [is_free] = await self.ask([self.stream], give_up=True)
         return not is_free
@@ -228,7 +228,7 @@ class Leadership:
         await self._lease.until_news(self._term)
 
     async def until_asked_again(self) -> None:
-        """Return when a worker that does not close the stream is to ask for its lease, beside all others."""
+        """Return when a worker that does not close the stream asks for its lease."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FOLLOWED_S):
                 await self.until_news()

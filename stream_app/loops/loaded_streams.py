@@ -115,7 +115,7 @@ class LoadedStreams:
                     await self._cut.wait()
 
     def reached_cuts(self) -> bool:
-        """Return whether the reader has reached all known cuts; a segment that is over has none to reach."""
+        """Return whether the reader has reached all known cuts of the segments that are not over."""
         views = [view for view in self._views.values() if not view.is_over]
         known = [view.partitions.get(name) for view in views for name in self.owned or ()]
         return not any(state.cuts for state in known if state is not None)

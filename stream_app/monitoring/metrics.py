@@ -110,7 +110,7 @@ class Metrics:
             gauge.set_function(lambda: max(0.0, self._since(closing, bin)))
 
     def halt(self, streams: Iterable[str]) -> None:
-        """Record which streams this worker has stopped because of a fault; of no other."""
+        """Record exactly the streams that this worker has stopped because of a fault."""
         self.halted.clear()
         for stream in streams:
             self.halted.labels(stream).set(1)
@@ -130,7 +130,7 @@ class Metrics:
         self.clock_doubt.set(in_doubt)
 
     def refuse_generations(self, streams: Iterable[str]) -> None:
-        """Record which streams, by their configured names, have settings that cannot begin; of no other."""
+        """Record exactly the streams, by their configured names, whose settings cannot begin."""
         self.generation_refused.clear()
         for stream in streams:
             self.generation_refused.labels(stream).set(1)

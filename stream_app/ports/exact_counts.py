@@ -59,7 +59,7 @@ class ExactCounts(Protocol):
     async def read_kept(
         self, stream: str, bins: Sequence[int], cells: Sequence[int]
     ) -> Sequence[Mapping[int, int]]:
-        """Return for each of these bins the exact counts by cell, of these cells; without cells, of all.
+        """Return, for each of these bins, the exact counts of these cells; of all cells if none is named.
 
         The bins are sealed and tallied. A release that names ``shown_cells`` keeps the counts of all others.
         """

@@ -57,7 +57,7 @@ class GroupCommit:
                 self._changed.notify_all()
 
     def _has_room(self, sender: str, length: int) -> bool:
-        """Return whether a batch may wait. A sender without any is always admitted one at a time."""
+        """Return whether a batch may wait. A batch above a limit may still wait alone."""
         own = self._bytes.get(sender, 0)
         total = self._bytes.total()
         return (own == 0 or own + length <= MOST_OF_ONE_BYTES) and (

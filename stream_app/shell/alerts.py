@@ -95,7 +95,7 @@ def _is_of_each(rule: Rule) -> bool:
 
 
 def _asked(rule: Rule, strategy: Strategy) -> tuple[Rule, Strategy]:
-    """Return a rule and its stream as if the keys that it names were found; [each] names one."""
+    """Return a rule and its stream, with the keys in the rule as found keys; [each] becomes one key."""
     if not strategy.declared.finds_keys:
         return rule, strategy
     listed = strategy.axes.keys.place_of_label if strategy.axes.keys else {}

@@ -14,7 +14,7 @@ SAY_EVERY_S = 30.0  # at most this often
 
 
 class Behind:
-    """Says when something does not keep the pace that it was asked for, and when it keeps it again.
+    """Reports when a process falls behind its requested pace, and when it has caught up.
 
     Args: say, which shows a line; now_s, a clock in seconds; who, is behind; why, what follows from it and
         what can be done.
@@ -32,7 +32,7 @@ class Behind:
         self._said_s: float | None = None  # when it was said last; None: it keeps the pace
 
     def by(self, seconds: float, asked: str) -> None:
-        """Take note of how far it is behind. Args: asked, the pace in words."""
+        """Note how far the process is behind. Args: asked, the pace in words."""
         if seconds <= BEHIND_S:
             if self._said_s is not None and seconds < BEHIND_S / 2:
                 self._say(f"{self._who}: keeps {asked} again")

@@ -11,7 +11,7 @@ from stream_app.wiring.storage import stored_counts
 
 
 async def refused_lines(settings: Settings) -> list[str]:
-    """Return a line for each reason for which a stream has refused records, and that they are private.
+    """Return a line for each reason of a refusal, by stream, and a line that these numbers are private.
 
     Args: settings, whose store is running. A store that fails gives no lines: the worker reports it.
     """

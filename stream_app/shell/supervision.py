@@ -207,7 +207,7 @@ class _Run:
         return False
 
     def _readers_stay(self) -> bool:
-        """Return whether readers are served on when counting stops: not if it has never begun."""
+        """Return whether the API still serves readers after counting stops: only if counting had begun."""
         service = self._service
         return service.serves and not service.when_complete and "worker" in self._started
 

@@ -56,7 +56,7 @@ def echo_wrapped(line: str) -> None:
 
 @dataclass(frozen=True)
 class State:
-    """How a stream is, in one word, and a sentence about it."""
+    """The state of a stream in one word, and a sentence about it."""
 
     word: str
     said: str

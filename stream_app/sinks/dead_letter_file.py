@@ -117,7 +117,7 @@ class DeadLetterFiles(DeadLetters):
     def _letters_of(
         self, refusals: Sequence[Refusal], streams: Sequence[str | None], copy: Copy | None
     ) -> Iterator[_Letter]:
-        """Yield a letter for each refusal, if some of the streams have none about it. It names these."""
+        """Yield a letter for each refusal about which some streams have none yet; it names these streams."""
 
         @cache
         def member(lacking: int) -> bytes:
@@ -133,7 +133,7 @@ class DeadLetterFiles(DeadLetters):
     def _lacking(
         self, refusals: Sequence[Refusal], streams: Sequence[str | None]
     ) -> Iterator[tuple[Refusal, int]]:
-        """Yield refusals, each with those of the streams that have no letter about it."""
+        """Yield refusals, each with the streams that have no letter about it."""
         every = reduce(or_, map(self._bit, streams), 0)
         seen = set[_Place]()
         for refusal in refusals:

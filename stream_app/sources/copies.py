@@ -95,7 +95,7 @@ def _marks(records: bytes) -> Marks:
 
 
 def common_records(known: Marks, new: Marks) -> int:
-    """Return with how many different records two files begin alike, as far as both go; 0 if one differs.
+    """Return how many first different records two files share, up to the shorter one's end; 0 if one differs.
 
     >>> common_records(("1", "2"), ("1", "2", "3")), common_records(("1", "2"), ("1", "4"))
     (2, 0)
@@ -105,7 +105,7 @@ def common_records(known: Marks, new: Marks) -> int:
 
 
 def check_copies(paths: Sequence[Path], csv: bool) -> None:
-    """Check that no file of a list begins as one before it; log a warning of files too short to tell.
+    """Check that no file of a list begins like an earlier one; log a warning of files too short to tell.
 
     Raises: OperatorError, one line.
     """
@@ -140,7 +140,7 @@ def beginning_of(start: bytes) -> dict[str, Any]:
 
 
 def notes_more(noted: int, wanted: int, most: int) -> bool:
-    """Return whether to note a growing file again. Args: how many first bytes; most, ever noted of one.
+    """Return whether to note a growing file again. Args: number of first bytes; most, noted so far.
 
     >>> notes_more(0, 1, 4096), notes_more(100, 150, 4096), notes_more(4000, 4096, 4096)
     (True, False, True)

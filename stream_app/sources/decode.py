@@ -187,7 +187,7 @@ class _FieldAlone:
         self._unreadable = Reason.BAD_TIME if is_time else None
 
     def value(self, record: bytes) -> Any:
-        """Return the field's value; for a time that cannot be read the reason, else None."""
+        """Return the field's value. If it cannot be read: for a time the reason, else None."""
         try:
             return self._column([self._decode(record)])[0]
         except UNDECODABLE:

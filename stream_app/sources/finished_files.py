@@ -1,4 +1,4 @@
-"""Finished files: one that is decompressed, a sample of one, and all of a list joined."""
+"""Opens finished files: decompresses one, reads a sample of one, or joins all files of a list."""
 
 from __future__ import annotations
 

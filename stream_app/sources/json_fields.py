@@ -116,7 +116,7 @@ def _column_getter(place: _Place, absent: Any) -> Column:
 
 
 def _attributes(place: _Place) -> tuple[list[str], str]:
-    """Return the attributes that count before that of nested objects, and the latter; "" if it has none."""
+    """Return the attributes before the nested objects, and the attribute with these; "" without any."""
     longer: list[str] = []
     above = ""
     while True:

@@ -113,7 +113,7 @@ class RegisteredDecoder(Generic[S]):
 
 
 class UnregisteredDecoder:
-    """Decodes records that name a schema but say everything themselves: JSON behind the header.
+    """Decodes records that name a schema but do not need it: JSON behind the header.
 
     No schema is fetched, so no record waits for one.
     Args: decoder, of the bytes behind the header.

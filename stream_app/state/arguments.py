@@ -50,7 +50,7 @@ class PackedChanges:
 
 
 def _packed_alike(one: Apply, other: Apply) -> bool:
-    """Return whether two changes are one, but for their ``strategy_hash``, which is not packed."""
+    """Return whether two changes are equal, apart from ``strategy_hash``, which is not packed."""
     return one is other or all(map(is_, _PACKED(one), _PACKED(other)))
 
 

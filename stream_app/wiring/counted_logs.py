@@ -44,7 +44,7 @@ class CountedLogs:
         await until_all_end(*(one.run() for one in self._logs))
 
     async def join(self, start: CheckedStart) -> bool:
-        """Let segments join the running loops; return False if a log must be reopened for a field of theirs.
+        """Let segments join the running loops; return False if a log must be reopened for another field.
 
         Args: start, what a start would run now. Raises: OperatorError; OSError.
         """
@@ -69,7 +69,7 @@ class CountedLogs:
         return [strategy for one in self._logs for strategy in one.named.values()]
 
     def _measuring(self) -> dict[str, list[Stream]]:
-        """Return the streams of each source, by its name: those whose ledger is one, also of halted ones.
+        """Return the streams of each source, by its name: those that share one ledger, halted ones too.
 
         The lists stay the same ones, so the loops that run see each stream that joins.
         """
@@ -83,7 +83,7 @@ class CountedLogs:
 def measuring(
     streams: Sequence[StreamSettings], named: Mapping[str, Strategy], adapters: Adapters
 ) -> dict[str, list[Stream]]:
-    """Return streams by the name of their source: those whose ledger is one.
+    """Return streams by the name of their source: the streams of a source share one ledger.
 
     Args: named, the strategies that name their logs, by stream.
     """

@@ -88,7 +88,7 @@ async def _start_and_run(
     on_ready: Callable[[], None],
     joining: Joining,
 ) -> bool:
-    """Count and release; return whether to start again, because a log is to be opened anew for a segment."""
+    """Count and release; return whether to start again, because a segment needs a log reopened."""
     async with AsyncExitStack() as resources:
         keep_s = configured.dead_letters.keep_us / 1e6
         await resources.enter_async_context(expiring_letters(configured.state_dir, keep_s))

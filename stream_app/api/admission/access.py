@@ -106,7 +106,7 @@ def may_read(request: Request, stream: str) -> bool:
 
 
 def may_ask_of(request: Request, stream: str, other: str) -> bool:
-    """Return whether the request's reader may ask the same of another stream. Args: stream, the asked one."""
+    """Return whether the request's reader may ask its question of ``other`` in place of ``stream``."""
     reader: Reader | None = getattr(request.state, "reader", None)
     if reader is None or reader.questions is None:
         return may_read(request, other)

@@ -64,7 +64,7 @@ class Slices:
         return Slices([self.spans[at] for at in kept], [self.partial[at] for at in kept])
 
     def answered(self, view: StreamView) -> dict[str, Any]:
-        """Return the fields that say which parts of time an answer has numbers of."""
+        """Return the fields that name the parts of time for which an answer has numbers."""
         return {**edges_s(view, self.spans), "partial": list(self.partial)}
 
     @property
@@ -121,7 +121,7 @@ def _in_steps(grid: Grid, query: schemas.SlicesQuery) -> Slices:
 
 
 def origin_of(binning: Binning, span: Span, query: schemas.SlicesQuery) -> int:
-    """Return a bin at which an aligned slice begins: for weeks that of a Monday, if one begins there."""
+    """Return a bin at which an aligned slice begins: for weeks the bin of a Monday, if a bin begins there."""
     if binning.timezone:
         return span.start
     step = query.step or _least_step(span, query.aligned)
@@ -130,7 +130,7 @@ def origin_of(binning: Binning, span: Span, query: schemas.SlicesQuery) -> int:
 
 
 def slices_between(span: Span, query: schemas.SlicesQuery, origin: int = 0, least: int = 1) -> Sequence[Span]:
-    """Return all slices of a range, also those that were never measured; a few more than allowed at most.
+    """Return all slices of a range, also unmeasured ones; at most a few more than the limit.
 
     Args: origin, a bin at which an aligned slice begins; least, of which a step is a multiple.
     """

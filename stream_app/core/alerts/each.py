@@ -33,7 +33,7 @@ def written_out(rule: Rule, keys: KeyList) -> list[Rule]:
 
 
 def rules_now(rules: Iterable[Rule], keys: KeyList | None, states: Mapping[str, State]) -> list[Rule]:
-    """Return the rules with one for each key that is shown, or that a rule has noted.
+    """Return the rules, with one rule for each key that is shown or that a state names.
 
     A key may be shown no more while its alert fires. A key with both kinds of quotes in its name has no rule.
     Args: keys, that the stream shows now; states, of all rules that were decided.
@@ -49,7 +49,7 @@ def rules_now(rules: Iterable[Rule], keys: KeyList | None, states: Mapping[str, 
 
 
 def noted_rules(rules: Iterable[Rule], states: Mapping[str, State]) -> list[Rule]:
-    """Return the rules with one for each key that a state names."""
+    """Return the rules, with one rule for each key that a state names."""
     found = list[Rule]()
     for rule in rules:
         found += _writable(rule, _keys_of(rule, _noted(rule, states))) if rule.condition.each else [rule]

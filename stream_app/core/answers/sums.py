@@ -164,7 +164,7 @@ def _columns(view: StreamView, key: str | AskedKeys | None) -> ColumnSum:
 
 
 def _ends(view: StreamView, key: str | AskedKeys | None) -> Sequence[ColumnSum]:
-    """Return the columns of both ends of the range, as one object each for each stream and key."""
+    """Return the columns of both ends of the range: the same two objects at each call for a key."""
     axes, place = view.strategy.kind.axes, view.place_of(key)
     assert axes is not None
     asked = [("low end", place), ("high end", place)]

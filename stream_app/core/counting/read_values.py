@@ -98,7 +98,7 @@ def users_in(column: Iterable[Any]) -> list[str]:
 
 
 def _listed_number(text: str) -> int | float | None:
-    """Return the number that a configuration writes so; None if the text is no number."""
+    """Return the number that a text in a configuration means; None if the text is no number."""
     if not is_plain(text) or "/" in text:
         return None
     number = number_in(text)

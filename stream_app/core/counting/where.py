@@ -110,7 +110,7 @@ class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The columns that decide, each once."""
+        """The columns that the conditions read, each once."""
         return tuple(dict.fromkeys(field for part in self.parts for field in part.fields))
 
 

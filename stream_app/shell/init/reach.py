@@ -23,7 +23,7 @@ class Reach:
     authority: Path | None = None
 
     def to(self, name: str) -> Mapping[str, ClusterSettings]:
-        """Return the main cluster, and the one of this name. Raises: OperatorError if there is none."""
+        """Return the main cluster, and the cluster of this name. Raises: OperatorError if there is none."""
         if name not in self.clusters:
             raise OperatorError(
                 f"--events: no cluster has the name {name}; name a file that has it in kafka.clusters "
@@ -33,7 +33,7 @@ class Reach:
 
 
 def reached(servers: str | None, file: Path | None) -> Reach:
-    """Return the clusters that the options name. Args: servers, None for those of the file, a configuration.
+    """Return the clusters that the options name. Args: servers; file, a configuration, with its own servers.
 
     Raises: ConfigError; OperatorError if the file names no cluster.
     """

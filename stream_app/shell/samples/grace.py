@@ -51,7 +51,7 @@ def _longer(grace_us: int) -> str:
 
 
 def needed_us(stream: StreamSettings, times_us: Int64Array, arrived_us: Int64Array) -> Int64Array:
-    """Return how long after the end of its bin each event arrived; it is late with a grace up to that."""
+    """Return how long after the end of its bin each event arrived; with a shorter grace it is late."""
     binning = stream.declared.time.binning
     bins, of = np.unique(binning.bin_of(times_us), return_inverse=True)
     ends = np.array([binning.end_us(bin) for bin in bins.tolist()], dtype=np.int64)
@@ -71,7 +71,7 @@ def enough_us(needed: Int64Array) -> int:
 
 
 def arrivals_in_file(times_us: Int64Array) -> Int64Array:
-    """Return about when events arrived that are in the order of a file: when the newest before them happened.
+    """Return the estimated arrival of each event of a file: the latest time of the events before it.
 
     A single event from the future must not make all others look late. So an event moves the clock only as far
     as most of its neighbours agree.
