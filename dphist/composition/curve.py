@@ -53,7 +53,7 @@ def epsilon_of(losses: Losses, delta: Fraction) -> Fraction | None:
     Guarantee: ``delta_of`` of the result is at most delta. The result has at most six digits, and is above
         the least possible epsilon by a few of the last digit at most, if all pure epsilons are equal.
     Args: delta, at least 0 and below 1.
-    Returns: None if no epsilon will do, because what else may fail is at least delta.
+    Returns: None if no epsilon will do, because the sum of the deltas is at least delta.
 
     >>> epsilon_of(Losses.of_gaussian(Fraction(1)), Fraction(1, 10**6))
     Fraction(30541, 6250)

@@ -15,7 +15,7 @@ class Losses:
         pure: (epsilon, number of releases with it), sorted: releases that are epsilon-DP.
         mu_squared: the sum of mu^2 over Gaussian releases. Such a release is at most as revealing as one
             normal number of variance 1 whose mean the unit moves by mu.
-        delta: the sum of what else may fail: the deltas of releases of which only (epsilon, delta) is known.
+        delta: the sum of the deltas of releases of which only (epsilon, delta) is known.
 
     >>> twice = Losses.of_pure(Fraction(1)) + Losses.of_pure(Fraction(1))
     >>> twice == Losses.of_pure(Fraction(1), times=2), twice.epsilon
