@@ -100,7 +100,7 @@ class ReleasedWeights:
         return self._alphas[level, node]
 
     def _runs(self, level: int, first: int, stop: int) -> Iterator[tuple[int, int, float | None]]:
-        """Yield consecutive nodes in which the weight is constant, with it, and path nodes with None."""
+        """Yield runs of nodes of equal weight, each with this weight, and path nodes, each with None."""
         width = self.design.shape.widths[level]
         while first < stop:
             piece = bisect_right(self._edges, first * width)

@@ -69,7 +69,7 @@ def check_discover(section: Section, stream: StreamSettings) -> None:
 
 
 def _not_beside(stream: StreamSettings, keys: KeyList) -> Iterator[tuple[str, object, str]]:
-    """Yield each key that a stream which finds keys must not have: whether it is there, and why not."""
+    """Yield each setting that keys.discover excludes: its key, whether it is set, and the reason."""
     declared, privacy, user = stream.declared, stream.declared.privacy, stream.declared.privacy.per_user
     why = "a found key has a past of counts and sums; measure values of found keys in a second stream"
     yield "value", declared.value, why

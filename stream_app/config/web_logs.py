@@ -18,7 +18,7 @@ WEB_LOGS: tuple[WebLogFormat, ...] = get_args(WebLogFormat)
 
 
 def read_log_format(section: Section, form: LogFormat) -> str:
-    """Read ``source.log_format``, of the format of this name; empty for others. Raises: ConfigError."""
+    """Read ``source.log_format``; empty unless the format is ``log_format``. Raises: ConfigError."""
     if form != "log_format":
         section.refuse("log_format", "belongs to format: log_format; write that, or take log_format out")
         return ""

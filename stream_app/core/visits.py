@@ -199,7 +199,7 @@ def visitors_by(key: bytes) -> Callable[[bytes, bytes], str]:
 
 
 def without_port(address: bytes) -> bytes:
-    """Return an address without brackets and a port, which is another one for each connection.
+    """Return an address without brackets and without the port, which differs between connections.
 
     >>> without_port(b"192.0.2.1:5000"), without_port(b"[2001:db8::1]:5000"), without_port(b"2001:db8::1")
     (b'192.0.2.1', b'2001:db8::1', b'2001:db8::1')

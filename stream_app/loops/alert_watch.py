@@ -259,7 +259,7 @@ class AlertWatcher:
             await self._commit(stream, seq, seq, begun)
 
     def _rules_now(self, view: StreamView, states: Mapping[str, State]) -> list[Rule]:
-        """Return the rules of a stream, with one for each key that it shows where a rule says each."""
+        """Return the rules of a stream; a rule on each key becomes one rule for every shown key."""
         return rules_now(self._rules[base_of(view.strategy.stream)], view.declared.keys, states)
 
     async def _silence(self, stream: str) -> None:

@@ -206,7 +206,7 @@ async def _check_free(store: RedisStore, export: Export) -> None:
 
 
 def _check_totals(settings: Settings, entries: Iterable[LedgerEntry]) -> None:
-    """Refuse history beside a total that a loss of the store would then make forget a part of its cost.
+    """Refuse history under a total, if a loss of the store would then hide a part of the spent epsilon.
 
     Otherwise the total's streams would be refused at their next start, or end when their next epoch is due.
     Args: entries, of the history, or of its whole sources.

@@ -149,7 +149,7 @@ class Overview(BaseModel):
 
 
 class Over(PartlyMeasured):
-    """The range of time that a number is of, RFC 3339."""
+    """The range of time of a number, RFC 3339."""
 
     start: str
     end: str

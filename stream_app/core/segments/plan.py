@@ -252,7 +252,7 @@ def _begun_as(declared: Declaration, newest: KnownSegment, entries: Sequence[Led
 
 
 def _with_first(declared: Declaration, then: Declaration) -> Declaration:
-    """Return settings with the stored ``time.first``: it says where the first segment began, no other."""
+    """Return settings with the stored ``time.first``: it is the beginning of the first segment only."""
     if declared.successor_of is not None:
         return declared  # the stream before ends there
     return beginning_at(declared, then.time.first_us)
