@@ -27,6 +27,7 @@ from stream_app.core.records import (
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
+from stream_app.core.releases.row_settings import settings_beside
 from stream_app.core.segments.history import HISTORY_HASH
 from stream_app.core.segments.strategies import read_strategies
 from stream_app.core.strategy import Strategy
@@ -353,7 +354,7 @@ class RedisStore(ExactCountsInRedis, Store):
             # The witness must not know rows that the next primary lacks.
             await self.confirm(stream)
         if strategy.kind.rows_hold_values or not rows:
-            return [WitnessRow(seq, row) for seq, row in rows]
+            return [WitnessRow(seq, row, settings_beside(strategy, row)) for seq, row in rows]
         return await rows_with_values(self._redis, stream, strategy, rows)
 
     async def _reply(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:

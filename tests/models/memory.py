@@ -36,6 +36,7 @@ from stream_app.core.records import (
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
+from stream_app.core.releases.row_settings import settings_beside
 from stream_app.core.releases.row_values import witness_row
 from stream_app.core.segments.retention import removable
 from stream_app.core.segments.strategies import read_strategies, source_of
@@ -594,7 +595,7 @@ class MemoryStore(Store):
     ) -> list[WitnessRow]:
         rows = await self.rows(stream, after_seq, limit)
         if strategy.kind.rows_hold_values or not rows:
-            return [WitnessRow(seq, row) for seq, row in rows]
+            return [WitnessRow(seq, row, settings_beside(strategy, row)) for seq, row in rows]
         state = self._opened(stream)
         try:
             return [witness_row(strategy, state.epochs, seq, row, state.part_of_tile) for seq, row in rows]

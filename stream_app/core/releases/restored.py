@@ -17,7 +17,7 @@ import numpy as np
 from stream_app.core.found_keys import FoundKeys
 from stream_app.core.kinds.tables import PUBLISHED, Block, node_table
 from stream_app.core.records import EpochRecord, TileAppend, WitnessRow
-from stream_app.core.releases.row_settings import told_by
+from stream_app.core.releases.row_settings import parted, told_by
 from stream_app.core.releases.row_values import unpacked
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.segments.strategies import strategy_before
@@ -103,7 +103,7 @@ class WitnessedStream:
         """
         lost = [row for row in self.rows if row.seq > after_seq]
         holds_values = all(strategy.kind.rows_hold_values for strategy in self.strategies.values())
-        if not (holds_values or all(row.values for row in lost)):
+        if not (holds_values or all(parted(row)[0] for row in lost)):
             raise ValueError("the witness lacks values: an older version wrote it, or its rows are too wide")
         epochs = {epoch.epoch: epoch for epoch in self.epochs}
         for number, of_epoch in groupby(lost, lambda row: int(json.loads(row.row)["epoch"])):

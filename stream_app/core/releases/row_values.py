@@ -86,9 +86,8 @@ def witness_row(
     for rows in rows_of_bin(strategy.with_found(epoch).kind, bin):
         pieces = ((piece, read(piece)) for piece in rows.slices(epoch.epoch))
         tables.append(join_slices(rows.stop - rows.first, rows.width, pieces))
-    values, settings = packed(tables), settings_beside(strategy, row)
-    is_small = values and len(values) + len(settings) <= LARGEST_BYTES
-    return WitnessRow(seq, row, values + settings if is_small else values)
+    settings = settings_beside(strategy, row)
+    return WitnessRow(seq, row, packed(tables, LARGEST_BYTES - len(settings)) + settings)
 
 
 def packed(tables: Sequence[Int64Array], most_bytes: int = LARGEST_BYTES) -> bytes:

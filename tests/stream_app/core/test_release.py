@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -24,8 +25,8 @@ from stream_app.core.records import GENESIS, EpochRecord, Release, StreamState, 
 from stream_app.core.releases import release as release_module
 from stream_app.core.releases.release import RowLink, make_release, row_errors, row_hash
 from stream_app.core.releases.restored import WitnessedStream
-from stream_app.core.releases.row_settings import told_by
-from stream_app.core.strategy import Strategy, canonical_json
+from stream_app.core.releases.row_settings import settings_beside, told_by
+from stream_app.core.strategy import Strategy
 from tests.examples import examples
 from tests.simulator.given_noise import GivenNoise, node_sums, shifted
 from tests.stream_app.declared import BIN_US, FIRST_BIN, design_of, strategy_of
@@ -222,19 +223,21 @@ def test_two_attempts_differ_even_if_their_noise_does_not() -> None:
 
 
 def test_the_first_row_of_an_epoch_tells_the_settings() -> None:
-    """Each row has their hash. A row that an older build wrote tells none."""
+    """Each row has their hash. A row that an older build wrote tells none. Readers learn no source's name."""
     rows = [row for release in in_steps(NOISY, np.ones((12, 1), np.int64), [1, 11]) for row in release.rows]
-    witnessed = [WitnessRow(seq, row) for seq, row in enumerate(rows, 1)]
+    witnessed = [WitnessRow(seq, row, settings_beside(NOISY, row)) for seq, row in enumerate(rows, 1)]
+    settings = json.loads(NOISY.to_json())
+    del settings["source"], settings["declared"]["source"]
+    assert json.loads(rows[0])["settings"] == settings
     assert ["settings" in json.loads(row) for row in rows] == [True, *[False] * 11]
     assert list(told_by(witnessed)) == [NOISY]
     assert WitnessedStream.of(witnessed).strategies == {NOISY.hash: NOISY}
     with pytest.raises(ValueError, match="another strategy"):
         WitnessedStream.of(witnessed[1:])
     assert WitnessedStream.of(witnessed[1:], [NOISY]).last == NOISY
-    other = json.loads(rows[0])
-    other["settings"]["declared"]["privacy"]["epsilon"] = "9"
+    other = zlib.compress(NOISY.to_json().replace(b"1/2", b"9/1"))
     with pytest.raises(ValueError, match="row 1: its settings are not those that it has the hash of"):
-        WitnessedStream.of([WitnessRow(1, canonical_json(other)), *witnessed[1:]])
+        WitnessedStream.of([WitnessRow(1, rows[0], other), *witnessed[1:]])
 
 
 def test_bins_beyond_the_epoch_are_refused_without_a_count_in_the_message() -> None:

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_app import kafka_cluster
 from stream_app.core.records import WitnessRow
-from stream_app.core.releases.row_settings import settings_in_row
+from stream_app.core.releases.row_settings import settings_beside, settings_in_row
 from stream_app.core.releases.row_values import LARGEST_BYTES
 from stream_app.core.strategy import canonical_json
 from stream_app.kafka_cluster import Cluster, records_of, topic_facts
@@ -280,7 +280,8 @@ async def test_rows_of_a_generation_tell_its_settings(bootstrap_servers: str) ->
     fields = {"seq": 2, "epoch": 0, "bin": 102, "strategy": strategy.hash} | settings_in_row(
         strategy.to_json()
     )
-    telling = WitnessRow(2, canonical_json(fields))
+    text = canonical_json(fields)
+    telling = WitnessRow(2, text, settings_beside(strategy, text))
     async with opened(topic, "a", "b") as before:
         await before.append("a", [row(1)])
         await before.append("b", [row(1)])
@@ -297,7 +298,8 @@ async def test_rows_of_a_generation_tell_its_settings(bootstrap_servers: str) ->
     records = await records_of(cluster, TopicPartition(topic.name, 0))
     format = ("format", b"%d" % GENERATIONS)
     headers = [list(record.headers) for record in records if record.value]
-    assert headers == [[], [], [format], [("generations", noted), format], [format], [format]]
+    values = ("values", telling.values)
+    assert headers == [[], [], [format], [("generations", noted), format], [values, format], [format]]
 
 
 async def test_another_row_under_a_known_number_is_refused(bootstrap_servers: str) -> None:
