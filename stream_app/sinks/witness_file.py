@@ -107,29 +107,28 @@ class WitnessFile(Witness):
         self._heads[stream] = rows[-1].seq, rows[-1].row
 
 
-def witnessed_rows(directory: Path, stream: str) -> list[WitnessRow]:
-    """Return every row that a file holds, in the order of writing; none without a file.
+def each_witnessed(directory: Path, stream: str) -> Iterator[WitnessRow]:
+    """Yield every row that a file holds, in the order of writing; none without a file.
 
     It only reads, so a worker may be writing. A last line that is not whole yet is left out.
     """
     check_directory_format("state.dir", directory)
-    file = _file(directory, stream)
-    if not file.exists():
-        return []
-    whole = file.read_bytes().split(b"\n")[:-1]
-    return [_read(file, stream, f"line {number}", line) for number, line in enumerate(whole, 1)]
+    path = _file(directory, stream)
+    if path.exists():
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.endswith(b"\n"):
+                    yield _read(path, stream, f"line {number}", line[:-1])
+
+
+def witnessed_rows(directory: Path, stream: str) -> list[WitnessRow]:
+    """Return every row that a file holds. Raises: StreamError for a damaged line."""
+    return list(each_witnessed(directory, stream))
 
 
 def first_witnessed(directory: Path, stream: str) -> bytes | None:
     """Return the first row that a file holds; None without a file, or a whole line in it. It only reads."""
-    check_directory_format("state.dir", directory)
-    path = _file(directory, stream)
-    try:
-        with path.open("rb") as file:
-            line = file.readline()
-    except FileNotFoundError:
-        return None
-    return _read(path, stream, "line 1", line[:-1]).row if line.endswith(b"\n") else None
+    return next((row.row for row in each_witnessed(directory, stream)), None)
 
 
 def with_files(directory: Path) -> set[str]:

@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stream_app.config import Settings
@@ -14,7 +15,7 @@ from stream_app.core.releases.row_settings import told_by
 from stream_app.core.segments.names import base_of, number_of
 from stream_app.loops.segments import ToldSegment, Witnessed
 from stream_app.ports import OperatorError, Witness
-from stream_app.sinks.witness_file import first_witnessed, with_files, witnessed_rows
+from stream_app.sinks.witness_file import each_witnessed, first_witnessed, with_files
 from stream_app.wiring.older_segments import noted_in_header
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ class Witnesses(Witnessed):
         output = self._settings.output_of(base)
         if output is None:
             names = sorted(self._in_files.get(base, ()), key=number_of, reverse=True)
-            with_rows = (number_of(name) for name in names if first_witnessed(self._directory, name))
-            return next(with_rows, 0)
+            # A damaged first line of the only segment stops nothing while the store has its rows.
+            found = (one for one in names if one == base or first_witnessed(self._directory, one))
+            return next(map(number_of, found), 0)
         place = output.cluster, output.topic
         if place not in self._topics:
             return 0
@@ -64,8 +66,7 @@ class Witnesses(Witnessed):
         place = "state.dir/witness" if output is None else f"topic {output.topic}"
         try:
             if output is None:
-                rows = await asyncio.to_thread(witnessed_rows, self._directory, name)
-                return ToldSegment(next(told_by(rows), None)) if rows else None
+                return await asyncio.to_thread(_told_in_file, self._directory, name)
             found = await self._topics[output.cluster, output.topic].told(name)
             return None if found is None else ToldSegment(found.strategy, noted_in_header(found.noted))
         except OperatorError:
@@ -75,6 +76,16 @@ class Witnesses(Witnessed):
                 f"{place}: the settings in the rows of {name} cannot be read ({failure}); use the release "
                 "that wrote them, or a newer one"
             ) from None
+
+
+def _told_in_file(directory: Path, name: str) -> ToldSegment | None:
+    """Return what the rows of a file tell. It reads up to the row that tells: others may be damaged."""
+    found = None
+    for row in each_witnessed(directory, name):
+        found = ToldSegment(next(told_by([row]), None))
+        if found.strategy is not None:
+            break
+    return found
 
 
 class Unwritten(Witness):
