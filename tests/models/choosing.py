@@ -19,6 +19,7 @@ def chosen(records: Mapping[bytes, int], bounds: Bounds, before: Mapping[int, in
     Args: records, the number of records by field (``bounding.user_fields``); before, the number of records
         of the user that counted in earlier bins of the window, by key (``by_key``).
 
+    >>> from dphist.caps import Caps
     >>> two_in_each_of_two_keys = Bounds(Caps(max_events=3, max_keys=2, max_per_key=2))
     >>> records = {bytes(16) + bytes([0, 0, 0, cell]): 5 for cell in range(3)}
     >>> chosen(records, two_in_each_of_two_keys, before={1: 1})
@@ -63,6 +64,7 @@ def counted(records: Mapping[bytes, int], room: int) -> dict[int, int]:
 def by_key(places: Iterable[tuple[int, int]], bounds: Bounds, before: Mapping[int, int]) -> dict[int, int]:
     """Return the numbers of records by key after a bin. Args: places, the bin's chosen numbers by place.
 
+    >>> from dphist.caps import Caps
     >>> by_key([(7, 2), (9, 1)], Bounds(Caps(5), key_places=4), before={2: 3})
     {2: 4, 1: 2}
     """

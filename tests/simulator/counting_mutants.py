@@ -111,8 +111,8 @@ class AmountAtOneEnd(Pipeline):
         return patch.object(Cells, "added", _at_one_end)
 
 
-def _at_one_end(cells: Cells, bins: Int64Array, places: Int64Array) -> Any:
-    bins, found, deltas = _added(cells, bins, places)
+def _at_one_end(cells: Cells, bins: Int64Array, places: Int64Array, numbers: Int64Array | None) -> Any:
+    bins, found, deltas = _added(cells, bins, places, numbers)
     upper = found % 2 == (1 if cells.amounts else found % 2)
     return bins[upper], found[upper], deltas[upper]
 

@@ -194,7 +194,7 @@ def keyed_places(places: Int64Array, key_places: int, hashes: Mapping[int, bytes
     Returns: 20 bytes for each record: a number or a hash of 16 bytes, then 4 bytes.
 
     >>> [place.hex() for place in keyed_places(np.array([258, 0]), 100, {1: bytes(range(16))}).tolist()]
-    ['00000000000000000000000000000002' '0000003a', '000102030405060708090a0b0c0d0e0f' '00000000']
+    ['000000000000000000000000000000020000003a', '000102030405060708090a0b0c0d0e0f00000000']
     """
     found = np.zeros(len(places), [("zeros", "V12"), ("key", ">u4"), ("step", ">u4")])
     found["key"], found["step"] = np.divmod(places, key_places)
