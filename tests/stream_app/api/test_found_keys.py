@@ -112,6 +112,24 @@ def test_sums_of_all_keys_and_of_other_are_the_total(world: World) -> None:
         )
 
 
+def test_sums_and_means_by_key_are_of_the_epochs_that_show_the_keys_of_the_last_one() -> None:
+    with finding_world(sums=True, epochs=0) as world:
+        at = {bin: int((FIRST_BIN + bin + 0.1) * BIN_US) for bin in (0, 7)}  # of two epochs
+        pages = {0: ["/a", "/a", "/b", "/b"], 7: ["/b", "/b", "/c", "/c", "/c"]}
+        world.play(
+            {
+                FIRST_BIN + bin + 0.2: [
+                    {"at": at[bin], "page": page, "amount": 10 + bin} for page in pages[bin]
+                ]
+                for bin in at
+            },
+            FIRST_BIN + 9,
+        )
+        for asked, truth in (("sum", {"/b": 34, "/c": 51}), ("mean", {"/b": 17, "/c": 17})):
+            answer = world.json(f"{asked}/keys")
+            assert {one["key"]: one["value"] for one in answer["keys"]} == truth
+
+
 def test_keys_come_largest_first_with_the_instant_that_found_them(world: World) -> None:
     rows = world.json("keys")
     said = {one["key"]: (one["value"], one["found"]) for one in rows["keys"]}

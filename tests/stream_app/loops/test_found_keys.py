@@ -25,6 +25,7 @@ from stream_app.loops import naming
 from stream_app.sources.lines import LineFile
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryKeys
+from tests.stream_app.declared import BIN_US, FIRST_BIN
 from tests.stream_app.found_keys import (
     AMOUNTS,
     DISCOVER,
@@ -34,8 +35,10 @@ from tests.stream_app.found_keys import (
     amount_of,
     check_recount,
     drawn_visits,
+    finding_world,
     replay,
     view_at,
+    view_of,
     write_visits,
 )
 
@@ -202,6 +205,32 @@ async def test_users_with_few_keys_bring_keys_that_count(tmp_path: Path) -> None
     keys = {"discover": DISCOVER | {"per_user": 2}}
     replayed = await replay(tmp_path, privacy=given, keys=keys, sum=AMOUNTS)
     await check_recount(replayed, Recount.of_users(counted, 2))
+
+
+def test_a_reader_that_has_just_started_counts_known_keys_in_their_places() -> None:
+    """Each late user counts in two of six public pages, whichever come first by hash; nothing is in other."""
+    unit = {"user": "user", "max_keys": 2, "max_per_key": 1}
+    pages = [f"/{page}" for page in range(6)]
+    with finding_world(privacy={"unit": unit}) as world:
+        worker = world.start()
+        for bin, users in ((FIRST_BIN, 2), (FIRST_BIN + 2, 20)):
+            at = int((bin + 0.1) * BIN_US)
+            world.until(bin + 0.2)
+            world.write(
+                *(
+                    {"at": at, "page": page, "user": f"{bin} {user} {page if users == 2 else ''}"}
+                    for page in pages
+                    for user in range(users)
+                )
+            )
+            world.until(bin + 1.5)
+            if users == 2:
+                world.end(worker)
+                world.start()
+        view = world.run(view_of(world.public_reader()))
+        assert set(view.epochs[0].record.names) == set(pages)
+        assert view.count(view.span).value == 2 * 6 + 20 * 2
+        assert view.of_key("other").count(view.span).value == 0
 
 
 @pytest.mark.parametrize("epoch", ["1d", "2d"])

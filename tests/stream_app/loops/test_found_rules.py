@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from stream_app.core.alerts.ranges import Ranges
 from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN
-from tests.stream_app.found_keys import finding_world
+from tests.stream_app.found_keys import finding_world, view_of
 from tests.stream_app.loops.test_alert_watch import told_by
 from tests.world import World
 
@@ -64,3 +65,19 @@ def test_a_rule_names_a_key_that_is_found_later() -> None:
         assert looked(world, store, text) == []
         visit(world, FIRST_BIN + 3, "/late", 9)
         assert looked(world, store, text) == [("busy", "firing", 4)]
+
+
+def test_a_rule_on_other_has_its_own_error_beside_a_rule_on_a_key() -> None:
+    """The noise of other is that of the total and of all shown keys."""
+    with finding_world(privacy={"epsilon": 2}, epsilon=1.0) as world:
+        world.start()
+        visit(world, FIRST_BIN + 1, "/a", 200)
+        view = world.run(view_of(world.public_reader()))
+        of_both, reaches = Ranges(view), dict[str, float | None]()
+        for key in ("/a", "other"):
+            condition = parse_condition(f"sum(pages['{key}'], 20s) > 5")
+            question = of_both.question(condition)
+            assert question is not None
+            reaches[key] = of_both.reach(condition, question)
+            assert reaches[key] == Ranges(view).reach(condition, question)
+        assert reaches["/a"] != reaches["other"]
