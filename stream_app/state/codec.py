@@ -9,6 +9,7 @@ from hashlib import sha256
 from itertools import chain
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
@@ -30,6 +31,8 @@ from stream_app.core.strategy import canonical_json
 from stream_app.core.user_keys import UserKeys
 from stream_app.ports import OperatorError
 from stream_app.stored_format import check_format
+
+_FOUND = msgspec.json.Decoder(FoundKeys)  # an epoch may have a line for each of its bins
 
 
 def encode_epoch(record: EpochRecord) -> bytes:
@@ -96,8 +99,7 @@ def encode_found(found: Sequence[FoundKeys]) -> bytes:
 
 def decode_found(lines: bytes) -> tuple[FoundKeys, ...]:
     """Return the keys that ``encode_found`` wrote, line by line."""
-    told = map(json.loads, lines.splitlines())
-    return tuple(FoundKeys(bin, tuple(names), *more) for bin, names, *more in told)
+    return tuple(_FOUND.decode_lines(lines))
 
 
 def encode_trimmed(trimmed: Trimmed) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -30,7 +30,7 @@ from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.found_keys import FoundKeys, thinned_for
 from stream_app.core.kinds.axes import CausalAxes, CausalAxesEpoch, totals
-from stream_app.core.kinds.kind import Asked, Vector, node_tables, values_hash
+from stream_app.core.kinds.kind import Asked, Vector, values_hash
 from stream_app.core.kinds.pages import SeedPage
 from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, Named, node_table
 from stream_app.core.records import EpochRecord
@@ -94,13 +94,26 @@ class Discovering(CausalAxes):
 
     @cached_property
     def tables(self) -> Mapping[str, int]:
-        listed, *groups = self.widths
-        of_groups = {
-            _table(level, number): width
-            for number, width in enumerate(groups)
-            for level in self.design.shape.levels
-        }
-        return node_tables(self.design, listed) | {PUBLISHED: 1} | of_groups
+        return self._tables_where(lambda _level, _position: True)
+
+    def tables_at(self, bin: int) -> Mapping[str, int]:
+        done = {level for level, _ in self.completed(bin)}
+        return self._tables_where(lambda level, position: level in done or position == bin)
+
+    def _tables_where(self, grows: Callable[[int, int], bool]) -> Mapping[str, int]:
+        """Return some tables. Args: grows, by a table's level and the position from which on it has rows."""
+        groups = zip((group.position for group in self.groups), self.widths[1:], strict=True)
+        levels = self.design.shape.levels
+        return (
+            {PUBLISHED: 1}
+            | {node_table(level): self.widths[0] for level in levels if grows(level, -1)}
+            | {
+                _table(level, number): width
+                for number, (position, width) in enumerate(groups)
+                for level in levels
+                if grows(level, position)
+            }
+        )
 
     def rows_after(self, table: str, bins: int) -> int:
         level, _, group = table.partition(_BETWEEN)
@@ -155,10 +168,10 @@ class Discovering(CausalAxes):
         if closed.found and len(groups) == sum(bool(one.names) for one in groups if one.position < bin):
             groups = (*groups, Group(closed.first_bin + len(closed) - 1, closed.found))
         shown = [number for number, group in enumerate(groups) if group.position <= bin]
-        hashes = []
+        hashes, blocks = list[list[object]](), {block.table: block for block in closed.blocks}
         for level, index in self.completed(bin):
-            tables = [node_table(level), *(_table(level, number) for number in shown)]
-            row = np.concatenate([closed.row(table, index) for table in tables])
+            parts = [blocks[node_table(level)], *(blocks[_table(level, number)] for number in shown)]
+            row = np.concatenate([part.values[index - part.first] for part in parts])
             hashes.append([level, index, values_hash(row)])
         new = [number for number in shown if groups[number].position == bin]
         if not new:

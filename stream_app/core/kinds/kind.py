@@ -108,6 +108,10 @@ class Kind(ABC):
     def tables(self) -> Mapping[str, int]:
         """Return the width of each table, by name."""
 
+    def tables_at(self, bin: int) -> Mapping[str, int]:
+        """Return the tables that may get rows with a bin of the epoch, in the order of ``tables``."""
+        return self.tables
+
     def rows_after(self, table: str, bins: int) -> int:
         """Return how many rows of a table the first ``bins`` bins of an epoch release."""
         if table == PUBLISHED:

@@ -50,7 +50,7 @@ class TableRows(NamedTuple):
 
 def rows_of_bin(kind: Kind, bin: int) -> Iterator[TableRows]:
     """Yield the rows that a bin of the epoch released, table by table."""
-    for table, width in kind.tables.items():
+    for table, width in kind.tables_at(bin).items():
         first, stop = (kind.rows_after(table, bins) for bins in (bin, bin + 1))
         if stop > first:
             yield TableRows(table, first, stop, width)

@@ -25,6 +25,7 @@ from stream_app.core.kinds import Discovering, kind_from
 from stream_app.core.kinds.epoch import AxesEpoch
 from stream_app.core.kinds.tables import Closed, Named, Span
 from stream_app.core.records import EpochRecord
+from stream_app.core.releases.row_values import rows_of_bin
 
 RARE = 1e-7
 BINS, FIRST = 12, 100
@@ -83,6 +84,17 @@ def check_rows(kind: Discovering, now: Discovering, closed: Closed, number: int)
     last = len(closed) - 1
     alone = Closed(closed.first_bin + last, closed.running[last:], closed.blocks, b"")
     assert later.row_part(alone, 0) == told[last]
+
+
+def test_a_bin_has_the_rows_by_which_all_tables_grow() -> None:
+    """In the order of all tables, in which the witness packs them; a new group grows at every level."""
+    kind = kind_of(1e9, 2).with_found([FoundKeys(FIRST - 1, ("z",)), *FOUND], FIRST)
+    for bin in range(BINS):
+        grown = [
+            (one, kind.rows_after(one, bin), kind.rows_after(one, bin + 1), kind.tables[one])
+            for one in kind.tables
+        ]
+        assert list(rows_of_bin(kind, bin)) == [one for one in grown if one[2] > one[1]]
 
 
 @pytest.mark.parametrize("listed", [0, 2])
