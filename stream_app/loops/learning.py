@@ -23,7 +23,6 @@ from stream_app.core.records import Apply, PartitionState, Reply
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import NoiseKeys, Store
-from stream_app.ports.exact_counts import MOST_NAMES
 from stream_app.vault.key_names import KeyNames
 
 _MOST_KNOWN = 1_000_000  # in memory, for each stream
@@ -134,18 +133,10 @@ async def learn(
         stream.numbers.clear()
     for window, of_window in wanted.items():
         key = _key_of(stream, keys, window)
-        sealing = KeyNames(key, stream.name, window)
-        for start in range(0, len(of_window), MOST_NAMES):
-            some = of_window[start : start + MOST_NAMES]
-            given = (
-                stream.name,
-                stream.strategy.hash,
-                window,
-                mark_of_users(key),
-                [*map(sealing.sealed, some)],
-            )
-            numbers = await store.name_keys(*given)
-            if isinstance(numbers, Reply):
-                return numbers
-            stream.numbers |= {(window, name): number for name, number in zip(some, numbers, strict=True)}
+        sealed = [*map(KeyNames(key, stream.name, window).sealed, of_window)]
+        given = stream.name, stream.strategy.hash, window, mark_of_users(key), sealed
+        numbers = await store.name_keys(*given)
+        if isinstance(numbers, Reply):
+            return numbers
+        stream.numbers |= {(window, name): number for name, number in zip(of_window, numbers, strict=True)}
     return None

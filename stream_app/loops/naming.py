@@ -7,8 +7,8 @@ all again if a bin was released that it did not decide itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,32 +20,14 @@ from stream_app.core.counting.unlisted import Discover
 from stream_app.core.found_keys import SealedKey, stays
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Named
-from stream_app.core.records import Reply, StreamState
+from stream_app.core.records import Release, Reply, StreamState
 from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.stream import Ports
-from stream_app.ports.exact_counts import MOST_NAMES
 from stream_app.vault.key_names import KeyNames
 
 MOST_FOUND = 100_000  # keys of an epoch; then none is named any more
-MOST_LEARNED = 10_000  # keys that one call reads: Redis drops a connection that asks for a million
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """The counts and names that the next bin releases. SECRET.
-
-    Args: counts, as ``Discovering.close_naming`` takes them; needless, cells whose counts no release needs
-        any more: those of all keys that are then public, and of keys that do not stay; past, those of the
-        keys that the bin names, in earlier bins; keys, as they are after the bin.
-    """
-
-    counts: Int64Array
-    named: Named
-    needless: Sequence[int]
-    past: Sequence[int]
-    keys: KeyDiscovery = field(repr=False)
 
 
 class Naming:
@@ -75,16 +57,9 @@ class Naming:
             state.released_bin + 1, await self._slots(strategy, state)
         ):
             return
-        decided = await self._decide(strategy, state)
-        noise, nonce = self._ports.noise[self._stream], self._ports.make_nonce()
-        release = make_release(state, strategy, decided.counts, noise, nonce, named=decided.named)
-        release = replace(release, shown_cells=decided.needless)
-        if decided.past:
-            past_bins = range(state.epoch.first_bin, release.first_bin)
-            release = replace(release, past_bins=past_bins, past_cells=decided.past)
-        reply = await self._store.release(self._stream, release)
-        if reply is Reply.DONE:
-            self._keys, self._at = decided.keys, (state.noise, release.last_bin)
+        release, keys = await self._decide(strategy, state)
+        if await self._store.release(self._stream, release) is Reply.DONE:
+            self._keys, self._at = keys, (state.noise, release.last_bin)
 
     async def _slots(self, strategy: Strategy, state: StreamState) -> Slots:
         """Return the facts that decide which keys the users of the next bin bring."""
@@ -92,8 +67,12 @@ class Naming:
         named = frozenset(keys.named)
         return Slots(_rule_of(strategy).per_user, first, named, epoch.epoch, state.seq, epoch.thinned)
 
-    async def _decide(self, strategy: Strategy, state: StreamState) -> Decided:
-        """Return the counts and names of the bin after the last released one; it is sealed and tallied."""
+    async def _decide(self, strategy: Strategy, state: StreamState) -> tuple[Release, KeyDiscovery]:
+        """Return the release of the bin after the last released one, and the keys after it. SECRET.
+
+        The bin is sealed and tallied. No release needs any more the counts of keys that are then public, nor
+        those of keys that do not stay.
+        """
         keys, of, start = await self._known(strategy, state), CellsOfKeys.of(strategy), state.epoch
         self._keys = None  # until the store has released the bin, they may be wrong or half done
         bin, before = state.released_bin + 1, tuple(keys.named)
@@ -110,7 +89,14 @@ class Naming:
             needless += [cell for number in gone for cell in of.all(number)]
         past = [cell for number in keys.named[len(before) :] for cell in of.all(number)]
         named = replace(named, room=_rule_of(strategy).room)
-        return Decided(counts, named, [*needless, *past], past, keys)
+        noise, nonce = self._ports.noise[self._stream], self._ports.make_nonce()
+        release = replace(
+            make_release(state, strategy, counts, noise, nonce, named=named),
+            shown_cells=[*needless, *past],
+            past_bins=range(start.first_bin, bin) if past else (),
+            past_cells=past,
+        )
+        return release, keys
 
     async def _known(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
         """Return the hidden and named keys as they are after the last released bin."""
@@ -145,14 +131,12 @@ class Naming:
         self._names = KeyNames(key, self._stream, self._window)
         keys = KeyDiscovery(kind.rule, self.seed)
         if epoch.names and state.released_bin < self._window:
-            sealed = list(map(self._names.sealed, epoch.names))
-            for start in range(0, len(sealed), MOST_NAMES):
-                some = sealed[start : start + MOST_NAMES]
-                given = self._stream, strategy.hash, self._window, mark_of_users(key), some
-                numbers = await self._store.name_keys(*given)
-                if isinstance(numbers, Reply):
-                    raise ConnectionError(f"stream {self._stream}: it changed while its keys were read")
-                keys.named += numbers
+            sealed = [*map(self._names.sealed, epoch.names)]
+            given = self._stream, strategy.hash, self._window, mark_of_users(key), sealed
+            numbers = await self._store.name_keys(*given)
+            if isinstance(numbers, Reply):
+                raise ConnectionError(f"stream {self._stream}: it changed while its keys were read")
+            keys.named += numbers
             await self._learn(keys, max(keys.named))
         bins = range(epoch.first_bin, state.released_bin + 1)
         for counts in await self._store.read_kept(self._stream, bins, ()):
@@ -175,12 +159,8 @@ class Naming:
 
     async def _sealed(self, numbers: Sequence[int]) -> list[SealedKey]:
         """Read keys by their numbers. Raises: ConnectionError if the epoch has ended and they are gone."""
-        found: list[SealedKey] = []
         try:
-            for start in range(0, len(numbers), MOST_LEARNED):
-                some = numbers[start : start + MOST_LEARNED]
-                found += await self._store.named_keys(self._stream, self._window, some)
-            return found
+            return await self._store.named_keys(self._stream, self._window, numbers)
         except LookupError as lost:
             raise ConnectionError(f"redis: {lost}") from lost
 
@@ -246,11 +226,8 @@ class CellsOfKeys:
         """Return how many users bring each key in a bin; under the unit event, each event is its own user."""
         if self.by_users:
             return {cell - BROUGHT - self.first: n for cell, n in counts.items() if cell >= BROUGHT and n}
-        return {one: n for one in self.numbers(counts) if (n := self.events(counts, self.key(one)))}
-
-    def events(self, counts: Mapping[int, int], cells: Iterable[int]) -> int:
-        """Return the number of events in these cells."""
-        return sum(counts.get(cell, 0) for cell in cells) // self.weight
+        events = {one: sum(counts.get(cell, 0) for cell in self.key(one)) for one in self.numbers(counts)}
+        return {one: added // self.weight for one, added in events.items() if added}
 
 
 def _counts(cells: Mapping[int, int], named: Sequence[int], of: CellsOfKeys) -> Int64Array:

@@ -11,8 +11,6 @@ from stream_app.core.counting.choosing import Bounds
 from stream_app.core.found_keys import SealedKey
 from stream_app.core.records import Reply, StreamState
 
-MOST_NAMES = 1_000  # in one call of ``name_keys``
-
 
 class ExactCounts(Protocol):
     """The part of ``Store`` about sealed counts and their keys. All of it is SECRET.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, product
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -20,8 +21,12 @@ from stream_app.state.connection import batch, script
 from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument, Command, RoundTrips
 
+T = TypeVar("T")
+
 _BINS_PER_READ = 1_000
 _WHOLE_BINS_PER_READ = 20  # with the cells of all keys: a round trip must be answered within seconds
+_NAMES_PER_SCRIPT = 1_000
+_NAMES_PER_READ = 10_000  # Redis drops a connection that asks for a million
 _KEYS_PER_THINNING, _BINS_PER_THINNING = 500, 100
 _WORDS = {reply.value.encode() for reply in Reply}
 
@@ -75,12 +80,14 @@ class ExactCountsInRedis(ExactCounts):
         self, stream: str, strategy_hash: str, window: int, mark: bytes, names: Sequence[SealedKey]
     ) -> list[int] | Reply:
         keys = StreamKeys(stream)
-        given: list[Argument] = [strategy_hash, window, mark, *(part for name in names for part in name)]
-        targets = [keys.state, keys.users(window), keys.open_windows]
-        reply = await script("name_keys")(self._redis, targets, given)
-        if reply is None or reply in _WORDS:
-            return codec.decode_reply(reply)
-        return msgspec.msgpack.decode(reply, type=list[int])
+        targets, numbers = [keys.state, keys.users(window), keys.open_windows], list[int]()
+        for some in _parts(names, _NAMES_PER_SCRIPT):
+            given: list[Argument] = [strategy_hash, window, mark, *chain.from_iterable(some)]
+            reply = await script("name_keys")(self._redis, targets, given)
+            if reply is None or reply in _WORDS:
+                return codec.decode_reply(reply)
+            numbers += msgspec.msgpack.decode(reply, type=list[int])
+        return numbers
 
     async def thin_keys(
         self, stream: str, seen: StreamState, window: int, gone: Mapping[int, Sequence[int]]
@@ -101,13 +108,14 @@ class ExactCountsInRedis(ExactCounts):
         return Reply.DONE
 
     async def named_keys(self, stream: str, window: int, numbers: Sequence[int]) -> list[SealedKey]:
-        if not numbers:
-            return []
-        fields = [b"key:%d" % number for number in numbers]
-        [held] = await batch(self._redis, [("HMGET", StreamKeys(stream).users(window), *fields)])
-        if None in held:
-            raise LookupError(f"stream {stream}: it has counts of keys whose names it does not have")
-        return [SealedKey(bytes(one[:ID_BYTES]), bytes(one[ID_BYTES:])) for one in held]
+        found, users = list[SealedKey](), StreamKeys(stream).users(window)
+        for some in _parts(numbers, _NAMES_PER_READ):
+            fields = [b"key:%d" % number for number in some]
+            [held] = await batch(self._redis, [("HMGET", users, *fields)])
+            if None in held:
+                raise LookupError(f"stream {stream}: it has counts of keys whose names it does not have")
+            found += [SealedKey(bytes(one[:ID_BYTES]), bytes(one[ID_BYTES:])) for one in held]
+        return found
 
     async def read_kept(self, stream: str, bins: Sequence[int], cells: Sequence[int]) -> list[dict[int, int]]:
         keys, found = StreamKeys(stream), list[dict[int, int]]()
@@ -138,3 +146,7 @@ class ExactCountsInRedis(ExactCounts):
         given: list[Argument] = [epoch, int(finished), len(bins), *bins, *windows]
         sets = [keys.state, keys.epochs, keys.open_bins, keys.open_windows]
         return codec.decode_reply(await script("forget_cells")(self._redis, [*sets, *targets], given))
+
+
+def _parts(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + most] for start in range(0, len(items), most))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,10 @@ from stream_app.core.counting.bringing import BROUGHT, Slots
 from stream_app.core.counting.choosing import Bounds
 from stream_app.core.found_keys import FoundKeys, SealedKey
 from stream_app.core.records import Apply, Reply, Waiting
-from stream_app.state import checks
-from stream_app.state.connection import execute
+from stream_app.state import checks, exact_counts
+from stream_app.state.connection import batch, execute
 from stream_app.state.redis_store import RedisStore
+from stream_app.state.round_trips import Command, RoundTrips
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import BINS, FIRST_BIN, HASH, NEXT_EPOCH, TEXT, apply, of_users, release_of
 from tests.contracts.test_cap import names_of
@@ -298,6 +300,26 @@ async def test_an_epoch_lists_the_keys_that_earlier_ones_found(stores: Stores) -
     seen = await stores.reader.public_state(name)
     assert seen is not None
     assert seen.epochs[-1].found == listed
+
+
+async def test_names_are_given_numbers_and_read_in_parts(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis drops a connection that asks for a million keys in one call."""
+    sizes = list[int]()
+
+    async def noted(redis: RoundTrips, commands: Sequence[Command]) -> list[Any]:
+        sizes.extend(len(command) - 2 for command in commands)
+        return await batch(redis, commands)
+
+    monkeypatch.setattr(exact_counts, "_NAMES_PER_SCRIPT", 2)
+    monkeypatch.setattr(exact_counts, "_NAMES_PER_READ", 3)
+    monkeypatch.setattr(exact_counts, "batch", noted)
+    await opened(stores)
+    assert await named(stores, KEYS[:7]) == [*range(7)]
+    assert await stores.store.named_keys(stores.stream, LAST, range(7)) == KEYS[:7]
+    if isinstance(stores.store, RedisStore):
+        assert sizes == [3, 3, 1]
 
 
 async def test_a_user_brings_a_key_once_over_all_bins(stores: Stores) -> None:

@@ -19,10 +19,10 @@ from stream_app.core.counting.choosing import Bounds
 from stream_app.core.found_keys import stays, thinned_for
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Closed, Named
-from stream_app.core.records import Reply, StreamState
+from stream_app.core.records import Release, Reply, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops import learning
-from stream_app.loops.naming import Decided, Naming
+from stream_app.loops.naming import Naming
 from stream_app.loops.noise_ahead import NoiseAhead
 from tests.dphist.found_shares import DECISION, halved
 from tests.models import memory_stream
@@ -126,10 +126,12 @@ class RemembersTooEarly(EverybodyCloses):
         """Keep what was decided, whatever the store replies."""
         real = Naming._decide
 
-        async def decide(naming: Naming, strategy: Strategy, state: StreamState) -> Decided:
-            decided = await real(naming, strategy, state)
-            naming._keys, naming._at = decided.keys, (state.noise, state.released_bin + 1)
-            return decided
+        async def decide(
+            naming: Naming, strategy: Strategy, state: StreamState
+        ) -> tuple[Release, KeyDiscovery]:
+            release, keys = await real(naming, strategy, state)
+            naming._keys, naming._at = keys, (state.noise, release.last_bin)
+            return release, keys
 
         return patch.object(Naming, "_decide", decide)
 

@@ -21,7 +21,6 @@ from stream_app.core.records import Release, Reply, TileKey
 from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.releases.tiles import TileGeometry, join_slices
 from stream_app.core.strategy import Strategy
-from stream_app.loops import naming
 from stream_app.sources.lines import LineFile
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryKeys
@@ -160,23 +159,6 @@ async def test_no_exact_count_of_a_found_key_outlives_the_row_that_names_it(
     await replay(tmp_path, store, store.reader(), keys=keys, privacy=own)
     assert max(held[False]) > 0
     assert max(held[True]) == 0
-
-
-async def test_keys_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis drops a connection that asks for a million keys in one call."""
-    visits = drawn_visits(7)
-    write_visits(tmp_path, visits)
-    store, asked = MemoryStore(), list[int]()
-    named_keys = store.named_keys
-
-    async def noted(stream: str, window: int, numbers: Any) -> Any:
-        asked.append(len(numbers))
-        return await named_keys(stream, window, numbers)
-
-    monkeypatch.setattr(store, "named_keys", noted)
-    monkeypatch.setattr(naming, "MOST_LEARNED", 3)
-    await check_recount(await replay(tmp_path, store, store.reader()), Recount.of_events(visits))
-    assert max(asked) == 3
 
 
 async def test_a_count_of_users_finds_keys(tmp_path: Path) -> None:
