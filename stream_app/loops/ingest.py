@@ -20,7 +20,7 @@ from stream_app.core.incoming import Reason, RecordBatch
 from stream_app.core.records import Apply, PartitionState, Reply
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.late_events import LateOfBefore, late_of_before
-from stream_app.loops.learning import learn, note_counted
+from stream_app.loops.learning import learn
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
 from stream_app.loops.slices import Slice, Slices, begun, binned_for, calls_of
@@ -224,6 +224,7 @@ class Ingest:
                 if Reply.USER_KEY in refused.values():
                     raise OperatorError(_other_user_key(stream.name))
             except OperatorError:  # the key of users may have changed since the stream was loaded
+                stream.first_keys.clear()
                 before, stream = stream, await self._views.load(stream.name, self._store)
                 now = {one.batch.partition: stream.partitions.get(one.batch.partition) for one, _ in left}
                 held = {one.batch.partition: state for one, state in left}
@@ -232,10 +233,10 @@ class Ingest:
                 continue
             if not refused:
                 continue
+            stream.first_keys.clear()  # the records may count in other bins
             known = {slices.batch.partition: state.last_cut_bin for slices, state in left}
             awaited = {name: known[name] for name in refused}
             if {*refused.values()} != {Reply.CUTS_CHANGED} or not await self._sees_cuts(stream, awaited):
-                stream.first_keys.clear()  # another worker may have counted the records, in other bins
                 stream = await self._views.load(stream.name, self._store)
 
     async def _learn(
@@ -268,7 +269,6 @@ class Ingest:
             if part.refusals:
                 self._letters.put(part.refusals, stream.name)
         refused: dict[str, Reply] = {}
-        hidden = {part.batch.partition: part.hidden for part in parts}
         for call in calls_of(change for part in parts for change in part.changes):
             changes = [change for change in call if change.partition not in refused]
             # Before the call, which may take effect without a reply.
@@ -277,10 +277,10 @@ class Ingest:
             for change, reply in zip(changes, await self._replies(stream, changes), strict=True):
                 if change.partition not in refused and reply in (Reply.DONE, Reply.ALREADY):
                     moved.append(change)
-                    if reply is Reply.DONE and hidden[change.partition].new:
-                        note_counted(stream, hidden[change.partition], change)
                 else:
                     refused.setdefault(change.partition, reply)
+                if reply is Reply.ALREADY:  # perhaps by another worker, in other bins
+                    stream.first_keys.clear()
             self._views.move(stream, moved)
         return refused
 

@@ -7,7 +7,7 @@ under their keys' hashes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import CELL_BYTES, user_ids
-from stream_app.core.counting.first_keys import FirstKeys, KeysOfBin
+from stream_app.core.counting.first_keys import KeysOfBin, may_count
 from stream_app.core.counting.read_values import users_in
-from stream_app.core.records import Apply, PartitionState, Reply
+from stream_app.core.records import PartitionState, Reply
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import NoiseKeys, Store
@@ -35,13 +35,12 @@ class HiddenKeys:
     """The keys of a slice's counted records that no list names. SECRET.
 
     Args: names, by row; wanted, the keys whose numbers the slice needs; under the user unit hashes, of keys,
-        by row, and new, of each row whose key had no number: its position, bin, the user's id and the place.
+        by row.
     """
 
     names: Mapping[int, Unlisted]
     wanted: Collection[Unlisted] = ()
     hashes: Mapping[int, bytes] = field(default_factory=dict)
-    new: Sequence[tuple[int, KeysOfBin, bytes, bytes]] = ()
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class CountedRows:
     Args: steps, of places within their keys; users, as read; None: the unit event.
     """
 
-    positions: Int64Array
     bins: Int64Array
     ahead: NDArray[np.bool_]
     steps: Int64Array
@@ -66,8 +64,9 @@ def hidden_keys(
     state: PartitionState,
     keys: NoiseKeys,
 ) -> HiddenKeys:
-    """Decide which keys of a slice may count. Args: names, by row; state, of the partition.
+    """Decide which keys of a slice may count, and note them: the caller forgets all if one does not count.
 
+    Args: names, by row; state, of the partition.
     Raises: OperatorError if this worker does not have the key that hashes.
     """
     if rows.users is None:
@@ -80,32 +79,18 @@ def hidden_keys(
     of_new = [row for row, name in names.items() if name not in stream.numbers]
     windows = np.array([names[row][0] for row in of_new], np.int64)
     ids, of_row = user_ids(users_in(rows.users[of_new].tolist()), windows, key_of)
-    first, wanted, new = FirstKeys(_most_keys(stream), stream.first_keys), set[Unlisted](), []
-    for row, at in zip(of_new, of_row.tolist(), strict=True):
-        step, user = int(rows.steps[row]) if caps.max_keys is None else 0, ids[at].tobytes()
-        place = hash_of[names[row]] + step.to_bytes(CELL_BYTES)
-        after_cut = state.last_cut_bin if rows.ahead[row] else None
-        group = KeysOfBin(partition, int(rows.bins[row]), after_cut)
-        new.append((int(rows.positions[row]), group, user, place))
-        if first.take(group, user, place):
-            wanted.add(names[row])
-    return HiddenKeys(names, wanted, {row: hash_of[name] for row, name in names.items()}, new)
-
-
-def note_counted(stream: LoadedStream, hidden: HiddenKeys, change: Apply) -> None:
-    """Note new keys of records that the store has counted; forget those of finished bins."""
-    known = stream.first_keys
-    first = FirstKeys(_most_keys(stream), known)
-    for position, group, user, place in hidden.new:
-        if change.expected <= position < change.new:
-            first.take(group, user, place)
-    for group, users in first.seen.items():
-        known.setdefault(group, {}).update(users)
-    base_bin = stream.partitions[change.partition].base_bin
-    for group in [one for one in known if one.partition == change.partition]:
-        is_decided = group.after_cut is not None and group.after_cut < change.last_cut_bin
-        if is_decided or group.bin <= base_bin:
+    known, most, wanted = stream.first_keys, _most_keys(stream), set[Unlisted]()
+    for group in [one for one in known if one.partition == partition]:
+        is_decided = group.after_cut is not None and group.after_cut < state.last_cut_bin
+        if is_decided or group.bin <= state.base_bin:
             del known[group]
+    for row, at in zip(of_new, of_row.tolist(), strict=True):
+        step = int(rows.steps[row]) if caps.max_keys is None else 0
+        place = hash_of[names[row]] + step.to_bytes(CELL_BYTES)
+        group = KeysOfBin(partition, int(rows.bins[row]), state.last_cut_bin if rows.ahead[row] else None)
+        if may_count(known, group, ids[at].tobytes(), place, most):
+            wanted.add(names[row])
+    return HiddenKeys(names, wanted, {row: hash_of[name] for row, name in names.items()})
 
 
 def _most_keys(stream: LoadedStream) -> int:

@@ -43,7 +43,7 @@ class LoadedStream:
     aside: set[str]
     # Of keys that no list names, by window and name; every view shares it, until the store is in doubt.
     numbers: dict[tuple[int, str], int]
-    # The first new ones of these keys of each user and open bin, of records that count; shared likewise.
+    # The first new ones of these keys of each user and open bin; cleared once one of them may not count.
     first_keys: Known
 
     @property

@@ -8,7 +8,7 @@ records that match a condition. Everything here depends on the records, their po
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar, cast
 
@@ -54,7 +54,6 @@ class Slice:
         places: of each record, among the cells of its bin.
         changes: one ``Apply`` for each run of records, without the hash of a strategy.
         refusals: one for each record without a bin, except late records that are to be dropped silently.
-        hidden: the keys that no list names.
     """
 
     batch: RecordBatch
@@ -67,7 +66,6 @@ class Slice:
     users: NDArray[Any] | None = None  # of each record, where the unit is the user
     changes: Sequence[Apply] = ()
     refusals: Sequence[Refusal] = ()
-    hidden: HiddenKeys = field(default_factory=lambda: HiddenKeys({}))
     rows: CountRows | None = None  # of an engine
 
 
@@ -94,8 +92,7 @@ class Slices:
         def made() -> Slice:
             part = self._once(("binned", _alike(stream, state)), lambda: self._binned(stream, state))
             refusals = self._refusals(part, stream.rules)
-            changes, hidden = list(self._changes(stream, part)), self._hidden(stream, part)
-            return replace(part, changes=changes, refusals=refusals, hidden=hidden)
+            return replace(part, changes=list(self._changes(stream, part)), refusals=refusals)
 
         return self._once(("slice", _alike(stream, state)), made)
 
@@ -200,7 +197,6 @@ class Slices:
         def made() -> HiddenKeys:
             chosen = part.assignment.kept | part.assignment.ahead
             counted = CountedRows(
-                part.batch.positions[part.first :][chosen],
                 part.assignment.bins[chosen],
                 part.assignment.ahead[chosen],
                 part.places[chosen] % stream.declared.cells.key_places,

@@ -17,7 +17,6 @@ knows; one that has forgotten records lets more names through.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from stream_app.core.counting.bounding import rank_of
@@ -37,27 +36,16 @@ class KeysOfBin(NamedTuple):
 Known = dict[KeysOfBin, dict[bytes, list[bytes]]]  # by the user's id: the smallest ranks, rising. SECRET
 
 
-class FirstKeys:
-    """The first keys of each user and bin. SECRET. Args: most, that may count; known, of earlier records."""
+def may_count(known: Known, group: KeysOfBin, user: bytes, place: bytes, most: int) -> bool:
+    """Note that a user has a record in a place of this bin; return whether it may count.
 
-    def __init__(self, most: int, known: Mapping[KeysOfBin, Mapping[bytes, list[bytes]]]) -> None:
-        self._most, self._known = most, known
-        self.seen: Known = {}
-
-    def take(self, group: KeysOfBin, user: bytes, place: bytes) -> bool:
-        """Note that a user has a record in a place of this bin; return whether it may count.
-
-        >>> first = FirstKeys(most=1, known={})
-        >>> bin, user = KeysOfBin("0", 5, None), bytes(16)
-        >>> [first.take(bin, user, bytes(19) + place) for place in (b"7", b"8", b"7")]
-        [True, False, True]
-        """
-        users = self.seen.setdefault(group, {})
-        if (ranks := users.get(user)) is None:
-            ranks = users[user] = list(self._known.get(group, {}).get(user, ()))
-        rank = rank_of(user + place)
-        at = bisect_left(ranks, rank)
-        if at < self._most and ranks[at : at + 1] != [rank]:
-            ranks.insert(at, rank)
-            del ranks[self._most :]
-        return at < self._most
+    >>> known, bin, user = {}, KeysOfBin("0", 5, None), bytes(16)
+    >>> [may_count(known, bin, user, bytes(19) + place, 1) for place in (b"7", b"8", b"7")]
+    [True, False, True]
+    """
+    ranks, rank = known.setdefault(group, {}).setdefault(user, []), rank_of(user + place)
+    at = bisect_left(ranks, rank)
+    if at < most and ranks[at : at + 1] != [rank]:
+        ranks.insert(at, rank)
+        del ranks[most:]
+    return at < most
