@@ -32,7 +32,7 @@ _REFUSALS = (400, 401, 403)  # RFC 6749, 5.2; others are failures of the provide
 class Tokens:
     """The tokens of one client; any thread may ask.
 
-    A file is read each time, because whoever wrote it replaces it before its token ends. A provider is asked
+    A file is read each time, because its writer replaces it before its token ends. A provider is asked
     by client credentials (RFC 6749, 4.4), again when most of the last token's life is over.
     Args: settings, librdkafka's names and values. SECRET: tokens and the client's secret are never shown.
     """

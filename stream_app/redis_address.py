@@ -20,7 +20,7 @@ class RedisAddress:
     """Where Redis is, and who logs in there.
 
     Args:
-        kind: what the address names: one server, the Sentinels of a primary, or nodes of a cluster.
+        kind: the kind of address: one server, the Sentinels of a primary, or nodes of a cluster.
         hosts: the Sentinels or the nodes, each ``host:port``; none for one server.
         service: the name by which the Sentinels know the primary.
     """

@@ -65,7 +65,7 @@ class SourceLedger:
         accept: the operator's words that accept a second measurement of the same events.
         logs: other names under which the source has a ledger: the log's own name if it is in a group.
         outside: a copy of every entry that survives a loss of the store; None: there is none.
-        total: what the epochs may cost together; None: no limit.
+        total: the largest cost of the epochs together; None: no limit.
         configured: the streams whose witnesses could put back lost entries; None: all that there are.
         others: other names of the log that are known.
         find_others: returns all other names that the log has now; its argument are names that may be new.
@@ -116,7 +116,7 @@ class SourceLedger:
     async def recall(self, source: str) -> None:
         """Put back entries of streams of other configurations that only the ledger outside the store has.
 
-        The streams of this configuration put back their own: their witnesses know what was released.
+        The streams of this configuration put back their own: their witnesses have all releases.
         Raises: OperatorError, as ``put_back``; OSError.
         """
         if self._outside is None or self._configured is None:

@@ -124,7 +124,7 @@ class Load:
 def check_load(design: ProductDesign, bin_us: int) -> Load:
     """Return the load, after checking that drawing noise takes at most half a bin.
 
-    Raises: ValueError with what to change.
+    Raises: ValueError with the remedy.
     """
     load = Load.of(design)
     if load.most_seconds > bin_us / 2_000_000:

@@ -78,7 +78,7 @@ class WindowLoad:
     def check(self, bin_us: int) -> None:
         """Check that releasing a window takes at most half a bin, so that later bins need not wait.
 
-        Raises: ValueError with what to change.
+        Raises: ValueError with the remedy.
         """
         if self.seconds > bin_us / 2_000_000:
             raise ValueError(

@@ -16,7 +16,7 @@ class AlertRule(Answered):
         and stderr, the estimate at the last change; value_now and stderr_now, at the last release, None where
         there is none; against and against_now, the estimate of the past that the value is compared with,
         times the factor; missing_now, why the rule cannot be decided now; quiet, when it does not fire; unit,
-        of a rate; meaning, what values are of, empty if every event counts; refused, the targets that refused
+        of a rate; meaning, the unit of values, empty if every event counts; refused, the targets that refused
         its last notification. Instants are RFC 3339.
     """
 

@@ -31,7 +31,7 @@ class _Estimate(Answered):
 class Count(_Estimate):
     """The best current estimate of the events in the bins from ``start`` to ``end`` (RFC 3339).
 
-    ``counted`` says what the numbers are of, for example "users first seen in this range, once in each of its
+    ``counted`` is the unit of the numbers, for example "users first seen in this range, once in each of its
     3 epochs". ``unmeasured`` names the parts of the range that no epoch measured: the numbers are of the
     other bins. ``meaning`` says what the stream counts, and ``intervals`` what its intervals are for; both
     are empty if the service is too old to say so. All other answers have these two as well.
@@ -48,7 +48,7 @@ class Summary(Answered):
     Args: running, from the stream's start; None before the first release. this_epoch, the users first seen in
         the last epoch with a release; None for streams of events. next_release, when the next bin of a live
         stream becomes visible if no worker is late; ends, where the stream ends, or None. generation, from
-        1, a new one for each change of settings; changes, what differs from the one before, in a sentence.
+        1, a new one for each change of settings; changes, a sentence on the differences from the one before.
         caps, proposed by the service if it counts users by their numbers of events, as the API has them. The
         rest as of a ``Count``.
     """

@@ -1,7 +1,7 @@
 """config: turn a YAML file and a few environment variables into frozen settings, or a one-line error.
 
 May import: dphist, core, ports, sources, PyYAML. Reads the named file, the environment and the files of logs.
-Start at: ``settings.py`` (what can be configured), then ``document.py`` (how errors name their place).
+Start at: ``settings.py`` (all settings), then ``document.py`` (how errors name their place).
 Must stay true: a key is used or refused, never ignored; an error names the file, line, key and remedy.
 """
 

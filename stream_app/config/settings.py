@@ -221,7 +221,7 @@ class StreamSettings:
         declared: the public part, which is what the stream promises.
         accept: the text that accepts a second measurement of the same events.
         title: what readers see in place of the name; empty: the name.
-        total: what all epochs together may cost; None: no limit.
+        total: the largest cost of all epochs together; None: no limit.
         annotations: texts beside times, in all charts of the stream.
         until_us: where the stream ends for good, a bin's edge; None: it has no end.
         keep_us: how long the store keeps the releases of an epoch after its end; None: for ever.

@@ -160,7 +160,7 @@ def _add_up(first: LedgerEntry) -> bool:
 def until_now_in_words(first: LedgerEntry, now_us: int, total: Total | None = None) -> str:
     """Return the cost of a stream's epochs from its start until now, as a sentence; empty for one epoch.
 
-    Args: first, the entry of the stream's first epoch; total, what its epochs may cost together.
+    Args: first, the entry of the stream's first epoch; total, the largest cost of its epochs together.
     """
     end_us = now_us if first.until_us is None else min(now_us, first.until_us)
     number = -(-(end_us - first.start_us) // (first.end_us - first.start_us))

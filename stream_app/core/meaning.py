@@ -29,9 +29,9 @@ class Meaning:
 
     Args:
         noun: plural, for headings: "events", "counted events", "users first seen".
-        counts: a sentence that says what is counted.
-        intervals: a sentence that says what intervals are for.
-        shape: a sentence that says what the shape of a chart hides; empty if it hides nothing.
+        counts: a sentence about the counted events.
+        intervals: a sentence about the number that intervals hold.
+        shape: a warning about the shape of a chart; empty if it hides nothing.
     """
 
     noun: str

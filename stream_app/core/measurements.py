@@ -68,7 +68,7 @@ def measurements_of(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
 def in_succession(streams: Sequence[list[LedgerEntry]]) -> list[list[LedgerEntry]]:
     """Return the epochs of all measurements, those of a stream and its successor together.
 
-    No event is counted by both streams, so they cost what one stream costs whose settings change. This needs
+    No event is counted by both streams, so they cost as much as one stream whose settings change. This needs
     the same unit of both, and that the stream began no epoch after its end. Otherwise their costs add up.
     """
     joined: list[list[LedgerEntry]] = []

@@ -329,7 +329,8 @@ class LedgerEntry:
         periods: how many periods the epoch touches; 0 without a period.
         changed_from: the hash of the strategy before, in the first epoch after a stream's settings changed.
         successor_of: the stream that counts nothing from this stream's first epoch on; None: there is none.
-        signed: whether an engine counted the events; the promise then needs what the operator signs.
+        signed: whether an engine counted the events; the promise then needs the conditions that the operator
+        signs.
     """
 
     source: str
@@ -383,7 +384,7 @@ class PublicState:
     """Everything that readers may know about a stream: a pure function of its visible rows and epochs.
 
     Args: epochs, those whose values the store keeps; earlier, the other strategies of these epochs, if an
-        older release changed the settings; trimmed, what retention removed; None: nothing; halted,
+        older release changed the settings; trimmed, the rows that retention removed; None: nothing; halted,
         whether a fault of its log or its own has stopped it, which changes no value.
     """
 

@@ -38,7 +38,7 @@ class Strategy:
 
     Args:
         stream: the stream's name.
-        declared: what the stream promises to count, and how.
+        declared: the declaration of the stream.
         kind: how bins are released; the horizon of its tree over time is the epoch in bins.
         stored: the strategy without the keys that its epoch has found; None: this one.
     """

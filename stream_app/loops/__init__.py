@@ -3,5 +3,5 @@
 May import: core, ports, dphist, ``vault.cipher`` (noise is stored encrypted) and modules that all packages
 share (``outage``, ``together``, ``source_ledger``, ``shared_answer``); no other adapter.
 Start at: ``ingest.py`` (events in), ``cutting.py``, ``closer.py`` (releases out), ``opening.py``.
-Must stay true: after any doubt a loop drops what it knows and loads the store again.
+Must stay true: after any doubt a loop drops its view and loads the store again.
 """

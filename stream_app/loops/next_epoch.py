@@ -76,7 +76,7 @@ async def first_start(
 def following_start(strategy: Strategy, state: StreamState, now_us: int) -> Start:
     """Return the start after an ended epoch. Late records still count, so ``counts_from_bin`` stays.
 
-    After a stop the epoch begins with the next bin: what was dated before it was not counted.
+    After a stop the epoch begins with the next bin: events dated before it were not counted.
     """
     last = state.epoch
     record = EpochRecord(

@@ -134,8 +134,8 @@ class SegmentPlan:
     async def until_next(self, running: Settings, clock: Clock) -> None:
         """Wait until the beginning of a segment is to be stored; for ever if none is wanted.
 
-        Args: running, what runs now. A beginning that came too late for its instant is tried again later.
-            clock, of the store: a worker whose clock is wrong stores no end.
+        Args: running, the segments that run now. A beginning that came too late for its instant is tried
+            again later. clock, of the store: a worker whose clock is wrong stores no end.
         """
         names, again_us = {stream.name for stream in running.streams}, self.now_us + _AGAIN_US
         wanted = [one for one in self.following if one.segment.name not in names]

@@ -57,8 +57,8 @@ async def found_segments(
     """Return the segments of a configured stream. It stores nothing.
 
     Guarantee: a segment that has released is known, also if the store has lost it.
-    Args: noted, what older builds noted of segments, by name; entries, of the source's ledger, and of the one
-        outside the store, about this stream or the one before it.
+    Args: noted, the notes of older builds about segments, by name; entries, of the source's ledger, and of
+        the one outside the store, about this stream or the one before it.
     Raises: OperatorError, one line, if the settings of a segment that has released are lost.
     """
     known = [KnownSegment(stream.name)]

@@ -28,8 +28,8 @@ class Repeats(logging.Filter):
     The service's own warnings and errors are compared by text, a library's by kind: in an outage a library
     may log a thousand lines of one kind per second. A library logs every attempt, also those that soon
     succeed, as at the first start over a new cluster. So its lines pass once their kind has come for
-    ``PAUSES_S[0]``, or at once if steps are logged too; the service itself says at once what an outage means.
-    A line with an error's place always passes.
+    ``PAUSES_S[0]``, or at once if steps are logged too; the service itself reports an outage and its
+    consequences at once. A line with an error's place always passes.
 
     Args: libraries to which this applies, by the first part of their loggers' names.
     """

@@ -128,7 +128,7 @@ class Store(ExactCounts, Protocol):
     async def end_at(self, stream: str, until_bin: int, late_to_next: bool = False) -> Reply:
         """Seal no bin from ``until_bin`` on, for good: another stream counts them, or none does.
 
-        Args: late_to_next, whether the next segment counts what is late at the end. The store then keeps
+        Args: late_to_next, whether the next segment counts events late at the end. The store then keeps
             where each partition's last bin is cut, unless such a cut is taken already.
         Returns: SEALED if such a bin is sealed already; CONFLICT if the stream has another end, or was never
             opened; ALREADY if it has this end.

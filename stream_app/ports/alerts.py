@@ -50,7 +50,7 @@ class NotDelivered(Exception):
 class Refused(Exception):
     """A target refused a transition, and would refuse it again.
 
-    Args: status, of its answer; said, what else it answered, for the operator's eyes only.
+    Args: status, of its answer; said, the rest of its answer, for the operator's eyes only.
     """
 
     def __init__(self, status: int, said: str = "") -> None:

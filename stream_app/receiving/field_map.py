@@ -1,7 +1,7 @@
 """``ingest.map``: makes events of bodies of any form, from paths into their JSON.
 
 A path has the names that fields of events have (docs/configuration.md), and indices: ``commits[0].author``.
-``batch[*].at`` makes an event of each element of a list. What the map does not name is not stored.
+``batch[*].at`` makes an event of each element of a list. Fields that the map does not name are not stored.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _at(value: Any, steps: tuple[Step, ...]) -> Any:
 
 
 def _records(body: bytes) -> tuple[list[Any], int]:
-    """Return the JSON values of a body, a whole one or one per line, and how many lines are none."""
+    """Return the JSON values of a body, one in all or one per line, and the number of other lines."""
     if len(body) <= MOST_ARRAY_BYTES:
         with suppress(ValueError):
             whole = value_of(body)

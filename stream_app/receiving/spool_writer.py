@@ -1,7 +1,8 @@
 """The writers of a spool: batches are whole or absent, durable before they are confirmed, stored once.
 
 Several processes may write to one spool in turns: a listener, and commands that read standard input. Each
-holds the lock only while it appends, and first takes over what others wrote since, or left behind.
+holds the lock only while it appends, and first takes over the batches that others wrote since, or left
+behind.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Sites:
     def event_of(self, path: str, body: bytes, headers: Headers, address: str) -> tuple[list[str], bytes]:
         """Return the spools of an event, and the event as a line; None for an event that is not stored.
 
-        Bots are not stored, nor what says who a visitor is.
+        Bots are not stored, nor any field that identifies a visitor.
         Args: path, one of ``PATHS``; address, of the connection.
         Raises: ValueError, one line, for a body that is no event; UnknownSiteError.
         """

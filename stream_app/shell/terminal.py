@@ -70,7 +70,7 @@ class RunningChart:
     Args:
         zone: whose calendar days the bins are.
         most_places: decimals that a value may have: 0 for counts.
-        noun: what is counted.
+        noun: the counted things.
         bin: the length of a bin, in words.
     """
 

@@ -189,7 +189,7 @@ def _arrived(arriving: queue.Queue[Release | Exception | None], kept: MutableSeq
 def _print_lines(releases: Iterator[Release], number: str) -> None:
     """Print a line per release; explain its columns and the counts on the error output.
 
-    Args: number, what the value is a number of, in words.
+    Args: number, the unit of the value, in words.
     """
     said = ""
     for release in releases:

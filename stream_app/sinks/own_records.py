@@ -22,7 +22,7 @@ def own_records(records: Iterable[Record], read: Callable[[bytes, bytes, Record]
     """Yield the service's records in a topic, in order, and read past all others.
 
     A tombstone deletes what another tool should not have deleted; what was read before it stays.
-    Args: read, returns what a record with a value holds, given its key and value; it raises NotOwn.
+    Args: read, returns the content of a record with a value, given its key and value; it raises NotOwn.
     """
     others: dict[str, int] = {}
     for record in records:

@@ -1,7 +1,8 @@
 """Which partitions of a topic are a worker's: by Kafka's classic group protocol, or the new one (KIP-848).
 
 Positions come from the store, so a group only divides partitions. aiokafka does not speak the new protocol:
-two requests of Kafka's own definition are here, and the reader is assigned what the broker says.
+two requests of Kafka's own definition are here, and the reader is assigned the partitions that the broker
+names.
 """
 
 from __future__ import annotations

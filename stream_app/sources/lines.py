@@ -216,7 +216,7 @@ class LineFile:
     def first_records(self) -> RecordBatch | None:
         """Return the first records, one that can be decoded among them if it comes soon; None for none.
 
-        A file may begin with what is no record, such as the hole that ``copytruncate`` leaves.
+        A file may begin with bytes that are no record, such as the hole that ``copytruncate`` leaves.
         """
         found: list[RecordBatch] = []
         start = self.first_position

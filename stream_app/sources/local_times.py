@@ -23,7 +23,7 @@ _LAST_HOUR = (datetime(9999, 12, 30) - _1970) // timedelta(hours=1)  # noqa: DTZ
 def since_1970(local_us: Int64Array, zone: str) -> Int64Array:
     """Return the instants of local times, by the rule above. It depends on each time alone.
 
-    Args: local_us, what clocks of the zone show, as microseconds since their 1970.
+    Args: local_us, the time on clocks of the zone, as microseconds since their 1970.
     Cost: one look-up per different hour; in hours with a change one per time.
 
     >>> since_1970(np.array([1_774_141_200_000_000]), "Europe/Paris").tolist()

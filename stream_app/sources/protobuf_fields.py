@@ -164,7 +164,7 @@ class _Grown:
 
 
 class _Entry:
-    """An entry of a map that was found: it has its value."""
+    """A found entry of a map, with its value."""
 
     def __init__(self, name: str, value: Any) -> None:
         setattr(self, name, value)

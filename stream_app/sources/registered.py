@@ -140,7 +140,7 @@ def timed(
 ) -> tuple[TimeFormat, Any] | Reason:
     """Return the time in a field with its format, or the reason for the record's refusal.
 
-    Args: declared, the configured format; unit, what the schema says instead, None if it says nothing.
+    Args: declared, the configured format; unit, the one in the schema, None if it has none.
     """
     if type(value) is str:
         return declared, value

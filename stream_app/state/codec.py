@@ -65,7 +65,7 @@ def check_strategy(stream: str, state: Mapping[bytes, bytes], strategy: bytes | 
 def fields_of_epochs(numbers: Iterable[int]) -> list[bytes]:
     """Return the fields of the hash of epochs that tell about these epochs, and about the whole stream.
 
-    The hash grows with every epoch, so whoever asks often asks for a few.
+    The hash grows with every epoch, so callers that ask often ask for a few.
     """
     names = (b"%d", b"%d:last_bin", b"%d:end_reason", b"%d:found")
     own = [[name % number for name in names] for number in numbers]

@@ -35,7 +35,7 @@ def connect(url: str, connections: int = 16, expected: Expected | None = None) -
     Args:
         url: one of the forms of ``redis_address``.
         connections: the most connections to each server.
-        expected: what to check on each new connection; None for no check.
+        expected: the checks on each new connection; None for no check.
     Raises: ValueError for a URL that the client does not understand.
     """
     address = redis_address(url)

@@ -16,9 +16,9 @@ class ServerMemory:
 
     Args:
         used: for its data.
-        resident: what its process takes from the machine.
-        limit: what it may use: ``maxmemory``, or the machine's memory; None if neither is known.
-        policy: what it does when ``maxmemory`` is reached.
+        resident: the memory that its process takes from the machine.
+        limit: the most that it may use: ``maxmemory``, or the machine's memory; None if neither is known.
+        policy: its policy when ``maxmemory`` is reached.
     """
 
     used: int

@@ -20,7 +20,8 @@ from stream_app.state.round_trips import Command, RoundTrips
 class Epochs:
     """A stream's entry in the hash of epochs; the same object while nothing changes.
 
-    Args: all, its epochs, in order; trimmed, what retention removed; halted, whether a fault has stopped it.
+    Args: all, its epochs, in order; trimmed, the rows that retention removed; halted, whether a fault has
+        stopped it.
     """
 
     all: tuple[EpochRecord, ...]

@@ -60,7 +60,7 @@ class Check:
 
     Args:
         key: the configuration key that a person would correct.
-        ask: return what is found. Raises: OperatorError, the line with which a start is refused.
+        ask: return the findings. Raises: OperatorError, the line with which a start is refused.
         ends: whether a run ends with status 2 because of a finding that fails.
     """
 

@@ -60,8 +60,8 @@ log = logging.getLogger(__name__)
 class Adapters:
     """The adapters that all pipelines of a worker share; ``resources`` are closed when the worker ends.
 
-    Args: start, what runs now; a segment that joins changes it; names, of all streams, also of those that
-        ended; running, live, of those that run, and of those whose bins can be overdue.
+    Args: start, the streams that run now; a segment that joins changes it; names, of all streams, also of
+        those that ended; running, live, of those that run, and of those whose bins can be overdue.
     """
 
     start: CheckedStart

@@ -46,7 +46,7 @@ class CountedLogs:
     async def join(self, start: CheckedStart) -> bool:
         """Let segments join the running loops; return False if a log must be reopened for another field.
 
-        Args: start, what a start would run now. Raises: OperatorError; OSError.
+        Args: start, as a start would make it now. Raises: OperatorError; OSError.
         """
         running = self._adapters.start.settings
         known = {stream.name for stream in running.streams}

@@ -37,7 +37,7 @@ class Halted:
     async def add(self, streams: Sequence[StreamSettings], why: OperatorError, then: str) -> None:
         """Note and log that streams have stopped, and mark them for readers.
 
-        Args: then, what is to be done once the cause is corrected. Raises: OperatorError, as ``ended``.
+        Args: then, the step after the cause is corrected. Raises: OperatorError, as ``ended``.
         """
         new = [stream for stream in streams if self.lines.get(stream.name) != str(why)]
         self.lines |= {stream.name: str(why) for stream in streams}

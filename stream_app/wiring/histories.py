@@ -41,7 +41,7 @@ _LEASE_MS = 60_000
 async def export(settings: Settings, names: Sequence[str]) -> Export:
     """Return the released data of streams, and every measurement of their sources.
 
-    Only what readers may see is read.
+    It reads only data that readers may see.
     Args: names, of the streams, each with all its segments, or of one segment; empty: all of the store.
     Raises: OperatorError for a stream that the store does not have, or that has released nothing.
     """

@@ -33,8 +33,8 @@ async def with_segments(
 ) -> SegmentPlan:
     """Return the segments of each configured stream. It stores nothing.
 
-    Args: witnessed, what the witnesses say; None: only those in files are asked, for commands over a store
-        that a worker keeps; elsewhere, streams that another worker took to a segment since this process
+    Args: witnessed, the facts from the witnesses; None: only those in files are asked, for commands over a
+        store that a worker keeps; elsewhere, streams that another worker took to a segment since this process
         started: they go on as stored. Raises: OperatorError, as ``found_segments``; OSError.
     """
     settings = await with_known_logs(settings, store, outside)

@@ -68,7 +68,7 @@ SET_LEDGER = "Set ledger in the configuration, so that a start notices such a lo
 class CheckedStart:
     """The streams that a start has checked, with their logs and witnesses.
 
-    Args: settings, of what runs; plan, of all segments; witnesses, by name; topics, that are open.
+    Args: settings, of the streams that run; plan, of all segments; witnesses, by name; topics, that are open.
     """
 
     settings: Settings
@@ -97,9 +97,9 @@ async def checked_start(
     """Check the streams that are to run, then store the ends of segments that are due.
 
     Return None if another worker stored something else meanwhile; the caller then starts again.
-    Args: wall, the store's clock, which decides what is due; elsewhere, see ``with_segments``; halted,
+    Args: wall, the store's clock, which decides which ends are due; elsewhere, see ``with_segments``; halted,
         gets the streams that cannot run; resources, which closes the witnesses when the caller leaves it;
-        running, what runs already, if a segment is about to join: a fault then stops nothing.
+        running, the segments that run already, if a segment is about to join: a fault then stops nothing.
     Raises: OperatorError, one line, if nothing can run, or a segment cannot join; OSError; ClockDoubt.
     """
     now_us, configured = await wall.now_us(), settings.streams

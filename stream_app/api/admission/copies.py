@@ -23,7 +23,7 @@ class Growth:
         state: the view's state.
         statement: the privacy statement of the view's source; None if it is not known.
         labels: the words that the view's stream is shown with.
-        left: what the stream's total still allows; None: it has no total.
+        left: the epochs that the stream's total still allows; None: it has no total.
         blocks: the rows that the copy lacks. They share the view's memory.
     """
 

@@ -74,7 +74,7 @@ class State:
 class Moment:
     """When a decision is made: after release ``seq``, which ends at ``at_us``; the clock reads ``now_us``.
 
-    Args: stream, as the store names its generation; declared, what the stream counts; None for decisions
+    Args: stream, as the store names its generation; declared, of the stream; None for decisions
         about no value.
     """
 

@@ -71,7 +71,7 @@ def alerts_of_alertmanager(url: str) -> str:
 def identity(kind: str, url: str) -> str:
     """Return the name of an address in the store. It shows nothing of the URL's secrets.
 
-    The function is slow on purpose: whoever reads the store must not find a short password by trying all.
+    The function is slow on purpose: a reader of the store must not find a short password by trying all.
     """
     salt = b"private-counts alert target"
     digest = hashlib.scrypt(canonical(url).encode(), salt=salt, n=1 << 14, r=8, p=1, dklen=16)

@@ -20,7 +20,7 @@ _TAKEN = {"stream", "key", "private", "generation", "alertname", "rule"}
 class KeyNameError(ValueError):
     """A name that stands for no key, or for one that is already named.
 
-    Args: the line; the name at fault; known, what the line ends with: keys that the question did not name.
+    Args: the line; the name at fault; known, the end of the line: keys that the question did not name.
     """
 
     def __init__(self, line: str, name: str, known: str = "") -> None:

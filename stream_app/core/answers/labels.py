@@ -37,8 +37,8 @@ class Labels:
     def source(self, name: str) -> str:
         """Return how readers see a source: a file has its name without directories.
 
-        Who gives a stream a title chooses what readers see, so a file then has no name. The title does not
-        stand for it: a title names a stream, and several streams may count one source.
+        An operator who gives a stream a title chooses the shown name, so a file then has no name. The title
+        does not stand for it: a title names a stream, and several streams may count one source.
 
         >>> Labels().source("file:../../srv/shop/clicks.ndjson"), Labels("Shop").source("file:clicks.ndjson")
         ('file:clicks.ndjson', 'the log')

@@ -140,10 +140,10 @@ class BinRules:
     """The rules for early, late and future records.
 
     Args: first_bin, records whose own bin is earlier are refused; max_ahead_bins, how far a record's own bin
-        may lie beyond the bin that was next to close when the record arrived; late, what happens to a record
+        may lie beyond the bin that was next to close when the record arrived; late, the fate of a record
         that lies beyond the cut of its own bin; until_bin, the first bin after the stream's last one, None:
         it has no end; begins_bin, where a successor begins: earlier records belong to the stream before it;
-        late_to_next, whether the next segment counts what is late at the end.
+        late_to_next, whether the next segment counts events late at the end.
     """
 
     first_bin: int

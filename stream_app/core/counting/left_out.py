@@ -15,8 +15,8 @@ Owner = tuple[Hashable, Hashable]  # a cap window, and a user
 class LeftOut:
     """Shares of a sample's records, from 0 to 1. SECRET.
 
-    Args: together, what all caps leave out; alone, what each declared cap would leave out without the others,
-        by the cap's name.
+    Args: together, the share that all caps leave out; alone, the share that each declared cap would leave out
+        without the others, by the cap's name.
     """
 
     together: float

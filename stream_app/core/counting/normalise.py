@@ -35,9 +35,9 @@ class Normalise(
         nfc: whether a text is in Unicode's composed form.
         lower: whether letters are small.
         strip_slash: whether slashes at the end go, but that of ``/``.
-        patterns: a regular expression that must match all of a value, and what the value becomes; the first
+        patterns: a regular expression that must match all of a value, and its replacement; the first
             one that matches counts. ``\\1`` is the text of its first group.
-        replace: a value, and what it becomes.
+        replace: a value, and its replacement.
         none: whether events without the field have the key ``none``.
 
     >>> rule = Normalise(query=("p",), lower=True, strip_slash=True, patterns=((r"/u/\\d+(/.*)?", r"/u\\1"),))

@@ -135,8 +135,8 @@ class Segments:
         running: those that a worker runs, oldest first.
         ended: earlier ones that count nothing more, and whose rows readers see.
         next: the one that is wanted; None: the configuration is that of the newest one.
-        abandoned_us: where the newest one ends although nobody has said what follows; None: it does not.
-        refused: a line about one that cannot begin, and what happens instead; None: there is none.
+        abandoned_us: where the newest one ends although no next segment is configured; None: it does not.
+        refused: a line about a segment that cannot begin, with the consequence; None: there is none.
     """
 
     running: tuple[Segment, ...]

@@ -1,7 +1,7 @@
 """Reads segments that older releases changed in place: with the next epoch, or at an announced bin.
 
 Such a segment has several strategies. The store keeps the texts of all of them in the place of the strategy's
-text. Their ``"v"`` is not 1. The first row after a change says what the strategy before was. This release
+text. Their ``"v"`` is not 1. The first row after a change tells the strategy before. This release
 goes on with such a segment, and changes none in this way (docs/decisions/0058-segments.md).
 """
 

@@ -34,7 +34,7 @@ _MOST_FILES = 100  # of a list, whose first bytes are read
 async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
     """Return a finding for each file, directory, address and service of a configuration.
 
-    Args: step, which is called with what is done next.
+    Args: step, which is called with the name of the next check.
     """
     found = list[Finding]()
     for check in all_checks(settings):
@@ -44,7 +44,7 @@ async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
 
 
 def all_checks(settings: Settings) -> Iterator[Check]:
-    """Yield every check of a configuration, those first that reach the least."""
+    """Yield every check of a configuration, the checks with the nearest reach first."""
     streams = {f"streams.{stream.name}.source.file": stream for stream in settings.streams}
     for check in checks_of_logs(settings):
         stream = streams.get(check.key)

@@ -148,7 +148,7 @@ async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
 def _sample(
     stream: StreamSettings, source: TopicSettings, records: Sequence[ConsumerRecord], decoded: Decoded
 ) -> StreamSample:
-    """Return the newest records as a sample; they arrived when the topic got the records of a partition."""
+    """Return the newest records as a sample, with the instants at which the topic got them."""
     path = stream.declared.time.field
     values, stamps = [record.value for record in records], [record.timestamp for record in records]
 

@@ -45,8 +45,8 @@ class Compared(NamedTuple):
     """The result of a comparison with the store.
 
     Args:
-        changes: what a start would change, and when, a line each.
-        not_compared: what could not be compared, a line each.
+        changes: the changes that a start would make, and when, a line each.
+        not_compared: the facts that could not be compared, a line each.
         refused: streams that a start would refuse, or whose change it would leave out, and why.
         users: whether this machine has the keys of each stream's users.
         stopped: streams that a fault stops. Another start tries them again.

@@ -49,7 +49,7 @@ class Answers:
 
     Args: events, a file or a topic; form, None without a sample; to, where the replay of a file ends that no
         longer grows, None for a log that is followed; keys, none if the service finds them; clusters, by
-        name, the topic's and the main one; hints, what its records do not say.
+        name, the topic's and the main one; hints, facts that its records lack.
     """
 
     events: Path | Topic

@@ -76,7 +76,7 @@ class _Counted:
         design: of one tree.
         epsilon: of one tree, a part of the stream's epsilon.
         width: the number of trees.
-        cell: what one tree counts, in words; empty if it counts all events.
+        cell: the counts of one tree, in words; empty if it counts all events.
         rest: the use of the rest of epsilon, in words.
     """
 
