@@ -1,4 +1,4 @@
-"""The end of a stream: an instant that its configuration or its successor names, and the clock alone reaches.
+"""The end of a stream: an instant from its configuration or its successor, which the clock alone reaches.
 
 The store remembers the end and seals no later bin, whatever a worker's configuration says. A stream's
 successor begins at this instant. So an event falls into the bins of one of them, by its own time.

@@ -191,7 +191,7 @@ def _points_in_amounts(units: SeriesPoints, unit: Fraction) -> SeriesPoints:
 
 
 def _in_amounts(units: Estimate, unit: Fraction) -> Estimate:
-    """Return an estimate in units as one in amounts."""
+    """Convert an estimate from units to amounts."""
     units = whole_estimate(units)
     law = WeightedNoise.weighted([(float(unit), 1, units.law)])
     rounding = units.rounding * float(unit)
