@@ -21,9 +21,9 @@ _TELLS = b'"settings":'  # in a text the quotation marks would be escaped
 
 
 def settings_in_row(text: bytes) -> dict[str, object]:
-    """Return what the first row of an epoch tells readers; None as settings if they are too long.
+    """Return the field ``settings`` of an epoch's first row, without names hidden from readers.
 
-    Args: text, of the strategy.
+    They are None if ``text``, of the strategy, is too long.
     """
     told = json.loads(text)
     for settings in (told, told["declared"]):
@@ -33,7 +33,7 @@ def settings_in_row(text: bytes) -> dict[str, object]:
 
 
 def settings_beside(strategy: Strategy, row: bytes) -> bytes:
-    """Return what the witness keeps behind the values of a row; empty bytes if the row tells no settings."""
+    """Return the settings that the witness keeps behind a row's values; empty if the row tells none."""
     if _TELLS not in row or json.loads(row)["strategy"] != strategy.hash:
         return b""
     return zlib.compress(strategy.to_json())
