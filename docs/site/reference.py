@@ -20,11 +20,11 @@ from stream_app.api.app import create_app
 from stream_app.audit.checks import Check
 from stream_app.audit.report import in_markdown
 from stream_app.monitoring.alerting import AlertingMetrics
-from stream_app.monitoring.listener import Registered
 from stream_app.monitoring.machine import watch_machine
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.reading import ReadingMetrics
 from stream_app.monitoring.receiving import ReceivingMetrics
+from stream_app.monitoring.registry import Registered
 from stream_app.shell.commands import main as stream_app_command
 from stream_app.shell.processes import MEANINGS
 

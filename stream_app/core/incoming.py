@@ -33,6 +33,9 @@ class Reason(StrEnum):
     TOMBSTONE = "tombstone"  # a record of a topic without a value: counted, but no dead letter
 
 
+OF_ENGINE = frozenset({Reason.UNKNOWN_ORIGIN, Reason.OTHER_CAP, Reason.REPEATED})  # of its rows only
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A record that is not counted, with the reason, as the dead letters get it."""

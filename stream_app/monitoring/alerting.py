@@ -8,31 +8,26 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-
-from stream_app.monitoring.waiting import REDIS, Waiting
+from stream_app.monitoring.registry import Registered
+from stream_app.monitoring.waiting import REDIS
 from stream_app.ports.alerts import AlertTarget, NotDelivered, Refused
 
 
-class AlertingMetrics:
-    """All metrics of one watcher, in a separate registry."""
+class AlertingMetrics(Registered):
+    """All metrics of one watcher."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        self.registry = CollectorRegistry(auto_describe=True)
-        self.waiting = Waiting(self.registry, (REDIS,))
+        super().__init__((REDIS,))
         self._now_s = now_s
-        self.deliveries = Counter(
+        self.deliveries = self.counter(
             "alert_deliveries",
             "Attempts to notify a target of an alert: delivered, failed or refused",
             ["target", "outcome"],
-            namespace="stream_app",
-            registry=self.registry,
         )
-        gauge = partial(Gauge, namespace="stream_app", registry=self.registry)
-        self.undelivered = gauge(
+        self.undelivered = self.gauge(
             "alert_undelivered_seconds", "How long a target has not accepted its next alert", ["target"]
         )
-        age = gauge("store_age_seconds", "Time since the rules were last compared with released values")
+        age = self.gauge("store_age_seconds", "Time since the rules were last compared with released values")
         age.set_function(self._age_s)
         self._looked_s: float | None = None
         self._failing_s: dict[str, float] = {}  # by target: when its first attempt failed

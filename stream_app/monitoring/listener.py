@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from stream_app.addresses import once_free
+from stream_app.monitoring.registry import Registered
 from stream_app.monitoring.waiting import Waiting
 from stream_app.ports import OperatorError
 from stream_app.ports.access import digest_of
@@ -31,13 +32,6 @@ _BEAT_S = 1.0  # seconds between two signs of life of the service's event loop
 STUCK_S = 60.0  # without a sign of life for so long, the service is stuck: a supervisor should restart it
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-
-
-class Registered(Protocol):
-    """The metrics of a process."""
-
-    registry: CollectorRegistry
-    waiting: Waiting
 
 
 @asynccontextmanager

@@ -5,32 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import generate_latest
 
 from stream_app.core.counting.closing import Closing
 from stream_app.core.segments.endings import Ending
 from stream_app.monitoring.late_share import LateShare
 from stream_app.monitoring.refused_share import RefusedShare
+from stream_app.monitoring.registry import Registered
 from stream_app.monitoring.stored_counts import StoredCounts
-from stream_app.monitoring.waiting import CLOCK, KAFKA, OWN_START, REDIS, Waiting
+from stream_app.monitoring.waiting import CLOCK, KAFKA, OWN_START, REDIS
 
-# A series beside every counter, which no rule reads.
-disable_created_metrics()  # type: ignore[no-untyped-call]
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _CELLS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
 
 
-class Metrics:
-    """All metrics of one worker, in a separate registry.
+class Metrics(Registered):
+    """All metrics of one worker.
 
     They count since this process began, except ``stored``, which the store holds for the stream.
 
@@ -40,12 +30,9 @@ class Metrics:
     """
 
     def __init__(self, wall_s: Callable[[], float] = time.time) -> None:
-        self.registry = CollectorRegistry(auto_describe=True)
+        super().__init__((OWN_START, REDIS, KAFKA, CLOCK))
         self._wall_s = wall_s
-        self.waiting = Waiting(self.registry, (OWN_START, REDIS, KAFKA, CLOCK))
-        gauge = partial(Gauge, namespace="stream_app", registry=self.registry)
-        counter = partial(Counter, namespace="stream_app", registry=self.registry)
-        histogram = partial(Histogram, namespace="stream_app", registry=self.registry, buckets=_SECONDS)
+        gauge, counter, histogram = self.gauge, self.counter, self.histogram
         stream, partition = ["stream"], ["source", "partition"]
         self.lag = gauge("lag", "Log that is not counted yet: records (a file: bytes)", partition)
         self.batch_seconds = histogram("batch_seconds", "From a batch read to the next read", ["source"])
@@ -135,12 +122,12 @@ class Metrics:
         for stream in streams:
             self.generation_refused.labels(stream).set(1)
 
-    def know(self, stream: str, bin_s: float) -> None:
+    def know(self, stream: str, bin_s: float, *, of_engine: bool = False) -> None:
         """Start a stream's counters at 0; Prometheus sees no growth in a counter that first appears as 1.
 
-        Args: bin_s, the length of its bins in seconds.
+        Args: bin_s, the length of its bins in seconds; of_engine, whether its records are rows of an engine.
         """
-        self.stored.know(stream, bin_s)
+        self.stored.know(stream, bin_s, of_engine=of_engine)
         self.late_share.know(stream)
         for ending in Ending:
             self.epochs_ended.labels(stream, ending)

@@ -1,4 +1,7 @@
-"""The operator's metrics, pushed to a collector by OTLP over HTTP, where nothing can scrape them. SECRET."""
+"""The operator's metrics, pushed to a collector by OTLP over HTTP, where nothing can scrape them. SECRET.
+
+It needs the extra ``otlp``.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,18 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics import export
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric as Family
 
 from stream_app.outage import Outage
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import Metric, MetricsData
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +32,13 @@ _PATIENCE_S = 2.0  # a process that ends waits for its last push
 
 @asynccontextmanager
 async def pushing(
-    registry: CollectorRegistry, address: str | None, about: Mapping[str, str], every_s: float = EVERY_S
+    registry: CollectorRegistry, address: str, about: Mapping[str, str], every_s: float = EVERY_S
 ) -> AsyncIterator[None]:
     """Push metrics again and again during the block. A collector that does not answer holds up nothing.
 
-    Args: address, of the collector, without the path /v1/metrics; None: nothing is pushed. about, the
-        attributes that name this process.
+    Args: address, of the collector, without the path /v1/metrics; about, the attributes that name this
+        process.
     """
-    if address is None:
-        yield
-        return
     task = asyncio.create_task(_push(registry, f"{address}/v1/metrics", about, every_s))
     try:
         yield
@@ -46,14 +47,15 @@ async def pushing(
 
 
 async def _push(registry: CollectorRegistry, url: str, about: Mapping[str, str], every_s: float) -> None:
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-    from opentelemetry.sdk.metrics.export import MetricExportResult
-
     exporter = OTLPMetricExporter(url, timeout=_PATIENCE_S)
     outage, began_ns = Outage(log, "operator.otlp"), time.time_ns()
     while True:
-        data = metrics_data(registry, about, began_ns, time.time_ns())
-        if await asyncio.to_thread(exporter.export, data) is MetricExportResult.SUCCESS:
+        is_taken = False
+        with suppress(OSError):  # of a metric that is read from a disk, or of the connection
+            data = metrics_data(registry, about, began_ns, time.time_ns())
+            result = await asyncio.to_thread(exporter.export, data)
+            is_taken = result is export.MetricExportResult.SUCCESS
+        if is_taken:
             outage.over()
         else:
             outage.failed("the collector did not take the metrics")
@@ -62,24 +64,18 @@ async def _push(registry: CollectorRegistry, url: str, about: Mapping[str, str],
 
 def metrics_data(
     registry: CollectorRegistry, about: Mapping[str, str], began_ns: int, now_ns: int
-) -> MetricsData:
+) -> export.MetricsData:
     """Return the metrics that Prometheus would scrape, under the same names (without ``_total``) and labels.
 
     Args: began_ns, since when counters count, in nanoseconds since 1970.
     """
-    from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-
     metrics = [one for family in registry.collect() for one in _metrics_of(family, began_ns, now_ns)]
-    scope = ScopeMetrics(InstrumentationScope("private-counts"), metrics, "")
-    return MetricsData([ResourceMetrics(Resource(dict(about)), [scope], "")])
+    scope = export.ScopeMetrics(InstrumentationScope("private-counts"), metrics, "")
+    return export.MetricsData([export.ResourceMetrics(Resource(dict(about)), [scope], "")])
 
 
-def _metrics_of(family: Family, began_ns: int, now_ns: int) -> Iterator[Metric]:
+def _metrics_of(family: Family, began_ns: int, now_ns: int) -> Iterator[export.Metric]:
     """Yield a family as a metric; nothing if it has no sample."""
-    from opentelemetry.sdk.metrics import export
-
     data: Any
     if family.type == "histogram":
         points = list(_histograms(family, began_ns, now_ns))
@@ -97,8 +93,6 @@ def _metrics_of(family: Family, began_ns: int, now_ns: int) -> Iterator[Metric]:
 
 def _histograms(family: Family, began_ns: int, now_ns: int) -> Iterator[Any]:
     """Yield each series of a histogram; Prometheus' buckets hold all smaller ones, those of OTLP do not."""
-    from opentelemetry.sdk.metrics.export import HistogramDataPoint
-
     sums = dict[tuple[tuple[str, str], ...], float]()
     upto: dict[tuple[tuple[str, str], ...], dict[float, int]] = defaultdict(dict)
     for one in family.samples:
@@ -112,6 +106,6 @@ def _histograms(family: Family, began_ns: int, now_ns: int) -> Iterator[Any]:
         counts = [buckets[bound] for bound in (*bounds, math.inf)]
         apart = [counts[0], *(after - before for before, after in pairwise(counts))]
         extremes: Any = {"min": None, "max": None}  # nobody has kept them
-        yield HistogramDataPoint(
+        yield export.HistogramDataPoint(
             dict(labels), began_ns, now_ns, counts[-1], sums[labels], apart, bounds, **extremes
         )

@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
-from stream_app.monitoring.waiting import REDIS, Waiting
-
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+from stream_app.monitoring.registry import Registered
+from stream_app.monitoring.waiting import REDIS
 
 
-class ReadingMetrics:
-    """All metrics of one API process, in a separate registry."""
+class ReadingMetrics(Registered):
+    """All metrics of one API process."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry(auto_describe=True)
-        self.waiting = Waiting(self.registry, (REDIS,))
-        new = partial(Counter, namespace="stream_app", registry=self.registry)
+        super().__init__((REDIS,))
         about = "Answers by the path's pattern; other: unknown or refused unread; 499: the reader left"
-        self._answers = new("api_answers", about, ["route", "status"])
-        self._seconds = Histogram(
-            "api_seconds",
-            "From a request's head until the head of its answer",
-            ["route"],
-            namespace="stream_app",
-            registry=self.registry,
-            buckets=_SECONDS,
+        self._answers = self.counter("api_answers", about, ["route", "status"])
+        about = "From a request's head until the head of its answer"
+        self._seconds = self.histogram("api_seconds", about, ["route"])
+        self._followers = self.gauge("followers", "Readers that follow a stream of events")
+        self._age = self.gauge(
+            "store_age_seconds", "Time since released values were last read from the store"
         )
-        gauge = partial(Gauge, namespace="stream_app", registry=self.registry)
-        self._followers = gauge("followers", "Readers that follow a stream of events")
-        self._age = gauge("store_age_seconds", "Time since released values were last read from the store")
         self._age.set(math.nan)
 
     def watch(self, followers: Callable[[], int], store_age_s: Callable[[], float | None]) -> None:

@@ -8,11 +8,8 @@ from functools import partial
 from http import HTTPStatus
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from stream_app.monitoring.registry import Registered
 
-from stream_app.monitoring.waiting import Waiting
-
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 # A log's growth is visible only if its counters start at 0.
 _USUAL = (200, 400, 401, 403, 404, 408, 411, 413, 415, 421, 422, 429, 503, 507)
 
@@ -29,8 +26,8 @@ class SpoolFacts(Protocol):
         ...
 
 
-class ReceivingMetrics:
-    """All metrics of one process, in a separate registry.
+class ReceivingMetrics(Registered):
+    """All metrics of one process. It waits for nobody.
 
     Args: spools, by name; most_bytes, the largest size of each.
     """
@@ -38,10 +35,8 @@ class ReceivingMetrics:
     def __init__(
         self, spools: Mapping[str, SpoolFacts], most_bytes: int, wall_s: Callable[[], float] = time.time
     ) -> None:
-        self.registry = CollectorRegistry(auto_describe=True)
-        self.waiting = Waiting(self.registry)  # it waits for nobody
-        gauge = partial(Gauge, namespace="stream_app", registry=self.registry)
-        counter = partial(Counter, namespace="stream_app", registry=self.registry)
+        super().__init__()
+        gauge, counter = self.gauge, self.counter
         self._answers = counter(
             "ingest_answers",
             "Answers to requests, by status; without a spool: no known name, or refused unread",
@@ -52,13 +47,10 @@ class ReceivingMetrics:
         self._duplicates = counter(
             "ingest_duplicates", "Requests whose key was known: their events were stored before", ["spool"]
         )
-        self._seconds = Histogram(
+        self._seconds = self.histogram(
             "ingest_seconds",
             "From a request's head to its answer: the body arrives, is stored and synced",
             ["spool"],
-            namespace="stream_app",
-            registry=self.registry,
-            buckets=_SECONDS,
         )
         size = gauge("spool_bytes", "Space that a spool takes on the disk", ["spool"])
         limit = gauge("spool_limit_bytes", "Space that a spool may take (ingest.max_size)", ["spool"])

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 
 from stream_app.core.counting.outcomes import SET_ASIDE
 from stream_app.core.counting.remedies import REMEDIES, refused_because
 from stream_app.core.incoming import Reason
 from stream_app.core.records import Apply
+from stream_app.monitoring.lately import OVER_S, Lately
 
-OVER_S = 600
 LEAST_REFUSED = 10  # with fewer, a few damaged lines would give a warning
 LEAST_LEFT_OUT = 1_000  # a condition may be true for few records
-_SLOT_S = 5
 _COUNTED, _LEFT_OUT = "counted", "left_out"
 
 log = logging.getLogger(__name__)
@@ -30,7 +29,7 @@ class RefusedShare:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._lately: dict[str, _Lately] = {}
+        self._lately: dict[str, Lately] = {}
         self._total: dict[str, Counter[str]] = {}
         self._first: dict[tuple[str, str], int] = {}  # by stream and partition: where this process began
 
@@ -39,8 +38,8 @@ class RefusedShare:
         added = _happened(change)
         self._first.setdefault((stream, change.partition), change.expected)
         self._total.setdefault(stream, Counter()).update(added)
-        lately = self._lately.setdefault(stream, _Lately())
-        lately.add(int(self._now_s() // _SLOT_S), added)
+        lately = self._lately.setdefault(stream, Lately())
+        lately.add(self._now_s(), added)
         if any(name != _COUNTED for name in added) and (line := _warning(lately.counts)):
             log.warning("%s: %s", stream, line)
 
@@ -62,23 +61,6 @@ class RefusedShare:
             )
             return none if anew and not total else None
         return f"{stream}: nothing was counted, every record was refused ({refused_because(reason)})"
-
-
-class _Lately:
-    """The sums of the last ten minutes."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self._slots: deque[tuple[int, Counter[str]]] = deque()
-
-    def add(self, slot: int, added: Counter[str]) -> None:
-        """Add the numbers of a slot, and drop the slots that are over. Args: slot, its number."""
-        if not self._slots or self._slots[-1][0] != slot:
-            self._slots.append((slot, Counter()))
-        self._slots[-1][1].update(added)
-        self.counts.update(added)
-        while self._slots[0][0] <= slot - OVER_S // _SLOT_S:
-            self.counts.subtract(self._slots.popleft()[1])
 
 
 def _happened(change: Apply) -> Counter[str]:

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from stream_app.core.counting.outcomes import LATE_BINS, LATE_CLASSES, LATE_WITHIN_S, SET_ASIDE
-from stream_app.core.incoming import Reason
+from stream_app.core.incoming import OF_ENGINE, Reason
 from stream_app.ports import Store
 
 READ_EVERY_S = 2.0
@@ -27,11 +27,13 @@ class StoredCounts(Collector):
 
     def __init__(self) -> None:
         self._bin_s: dict[str, float] = {}
+        self._reasons: dict[str, list[Reason]] = {}
         self._read: dict[str, Counts] = {}
 
-    def know(self, stream: str, bin_s: float) -> None:
-        """Show a stream from now on. Args: bin_s, the length of its bins in seconds."""
+    def know(self, stream: str, bin_s: float, *, of_engine: bool = False) -> None:
+        """Show a stream from now on. Args: bin_s, the length of its bins in seconds; of_engine, of rows."""
         self._bin_s[stream] = bin_s
+        self._reasons[stream] = [one for one in Reason if of_engine or one not in OF_ENGINE]
 
     def show(self, stream: str, counts: Counts) -> None:
         """Show these counts from now on."""
@@ -56,7 +58,7 @@ class StoredCounts(Collector):
             labels=stream,
         )
         for name, counts in list(self._read.items()):  # changed by another thread
-            for reason in Reason:
+            for reason in self._reasons[name]:
                 refused.add_metric([name, reason], counts.get(reason, 0))
             aside.add_metric([name], counts.get(SET_ASIDE, 0))
             late.add_metric([name], _buckets(counts), counts.get(LATE_BINS, 0) * self._bin_s[name])

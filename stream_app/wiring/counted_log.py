@@ -88,7 +88,8 @@ class Adapters:
         self.witnesses |= start.witnesses
         for stream in start.settings.streams:
             if stream.name not in self.running:
-                self.metrics.know(stream.name, stream.declared.time.bin_us / 1e6)
+                of_engine = stream.declared.source.origins > 0
+                self.metrics.know(stream.name, stream.declared.time.bin_us / 1e6, of_engine=of_engine)
                 self.running.append(stream.name)
             if stream.declared.source.replay is None:
                 self.live.add(stream.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from socket import gethostname
@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 from stream_app.config.kafka import CERTIFICATE
 from stream_app.config.settings import OperatorSettings, Settings
-from stream_app.monitoring.listener import Registered, serving
+from stream_app.monitoring.listener import serving
 from stream_app.monitoring.machine import watch_machine
-from stream_app.monitoring.pushing import pushing
+from stream_app.monitoring.registry import Registered
 
 
 @asynccontextmanager
@@ -45,10 +45,13 @@ async def operator_endpoint(
         "service.instance.id": f"{gethostname()}:{operator.port}",
         "service.version": version("private-counts"),
     }
-    async with (
-        serving(metrics, operator.host, operator.port, operator.token, token_digest=digest, key=key),
-        pushing(metrics.registry, operator.otlp, about),
-    ):
+    async with AsyncExitStack() as resources:
+        if operator.otlp is not None:
+            from stream_app.monitoring.pushing import pushing  # its packages may not be installed
+
+            await resources.enter_async_context(pushing(metrics.registry, operator.otlp, about))
+        served = serving(metrics, operator.host, operator.port, operator.token, token_digest=digest, key=key)
+        await resources.enter_async_context(served)
         yield
 
 

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from deploy import release
 from deploy.ports import free_port
 from stream_app.monitoring import listener
-from stream_app.monitoring.waiting import Waiting
+from stream_app.monitoring.registry import Registered
 from tests.patience import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[2]
@@ -56,7 +55,7 @@ def test_the_image_runs_as_a_user_without_a_name_or_rights() -> None:
 
 
 def test_the_health_check_asks_whoever_listens_and_says_who_does_not() -> None:
-    listening = Readiness()
+    listening = Registered()  # a process without metrics that waits for nobody
 
     async def run() -> None:
         port, silent = free_port(), free_port()
@@ -74,13 +73,6 @@ def test_the_health_check_asks_whoever_listens_and_says_who_does_not() -> None:
         assert done.stdout.startswith(line)
 
     asyncio.run(run())
-
-
-class Readiness:
-    """A process without metrics that waits for nobody."""
-
-    registry = CollectorRegistry()
-    waiting = Waiting(registry)
 
 
 def test_the_base_can_be_given_by_digest_and_is_the_same_for_both_stages() -> None:

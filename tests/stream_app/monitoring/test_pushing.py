@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,6 +129,53 @@ async def test_collector_gets_what_prometheus_scrapes(tmp_path: Path) -> None:
     assert found == without_moving(scraped(metrics.exposition().decode()))
     assert found["stream_app_releases_total", (("stream", "clicks"),)] == 3
     assert ("stream_app_redis_seconds_bucket", (("call", "apply"), ("le", "+Inf"))) in found
+
+
+async def test_metric_that_cannot_be_read_ends_no_pushing() -> None:
+    got: list[ExportMetricsServiceRequest] = []
+    metrics, faults = Metrics(lambda: 0.0), [OSError("no disk")]
+
+    def bytes_kept() -> float:
+        if faults:
+            raise faults.pop()
+        return 7.0
+
+    metrics.clock_ahead.set_function(bytes_kept)
+    from stream_app.monitoring.pushing import pushing  # another test takes its packages away
+
+    with collector(got) as address:
+        async with pushing(metrics.registry, address, {}, every_s=0.01):
+            await eventually_async(lambda: _some(got), "metrics are pushed")
+    assert pushed(got[0])["stream_app_clock_ahead_seconds", ()] == 7.0
+
+
+async def test_process_does_not_begin_without_the_packages_that_push(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A task beside the process would end alone, and nobody would see it."""
+    monkeypatch.delitem(sys.modules, "stream_app.monitoring.pushing", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics", None)
+    operator = OperatorSettings("127.0.0.1", free_port(), otlp="http://127.0.0.1:1")
+    with pytest.raises(ModuleNotFoundError, match=r"opentelemetry\.sdk\.metrics"):
+        async with operator_endpoint("operator.port", Metrics(), operator):
+            pass
+
+
+def test_every_series_of_each_process_is_pushed_once() -> None:
+    """In a process of its own: the worker's metrics would set what the others need."""
+    pushed_twice = """
+from stream_app.monitoring import alerting, pushing, reading, receiving
+for metrics in alerting.AlertingMetrics(), reading.ReadingMetrics(), receiving.ReceivingMetrics({}, 1):
+    if hasattr(metrics, "know"):
+        metrics.know("log")
+    if hasattr(metrics, "watch"):
+        metrics.answered("/", 200, 0.1)
+    [resource] = pushing.metrics_data(metrics.registry, {}, 1, 2).resource_metrics
+    for metric in resource.scope_metrics[0].metrics:
+        series = [str(point.attributes) for point in metric.data.data_points]
+        assert len(set(series)) == len(series), (metric.name, series)
+"""
+    subprocess.run([sys.executable, "-c", pushed_twice], check=True)
 
 
 async def _some(got: list[ExportMetricsServiceRequest]) -> bool:

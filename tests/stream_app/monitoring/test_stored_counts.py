@@ -9,8 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from stream_app.core.incoming import Reason
-from stream_app.monitoring.late_share import OVER_S, LateShare
+from stream_app.core.incoming import OF_ENGINE, Reason
+from stream_app.monitoring.late_share import LateShare
+from stream_app.monitoring.lately import OVER_S
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.stored_counts import StoredCounts, follow
 from tests.contracts.examples import apply
@@ -39,7 +40,7 @@ def shown(counts: StoredCounts) -> dict[tuple[str, str], float]:
 
 def test_counters_of_the_store_become_metrics() -> None:
     counts = StoredCounts()
-    counts.know("clicks", 10.0)
+    counts.know("clicks", 10.0, of_engine=True)
     counts.show(
         "clicks", {"late": 2, "late_within_10": 2, "late_within_300": 1, "late_bins": 7, "set_aside": 4}
     )
@@ -52,6 +53,16 @@ def test_counters_of_the_store_become_metrics() -> None:
     assert [buckets[le] for le in ("5.0", "10.0", "60.0", "300.0", "604800.0", "+Inf")] == [0, 2, 2, 3, 3, 3]
     assert found["stream_app_late_seconds_count", ""] == 3
     assert found["stream_app_late_seconds_sum", ""] == 70
+
+
+def test_only_streams_over_an_engine_have_the_reasons_of_its_rows() -> None:
+    counts = StoredCounts()
+    for name in ("clicks", "rows"):
+        counts.know(name, 10.0, of_engine=name == "rows")
+        counts.show(name, {})
+    refused = next(iter(counts.collect())).samples
+    shown = {(one.labels["stream"], one.labels["reason"]) for one in refused}
+    assert shown == {("rows", one) for one in Reason} | {("clicks", one) for one in set(Reason) - OF_ENGINE}
 
 
 def test_late_share_is_of_the_records_of_the_last_ten_minutes() -> None:
