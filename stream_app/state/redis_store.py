@@ -59,6 +59,7 @@ class RedisStore(ExactCountsInRedis, Store):
     """
 
     def __init__(self, url: str, replicas: int = 0, rewrites: bool = True) -> None:
+        self.url = url  # it may hold a password
         self._replicas = replicas
         self._rewrites = rewrites
         self._redis = connect(url, expected=Expected(writes=True, same_server=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 
 from dphist.arrays import Int64Array
@@ -138,19 +138,14 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
         if (name := base_of(one.strategy.stream)) in configured:
             raise OperatorError(f"streams.{name}: the export has a stream of this name; rename the new one")
     outside = outside_ledger(settings)
-    async with writing(settings) as url:
-        store = store_of(settings, url)
-        try:
-            await store.check_format()
-            now_us = await time_to_store(settings, store)
-            await _check_free(store, export)
-            known = await with_known_logs(settings, store, outside, [one.source for one in export.ledger])
-            _check_totals(known, export.ledger)
-            await _enter(store, outside, export.ledger)
-            for one in export.streams:
-                await _put(Histories(store), one, steps[one.strategy.stream], now_us)
-        finally:
-            await store.close()
+    async with writing(settings) as store:
+        now_us = await time_to_store(settings, store)
+        await _check_free(store, export)
+        known = await with_known_logs(settings, store, outside, [one.source for one in export.ledger])
+        _check_totals(known, export.ledger)
+        await _enter(store, outside, export.ledger)
+        for one in export.streams:
+            await _put(Histories(store), one, steps[one.strategy.stream], now_us)
     return [f"{one.strategy.stream}: {len(one.rows)} bins are history here" for one in export.streams]
 
 
@@ -258,16 +253,10 @@ async def retire(settings: Settings, name: str) -> str:
     Raises: OperatorError if there is no such stream, or a worker runs it.
     """
     with _alone(settings, name):
-        async with writing(settings) as url:
-            store = store_of(settings, url)
-            reader = RedisReader(url)
-            try:
-                # The newest first: until it is retired, a worker's start would go on with it.
-                names = reversed(_named(name, await reader.streams()))
-                return "\n".join([await _retire(settings, one, store, reader) for one in names])
-            finally:
-                await reader.close()
-                await store.close()
+        async with writing(settings) as store, _reader(store.url) as reader:
+            # The newest first: until it is retired, a worker's start would go on with it.
+            names = reversed(_named(name, await reader.streams()))
+            return "\n".join([await _retire(settings, one, store, reader) for one in names])
 
 
 async def _retire(settings: Settings, name: str, store: RedisStore, reader: RedisReader) -> str:
@@ -311,16 +300,22 @@ async def _visible(settings: Settings, name: str, store: RedisStore, reader: Red
 
 
 @asynccontextmanager
-async def writing(settings: Settings) -> AsyncIterator[str]:
-    """Yield the worker's URL of the store; an embedded one may be running, or is started for the block."""
+async def writing(settings: Settings) -> AsyncIterator[RedisStore]:
+    """Yield the store, as a worker opens it; an embedded one may be running, or is started for the block.
+
+    Raises: OperatorError if it cannot be used, or has a newer format.
+    """
     embedded = settings.redis.embedded
-    if embedded is not None and (url := running_url(embedded)) is not None:
-        yield url
-        return
-    async with redis_server(settings) as connected:
-        if connected.redis.url is None:
+    async with AsyncExitStack() as resources:
+        url = None if embedded is None else running_url(embedded)
+        if url is None:
+            url = (await resources.enter_async_context(redis_server(settings))).redis.url
+        if url is None:
             raise OperatorError("redis.url: it is missing; name the store")
-        yield connected.redis.url
+        store = store_of(settings, url)
+        resources.push_async_callback(store.close)
+        await store.check_format()
+        yield store
 
 
 @asynccontextmanager
@@ -331,14 +326,19 @@ async def reading(
 
     Args, raises: as ``export``.
     """
-    async with _reading(settings) as url:
-        reader = RedisReader(url)
-        try:
-            known = await reader.streams()
-            wanted = [one for name in names for one in _named(name, known)] if names else known
-            yield reader, list(dict.fromkeys(wanted))
-        finally:
-            await reader.close()
+    async with _reading(settings) as url, _reader(url) as reader:
+        known = await reader.streams()
+        wanted = [one for name in names for one in _named(name, known)] if names else known
+        yield reader, list(dict.fromkeys(wanted))
+
+
+@asynccontextmanager
+async def _reader(url: str) -> AsyncIterator[RedisReader]:
+    reader = RedisReader(url)
+    try:
+        yield reader
+    finally:
+        await reader.close()
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -11,13 +10,10 @@ from typing import TYPE_CHECKING
 from stream_app.config import Settings
 from stream_app.ports import DeadLetters
 from stream_app.sinks.dead_letter_file import DeadLetterFiles
+from stream_app.wiring.storage import close_client
 
 if TYPE_CHECKING:
     from stream_app.sinks.dead_letter_topic import DeadLetterTopic
-
-CLOSE_S = 1.0
-
-log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -45,11 +41,7 @@ async def letters_topic(
     finally:
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await topic.close()
-        except Exception as failure:
-            log.info("dead_letters.topic: %s", failure)
+        await close_client(topic.close)
 
 
 def in_both(files: DeadLetterFiles, topic: DeadLetterTopic | None, source: str) -> DeadLetters:

@@ -31,7 +31,6 @@ from stream_app.wiring.storage import (
     open_topics,
     outside_ledger,
     own_directory,
-    store_of,
     witnesses_of,
 )
 from stream_app.wiring.witnessed import Witnesses
@@ -46,10 +45,7 @@ async def rebuild(settings: Settings) -> list[str]:
     """
     async with AsyncExitStack() as resources:
         await resources.enter_async_context(own_directory(settings, patience_s=0))
-        url = await resources.enter_async_context(writing(settings))
-        store = store_of(settings, url)
-        resources.push_async_callback(store.close)
-        await store.check_format()
+        store = await resources.enter_async_context(writing(settings))
         topics = await open_topics(settings, resources)
         settings = await of_all_segments(settings, store, Witnesses(settings, topics))
         witnesses = witnesses_of(settings, topics, resources)
@@ -71,10 +67,7 @@ async def new_witness(settings: Settings) -> list[str]:
     """
     async with AsyncExitStack() as resources:
         await resources.enter_async_context(own_directory(settings, patience_s=0))
-        url = await resources.enter_async_context(writing(settings))
-        store = store_of(settings, url)
-        resources.push_async_callback(store.close)
-        await store.check_format()
+        store = await resources.enter_async_context(writing(settings))
         settings = await of_all_segments(settings, store)
         witness = file_witness(settings, resources)
         return [

@@ -23,8 +23,8 @@ It is a rotation from the keys of epochs in ``state.dir`` to the key of the file
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ from stream_app.vault.key_ring import KeyRing
 from stream_app.wiring.histories import writing
 from stream_app.wiring.rotating_users import Held, UsersOfStreams, held_in_words
 from stream_app.wiring.segments import of_all_segments
-from stream_app.wiring.storage import no_worker, store_of, time_to_store
+from stream_app.wiring.storage import no_worker, time_to_store
 
 
 def begin(settings: Settings) -> str:
@@ -61,7 +61,7 @@ async def finish(settings: Settings) -> str:
     Raises: OperatorError, and the file keeps its keys, if stored noise cannot be read with them.
     """
     file = _file(settings)
-    async with _store(settings) as store:
+    async with writing(settings) as store:
         now_us = partial(time_to_store, settings, store)
         await now_us()  # before anything is changed
         pages, taken_out, held = await finish_in(
@@ -89,7 +89,7 @@ async def move(settings: Settings) -> str:
                 f"state.dir: {settings.state_dir} holds no keys to move; start the worker with "
                 "secrets.key_file as it is"
             )
-        async with _store(settings) as store:
+        async with writing(settings) as store:
             pages = await move_in(store, StoredPages(store), file, await _names(settings, store), held)
     return (
         f"{file}: holds the key of users' hashes and a new key, with which {pages} pages of noise were "
@@ -117,7 +117,7 @@ async def move_in(
 async def give_up(settings: Settings) -> str:
     """Give up noise under keys that the file lacks, of all configured streams; return a report."""
     file = _file(settings)
-    async with _store(settings) as store:
+    async with writing(settings) as store:
         configured = await _names(settings, store)
         streams = await give_up_in(store, StoredPages(store), file, configured)
         now_us = partial(time_to_store, settings, store)
@@ -269,17 +269,6 @@ class _Rotated:
 
 def _chain_key(key: bytes, stream: str, epoch: int, nonce: str, page: int) -> bytes:
     return later_chain_key(derived_chain_key(key, stream, epoch, nonce), page)
-
-
-@asynccontextmanager
-async def _store(settings: Settings) -> AsyncIterator[RedisStore]:
-    async with writing(settings) as url:
-        store = store_of(settings, url)
-        try:
-            await store.check_format()
-            yield store
-        finally:
-            await store.close()
 
 
 async def _names(settings: Settings, store: RedisStore) -> list[str]:
