@@ -306,7 +306,7 @@ class KafkaSource(Source):
         if not positions or now_s - self._committed_at_s < COMMIT_EVERY_S:
             return
         self._committed_at_s = now_s
-        with suppress(errors.KafkaError):
+        with suppress(errors.KafkaError, OSError):
             await self._group.commit(self._reader, positions)
 
     async def _answered(self, asked: Awaitable[T]) -> T:

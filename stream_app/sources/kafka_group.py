@@ -146,7 +146,7 @@ class ConsumerGroup(Group):
             await asyncio.wait([self._beating])
         if self._epoch != _JOIN:
             self._epoch = _LEAVE
-            with suppress(errors.KafkaError, OSError):
+            with suppress(errors.KafkaError, OSError, OperatorError):
                 await self._beat()
         await self._client.close()
         self._name.close()
@@ -159,7 +159,7 @@ class ConsumerGroup(Group):
                 await self._beat()
                 outage.over()
                 has_news = self._told != self.partitions or self._epoch == _JOIN
-            except (errors.KafkaError, OSError) as failure:
+            except (errors.KafkaError, OSError, OperatorError) as failure:
                 # Others may get the partitions meanwhile: the store refuses what comes too late.
                 self._coordinator = None
                 outage.failed(str(failure) or type(failure).__name__)
