@@ -6,14 +6,13 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import lru_cache
 
 from stream_app.api.admission.apart import Apart, ProcessEndedError
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
 from stream_app.api.succession import Succession
 from stream_app.core.alerts.readings import Now, shown_now
-from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
+from stream_app.core.alerts.rules import known_condition
 from stream_app.core.answers.query import StreamView
 from stream_app.core.segments.names import base_of
 
@@ -41,7 +40,7 @@ class RuleReadings:
         if not names or replica.view is None or self._replicas.streams.shown_as(stream) is not replica:
             return {}
         key, asked = ("readings", texts), Succession((replica,))
-        if any(condition.against_past for text in texts if (condition := _parsed(text))):
+        if any(condition.against_past for text in texts if (condition := known_condition(text))):
             asked = Succession.of(replica, self._replicas.by_name, lambda name: base_of(name) == stream)
         if key not in replica.answers:
             try:
@@ -57,7 +56,6 @@ class RuleReadings:
         return dict(zip(names, shown, strict=False))
 
     def _rules(self, stream: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the names and the conditions of the rules over a stream."""
         lasts = (state.last for _, state in sorted(self._replicas.alerts.items()))
         own = [last for last in lasts if last is not None and last["stream"] == stream][:MOST_RULES]
         return tuple(last["rule"] for last in own), tuple(last["condition"] for last in own)
@@ -77,14 +75,6 @@ def readings_now(view: StreamView, texts: Sequence[str]) -> bytes:
 
     A condition that this version cannot parse reads nothing.
     """
-    parsed = [_parsed(text) for text in texts]
+    parsed = [known_condition(text) for text in texts]
     shown = iter(shown_now([one for one in parsed if one is not None], view))
     return json.dumps([Now() if one is None else next(shown) for one in parsed]).encode()
-
-
-@lru_cache(maxsize=4 * MOST_RULES)
-def _parsed(text: str) -> Condition | None:
-    try:
-        return parse_condition(text)
-    except RuleError:
-        return None

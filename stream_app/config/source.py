@@ -58,7 +58,6 @@ def read_source(
 
 
 def _read_spool(section: Section, spools: Path) -> tuple[Log, SourceSettings]:
-    """Read a log that arrives over HTTP."""
     name = section.take("http", values.name)
     group = section.take("group", values.name, "") or f"http:{name}"
     start: Literal["earliest", "latest"] = section.take(

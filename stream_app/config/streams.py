@@ -333,7 +333,6 @@ def _one_event(section: Section) -> Caps:
 
 
 def _caps(section: Section) -> Caps:
-    """Read the caps on a user's events. Raises: ConfigError."""
     keys = section.take("max_keys", _MAX_KEYS, None)
     of_key = section.take("max_per_key", _MAX_EVENTS, None)
     if keys is None and of_key is None:

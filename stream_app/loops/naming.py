@@ -122,7 +122,6 @@ class Naming:
         return stays(keys.hashes[number], self._thinned)
 
     async def _read(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
-        """Read all keys anew."""
         kind, epoch, of = strategy.kind, state.epoch, CellsOfKeys.of(strategy)
         assert isinstance(kind, Discovering)
         windows = strategy.declared.cap_windows(epoch, strategy.time.horizon)  # the reader's, too
@@ -145,7 +144,6 @@ class Naming:
         return keys
 
     async def _bring(self, keys: KeyDiscovery, counts: Mapping[int, int], of: CellsOfKeys) -> None:
-        """Add the users of a bin."""
         brought = of.users(counts)
         await self._learn(keys, max(brought, default=-1))
         if self._thinned:

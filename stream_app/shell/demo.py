@@ -16,6 +16,7 @@ from stream_app.core.ledger import ACCEPTED
 from stream_app.ports import OperatorError
 from stream_app.shell.flights import write_flights
 from stream_app.shell.options import live_pace, read_pace
+from stream_app.shell.processes import end_process
 from stream_app.shell.progress import Report, open_report
 from stream_app.shell.supervision import Service, run_service
 from stream_app.wiring.public import open_reader
@@ -126,14 +127,7 @@ async def _producing(servers: str, topic: str, file: Path, pace: str, report: Re
     try:
         yield
     finally:
-        if process.returncode is None:
-            process.terminate()
-            try:
-                async with asyncio.timeout(_STOP_S):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+        await end_process(process, _STOP_S)
         await showing
 
 

@@ -156,7 +156,7 @@ async def _run_once(
             say(line)
         return await process.wait()
     except asyncio.CancelledError:
-        await _end(process)
+        await end_process(process)
         if process.returncode != REFUSED:
             raise
         async for line in _lines(stderr):  # what it has not counted
@@ -164,7 +164,7 @@ async def _run_once(
         return REFUSED
     finally:
         awaiting.cancel()
-        await _end(process)
+        await end_process(process)
 
 
 async def _await_ready(stdout: asyncio.StreamReader, on_ready: Callable[[], None]) -> None:
@@ -194,12 +194,13 @@ def child_environment() -> dict[str, str]:
     return {**kept, LOG_FORMAT: format_for(sys.stdout), LOG_LEVEL: str(logging.getLogger().level)}
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def end_process(process: asyncio.subprocess.Process, patience_s: float = _KILL_S) -> None:
+    """Ask a process to end, and kill it if it has not ended in time."""
     if process.returncode is not None:
         return
     process.terminate()
     try:
-        async with asyncio.timeout(_KILL_S):
+        async with asyncio.timeout(patience_s):
             await process.wait()
     except TimeoutError:
         process.kill()

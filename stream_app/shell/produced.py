@@ -116,7 +116,6 @@ def event_check(what: Production) -> Callable[[bytes], bool]:
 
 
 def _header(what: Production) -> list[str]:
-    """Return the names of the columns of a CSV file."""
     return csv_names(next(iter(lines_in(start_of(what.file))), b""))
 
 

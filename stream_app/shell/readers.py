@@ -50,13 +50,13 @@ of_option = click.option(
 
 
 @contextmanager
-def service(url: str, api_key: str | None) -> Iterator[Client]:
-    """Yield a client whose errors become the operator's one-line errors."""
+def service(url: str, api_key: str | None, option: str = "") -> Iterator[Client]:
+    """Yield a client whose errors become the operator's one-line errors. Args: option, which gave the URL."""
     try:
         with Client(url, api_key) as client:
             yield client
     except (ClientError, ValueError) as refusal:
-        raise OperatorError(str(refusal)) from None
+        raise OperatorError(f"{option}{refusal}") from None
 
 
 @click.command()

@@ -11,9 +11,9 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from stream_app.client import AlertRule, Client, ClientError
-from stream_app.ports import OperatorError
+from stream_app.client import AlertRule
 from stream_app.shell.options import service_options
+from stream_app.shell.readers import service
 from stream_app.shell.terminal import print_whole
 
 
@@ -31,12 +31,9 @@ def rules(url: str, api_key: str | None, form: Literal["table", "json"]) -> None
     Example:
       stream-app rules
     """
-    try:
-        with Client(url, api_key) as client:
-            found = client.alerts()
-            titles = client.titles() if form == "table" and found else {}
-    except (ClientError, ValueError) as refusal:
-        raise OperatorError(str(refusal)) from None
+    with service(url, api_key) as client:
+        found = client.alerts()
+        titles = client.titles() if form == "table" and found else {}
     if form == "json":
         click.echo(json.dumps([asdict(rule) for rule in found]))
     elif not found:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -76,7 +77,8 @@ class DayFiles:
 
     def last(self, stream: str) -> Mapping[str, Any] | None:
         """Return the entry of the manifest about the last file of a stream; None without one."""
-        return max((one for one in self.listed.values() if one["stream"] == stream), key=_seq, default=None)
+        own = [one for one in self.listed.values() if one["stream"] == stream]
+        return max(own, key=itemgetter("seq"), default=None)
 
     def days(self, stream: str) -> set[str]:
         """Return the days of a stream that are listed."""
@@ -140,10 +142,6 @@ def _naming(place: str) -> Iterator[None]:
     except (OSError, ValueError) as failure:  # pyarrow cannot read an address: ValueError
         said = (getattr(failure, "strerror", None) or str(failure)).splitlines()[0][:300]
         raise OperatorError(f"{place}: cannot be used ({said}); check the address and the rights") from None
-
-
-def _seq(entry: Mapping[str, Any]) -> int:
-    return int(entry["seq"])
 
 
 def parquet_of(parts: Sequence[Mapping[str, Any]], said: Mapping[str, str]) -> bytes:

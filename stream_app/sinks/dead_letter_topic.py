@@ -161,7 +161,6 @@ class DeadLetterTopic:
             raise failure
 
     def _take(self, letters: int) -> None:
-        """Take letters out of the queue."""
         for _ in range(letters):
             self._bytes -= _size(self._waiting.popleft())
         if not self._waiting:

@@ -104,7 +104,6 @@ class LedgerTopic(OutsideLedger):
                 await producer.stop()
 
     async def _records(self) -> list[Record]:
-        """Return every record, oldest first."""
         # Entries are sent without a transaction; an open one of another producer must hide none.
         return await records_of(self._cluster, self._place, isolation_level="read_uncommitted")
 

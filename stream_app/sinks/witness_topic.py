@@ -196,7 +196,6 @@ class WitnessTopic(Witness):
     async def _send(
         self, stream: str, writer: AIOKafkaProducer, rows: Sequence[WitnessRow], noted: bytes
     ) -> None:
-        """Write rows in one transaction."""
         base = base_of(stream)
         of_several = number_of(stream) > 1 or any(
             base_of(name) == base and number_of(name) > 1 for name in self._writers

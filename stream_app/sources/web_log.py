@@ -92,7 +92,6 @@ class WebLogDecoder(Decoder):
         return [self._named(day)[one] for day, one in zip(days.tolist(), who, strict=True)]
 
     def _named(self, day: int) -> _Visitors:
-        """Return the names of a day's visitors."""
         if day == _NO_DAY:
             return _Visitors(None)
         if day not in self._visitors:
@@ -213,7 +212,6 @@ _NEEDED = ("address", "method", "uri", "status")  # in a line of JSON
 
 
 def _by_pattern(form: WebLog) -> _Read:
-    """Return a reader of lines of text."""
     pattern = combined() if form.kind == "combined" else pattern_of(form.log_format)
     names = sorted(pattern.groupindex, key=lambda name: pattern.groupindex[name])
 

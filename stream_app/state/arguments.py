@@ -55,7 +55,6 @@ def _packed_alike(one: Apply, other: Apply) -> bool:
 
 
 def _packed(keys: StreamKeys, change: Apply) -> tuple[list[str], list[Argument]]:
-    """Return the keys and the arguments of one change."""
     due_us, below = "" if change.due_us is None else change.due_us, change.below
     cuts = change.last_cut_bin if below is None else f"{below.bin} {below.position}"
     pack = _packed_users if change.users else _packed_cells
@@ -80,7 +79,6 @@ def _in_order_of_bins(bins: Int64Array, cells: Int64Array, deltas: Int64Array) -
 
 
 def _packed_ahead(ahead: Ahead | None) -> bytes:
-    """Return the packed records to set aside."""
     if ahead is None:
         return b""
     bins, marks = ahead.bins.tolist(), {}

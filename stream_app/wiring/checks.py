@@ -194,7 +194,6 @@ def _noise_keys(settings: Settings) -> Iterator[Finding]:
 
 
 async def _ledger(outside: OutsideLedger) -> list[Finding]:
-    """Return whether the ledger outside the store exists."""
     try:
         entries = await outside.entries()
     except OSError as failure:

@@ -179,7 +179,6 @@ async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: 
 
 
 def _targets(settings: Settings, client: httpx.AsyncClient, resources: AsyncExitStack) -> list[AlertTarget]:
-    """Return the targets of the configuration."""
     from stream_app.sinks.alert_targets import AlertmanagerTarget, LogTarget, WebhookTarget
 
     alerts, site = settings.alerts, settings.api.url

@@ -9,9 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from stream_app.api import schemas
-from stream_app.api.answers.ranges import (
-    released,
-)
+from stream_app.api.answers.ranges import released
 from stream_app.core.alerts.readings import Now
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
@@ -71,10 +69,11 @@ def privacy(
     has_odds = stated.delta is None and stated.epsilon < LARGEST_EXPONENT
     unit = own_unit(view.declared)
     # The source's unit is the event if another stream protects only events, or other users.
-    own = _own_statement(view, ledger, source) if private and per_user and stated.unit == "event" else None
-    lines = [*([_own_users(own)] if own else []), *protected(stated)]
+    has_own = private and per_user is not None and stated.unit == "event"
     # Epochs add up for users, also where they do not for the events of the source.
-    told = _own_entries(view, ledger) if own else ledger
+    told = [one for one in ledger if base_of(one.stream) == view.name] if has_own else ledger
+    own = replace(statement(view.strategy.source, told), source=source) if has_own else None
+    lines = [*([_own_users(own)] if own else []), *protected(stated)]
     next_epoch = one_more_in_words(view.strategy.source, told, view.strategy.stream)
     return schemas.PrivacyAnswer(
         **released(view) | {"private": private},
@@ -105,15 +104,6 @@ def privacy(
         not_protected=not_protected(stated) if private else ["Anybody: these values show every event."],
         ledger=[_ledger_row(view, entry, may_read(entry.stream)) for entry in ledger],
     )
-
-
-def _own_statement(view: StreamView, ledger: Sequence[LedgerEntry], source: str) -> Statement:
-    """Return the promise of a stream alone to users."""
-    return replace(statement(view.strategy.source, _own_entries(view, ledger)), source=source)
-
-
-def _own_entries(view: StreamView, ledger: Sequence[LedgerEntry]) -> list[LedgerEntry]:
-    return [entry for entry in ledger if base_of(entry.stream) == view.name]
 
 
 def _own_users(own: Statement) -> str:

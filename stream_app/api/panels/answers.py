@@ -32,7 +32,7 @@ from stream_app.api.answers.values import buckets_of, check_quantiles, in_values
 from stream_app.api.panels import schemas
 from stream_app.api.panels.key_rows import KeyRows, key_rows_of
 from stream_app.core.alerts.readings import Now
-from stream_app.core.alerts.rules import Condition, RuleError, parse_condition
+from stream_app.core.alerts.rules import known_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answers.answered import QueryError, declared_keys
 from stream_app.core.answers.calendar import DAY_US, MONDAY
@@ -317,7 +317,7 @@ def _mark(
     now: Mapping[str, Now],
     refused: Mapping[str, list[str]],
 ) -> schemas.AlertMark:
-    condition = _condition(last["condition"])
+    condition = known_condition(last["condition"])
     window_us = condition.window_us if condition else None
     threshold, events = condition.threshold if condition and not condition.against_past else None, None
     if condition is not None and threshold is not None and condition.measure in _OF_EVENTS:
@@ -338,14 +338,6 @@ def _mark(
         **reading_of(now, last["rule"]),
         refused=refused.get(last["rule"], []),
     )
-
-
-def _condition(text: str) -> Condition | None:
-    """Return the condition of a rule's text; None if this version cannot parse it."""
-    try:
-        return parse_condition(text)
-    except RuleError:
-        return None
 
 
 def _row_edges(buckets: Buckets, rows: int) -> list[int]:

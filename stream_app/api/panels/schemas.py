@@ -7,9 +7,10 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from stream_app.api.schemas import (
-    AGAINST,
     MAX_WHOLE,
     AboutKeys,
+    AlertNow,
+    AlertReading,
     BandConfidence,
     CalendarQuery,
     Confidence,
@@ -267,14 +268,9 @@ class PreviewAnswer(AboutKeys, Sliced):
     note: str = ""
 
 
-class AlertMark(BaseModel):
+class AlertMark(AlertNow):
     """A rule over a stream: its threshold and the last change of its state."""
 
-    rule: str
-    phase: Literal["inactive", "pending", "firing"]
-    condition: str
-    confidence: float
-    summary: str
     measure: str
     window_bins: int | None = Field(description="bins of the window; null for the running count")
     comparison: str | None
@@ -289,40 +285,16 @@ class AlertMark(BaseModel):
         default=None, description="since when the rule is watched, seconds since 1970; null: not known"
     )
     kind: str = Field(description="that change: pending, firing, resolved or inactive")
-    value: float | None
-    stderr: float | None
-    value_now: float | None = Field(
-        default=None, description="estimate at the last release; null: none, or not computed yet"
-    )
-    stderr_now: float | None = None
-    against: float | None = Field(default=None, description=AGAINST)
-    against_now: float | None = Field(default=None, description=f"at the last release, {AGAINST}")
-    missing_now: str = Field(
-        default="", description="why the rule cannot be decided now, for example its past; empty if it can"
-    )
-    quiet: str = Field(default="", description="hours of the day in which the rule does not fire")
-    unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
-    meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
-    refused: list[str] = Field(
-        default=[], description="targets that refused its last notification, as in /v1/alerts"
-    )
 
 
-class AlertTransition(BaseModel):
+class AlertTransition(AlertReading):
     """One change of a rule's phase, and the release that led to it."""
 
-    rule: str
     kind: Literal["pending", "firing", "resolved", "inactive"] = Field(
         description="what it became; inactive: pending that lapsed"
     )
-    condition: str
     at: float = Field(description="end of the bin whose release it follows from, seconds since 1970")
     seq: int = Field(description="of that release")
-    value: float | None = Field(description="the estimate then; null: no_data")
-    stderr: float | None
-    against: float | None = Field(default=None, description=AGAINST)
-    unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
-    meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
 
 
 class AlertTransitions(Released):

@@ -107,14 +107,47 @@ AGAINST = (
 )
 
 
-class AlertAnswer(BaseModel):
-    """The state of one alert rule, and its last change."""
+class AlertReading(BaseModel):
+    """An alert rule, and what it read at a change of its state."""
 
     rule: str
-    phase: Literal["inactive", "pending", "firing"]
-    stream: str
     condition: str
+    value: float | None = Field(
+        description="estimate at that change, in the condition's own unit: events, events per time (rate), a "
+        "value (quantile), a share (cdf, ks); null: no_data, or the rule never changed"
+    )
+    stderr: float | None
+    against: float | None = Field(default=None, description=AGAINST)
+    unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
+    meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
+
+
+class AlertNow(AlertReading):
+    """An alert rule, with its state and what it reads now."""
+
+    phase: Literal["inactive", "pending", "firing"]
     confidence: float
+    summary: str
+    value_now: float | None = Field(
+        default=None, description="estimate at the last release; null: none, or not computed yet"
+    )
+    stderr_now: float | None = None
+    against_now: float | None = Field(default=None, description=f"at the last release, {AGAINST}")
+    missing_now: str = Field(
+        default="", description="why the rule cannot be decided now, for example its past; empty if it can"
+    )
+    quiet: str = Field(default="", description="hours of the day in which the rule does not fire")
+    refused: list[str] = Field(
+        default=[],
+        description="targets that refused the last notification of this rule, by their place in the "
+        "configuration, with the status of their answer: webhooks[0] (status 400)",
+    )
+
+
+class AlertAnswer(AlertNow):
+    """The state of one alert rule, and its last change."""
+
+    stream: str
     since: str = Field(description="end of the bin at which the condition began to hold, RFC 3339")
     changed: str | None = Field(
         description="end of the bin at which the phase last changed, RFC 3339; null: never"
@@ -123,32 +156,9 @@ class AlertAnswer(BaseModel):
         default=None,
         description="end of the last bin that was released when the watch began; null: not known",
     )
-    value: float | None = Field(
-        description="estimate at that change, in the condition's own unit: events, events per time (rate), a "
-        "value (quantile), a share (cdf, ks); null: no_data, or the rule never changed"
-    )
-    stderr: float | None
-    value_now: float | None = Field(
-        default=None, description="estimate at the last release; null: none, or not computed yet"
-    )
-    stderr_now: float | None = None
-    against: float | None = Field(default=None, description=AGAINST)
-    against_now: float | None = Field(default=None, description=f"at the last release, {AGAINST}")
-    missing_now: str = Field(
-        default="", description="why the rule cannot be decided now, for example its past; empty if it can"
-    )
-    quiet: str = Field(default="", description="hours of the day in which the rule does not fire")
-    unit: str = Field(default="", description="of a rate, as in the condition: /m; empty for others")
-    meaning: str = Field(default="", description="what value is of, in words; empty if every event counts")
     private: bool
     labels: dict[str, str]
-    summary: str
     key: str = Field(description="idempotency key of that change")
-    refused: list[str] = Field(
-        default=[],
-        description="targets that refused the last notification of this rule, by their place in the "
-        "configuration, with the status of their answer: webhooks[0] (status 400)",
-    )
 
 
 class AlertList(BaseModel):

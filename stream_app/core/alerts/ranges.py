@@ -21,7 +21,7 @@ from dphist.product.design import ColumnDesign
 from dphist.product.distance import Distance, ks_distance, ks_estimate
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
-from stream_app.core.alerts.rules import OF_AMOUNTS, OF_VALUES, Condition
+from stream_app.core.alerts.rules import OF_AMOUNTS, OF_VALUES, Condition, Reference
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.answers.query import StreamView
@@ -117,7 +117,6 @@ def places_of(condition: Condition, cells: Cells) -> Places:
 
 
 def _lengths_us(condition: Condition) -> list[int]:
-    """Return the lengths of time that a condition asks for."""
     reference = condition.reference
     ago = [] if reference is None else [reference.ago_us, reference.length_us]
     return [length_us for length_us in (condition.window_us, *ago) if length_us]
@@ -181,21 +180,24 @@ class Ranges:
         if reference.from_us is not None and reference.to_us is not None:
             span = Span(*binning.bin_of([reference.from_us, reference.to_us]).tolist())
         else:
-            end = stop - reference.ago_us // binning.bin_us
-            span = Span(end - reference.length_us // binning.bin_us, end)
+            span = self._earlier(reference)
         return span if first <= span.start < span.stop <= stop else None
 
     def _past(self, condition: Condition) -> Span:
         """Return the bins with which the window is compared. Raises: QueryError if they are not known."""
         binning, reference = self.history.binning, condition.reference
         assert reference is not None
-        end = self.span.stop - reference.ago_us // self.view.binning.bin_us
-        span = Span(end - reference.length_us // self.view.binning.bin_us, end)
+        span = self._earlier(reference)
         over = Span(span.start, self.span.stop)
         earlier = binning.touched(over) if isinstance(binning, JoinedBinning) else []
         if any(piece.binning != self.view.binning for piece, _ in earlier):
             raise QueryError("its past had bins of another length", "start")
         return span
+
+    def _earlier(self, reference: Reference) -> Span:
+        bin_us = self.view.binning.bin_us
+        end = self.span.stop - reference.ago_us // bin_us
+        return Span(end - reference.length_us // bin_us, end)
 
     def value(self, question: AskedSum) -> float:
         """Return the estimated sum; its error is left out where it costs extra. Raises: QueryError."""

@@ -23,7 +23,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, NoReturn, cast, get_args
 
 from stream_app.core.alerts.quiet import QuietHours
@@ -202,6 +202,15 @@ def parse_condition(text: str) -> Condition:
     True
     """
     return _Reader(text).condition()
+
+
+@lru_cache(maxsize=1_024)
+def known_condition(text: str) -> Condition | None:
+    """Return the condition of a stored rule; None if this version cannot read it."""
+    try:
+        return parse_condition(text)
+    except RuleError:
+        return None
 
 
 class _Reader:

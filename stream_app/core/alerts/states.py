@@ -20,25 +20,8 @@ Phase = Literal["inactive", "pending", "firing"]
 Change = Literal["pending", "firing", "resolved", "inactive"]
 
 KEPT_FOR_READERS = 1_000  # transitions per stream
-_FOR_READERS = frozenset(
-    (
-        "kind",
-        "rule",
-        "condition",
-        "confidence",
-        "stream",
-        "generation",
-        "seq",
-        "at_us",
-        "since_us",
-        "value",
-        "stderr",
-        "against",
-        "quiet",
-        "unit",
-        "meaning",
-    )
-)
+_OF_RULES = {"rule", "condition", "confidence", "stream", "generation", "quiet", "unit", "meaning"}
+_FOR_READERS = _OF_RULES | {"kind", "seq", "at_us", "since_us", "value", "stderr", "against"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +179,6 @@ def _valued_phase(rule: Rule, state: State, reading: Reading, moment: Moment) ->
 def _note(
     outcome: Outcome, rule: Rule, before: State, moment: Moment, phase: Phase, reading: Reading | None = None
 ) -> None:
-    """Add a rule's change of phase to the outcome, if its phase changed."""
     if phase == before.phase:
         return
     kind: Change = "resolved" if before.phase == "firing" else phase

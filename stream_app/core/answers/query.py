@@ -383,7 +383,6 @@ class StreamView(VisibleEpochs):
         return counts
 
     def _measured(self, starts: Int64Array, stops: Int64Array) -> BoolArray:
-        """Return whether every bin of each range was measured."""
         return np.asarray(self._measured_before(stops) - self._measured_before(starts) == stops - starts)
 
     def consistent(self, starts: Int64Array, stops: Int64Array, method: Method = "top_down") -> Int64Array:

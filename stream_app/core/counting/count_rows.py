@@ -52,9 +52,7 @@ class CountRows:
     deltas: Int64Array
     refused: Mapping[Reason, NDArray[np.bool_]]
     cuts: tuple[Cut, ...]
-    passed: Sequence[
-        tuple[int, Origin]
-    ]  # the position of each row that is no repetition, and its origin then
+    passed: Sequence[tuple[int, Origin]]
     before: Mapping[int, Origin]
 
     def origins_at(self, position: int) -> tuple[Origin, ...]:

@@ -219,7 +219,6 @@ def _of_topic(questions: Questions, events: Topic, reach: Reach) -> Sample | Non
 
 
 def _say_sample(questions: Questions, sample: Sample | None) -> None:
-    """Say which fields a sample has."""
     if sample is None:
         return
     questions.say(

@@ -16,13 +16,13 @@ from msgspec import structs
 from rich.table import Table
 
 from dphist.caps import Caps
-from stream_app.client import Client, ClientError
 from stream_app.config import SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.core.counting.left_out import left_out
 from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.shell.planning.answers import count_of_span, half_width, in_words
+from stream_app.shell.readers import service
 from stream_app.shell.samples.caps import file_sample, records_of_users
 from stream_app.sources.lines import ENOUGH_RECORDS
 
@@ -86,16 +86,11 @@ def released_caps(stream: str, url: str, api_key: str | None) -> Table:
 
     Raises: OperatorError if the service has released none.
     """
-    try:
-        with Client(url, api_key) as client:
-            told = client.summary(stream).caps
-    except (ClientError, ValueError) as refusal:
-        raise OperatorError(f"--caps: {refusal}") from None
+    with service(url, api_key, "--caps: ") as client:
+        told = client.summary(stream).caps
     if told is None:
-        line = (
-            f"--caps: {stream} has released no histogram of users; write privacy.propose_caps, and wait for"
-        )
-        raise OperatorError(f"{line} a whole epoch")
+        line = f"{stream} has released no histogram of users"
+        raise OperatorError(f"--caps: {line}; write privacy.propose_caps, and wait for a whole epoch")
     title = f"Caps on a user's events: {stream}"
     table = Table(
         "max_events", "leaves out, of users seen", "noise, 95 %", title=title, caption=told["sentence"]
