@@ -60,7 +60,10 @@ class NumbersOfUsers:
     @property
     def reach(self) -> float:
         """How far all counts together are at most from the truth, in 95 of 100 releases."""
-        return float(self.scale) * math.log(BUCKETS / (1.0 - _SURE))
+        # The least k with BUCKETS * P(|error| > k) <= 1 - _SURE, where P = 2 p^(k + 1) / (1 + p).
+        scale = float(self.scale)
+        p, most = math.exp(-1.0 / scale), (1.0 - _SURE) / BUCKETS
+        return float(max(math.ceil(scale * math.log(2.0 / (most * (1.0 + p)))) - 1, 0))
 
     def left_out(self, released: Int64Array, cap: int) -> LeftOut:
         """Return how many events a cap leaves out, with 95 % confidence for all caps together.

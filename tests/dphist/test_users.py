@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -48,6 +49,19 @@ def test_without_noise_a_cap_leaves_out_what_the_range_says(users: list[int], ca
     found = mechanism.left_out(np.array(histogram(users)), cap)
     truth = sum(max(number - cap, 0) for number in users)
     assert found.least - 1e-3 <= truth <= found.most + 1e-3
+
+
+@pytest.mark.parametrize("epsilon", ["1/50", "1/2", "0.93", "0.999", "1.007", "1.2", "3", "20", "1000"])
+def test_all_counts_lie_within_the_reach_as_often_as_stated(epsilon: str) -> None:
+    """By the definition of the noise: whole numbers go further than the law that they are drawn like."""
+    mechanism = NumbersOfUsers(Fraction(epsilon), 5)
+    p, most = math.exp(-float(mechanism.epsilon)), 4_000
+    mass = np.array([(1 - p) / (1 + p) * p**number for number in range(most)])
+    within = [
+        mass[: reach + 1].sum() * 2 - mass[0] for reach in (int(mechanism.reach), int(mechanism.reach) - 1)
+    ]
+    assert within[0] >= 1 - 0.05 / BUCKETS
+    assert within[1] < 1 - 0.05 / BUCKETS or mechanism.reach == 0
 
 
 def test_the_range_of_shown_users_holds_the_truth_as_often_as_stated() -> None:
