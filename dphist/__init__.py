@@ -3,7 +3,7 @@
 Each example releases once. A second release of the same events costs epsilon again.
 
 **A histogram, and a count of any range of its bins.** ``release`` runs any of the mechanisms that ``names()``
-lists; ``describe(name)`` tells what each one does.
+lists; ``describe(name)`` describes each mechanism.
 
 >>> counts = [120, 80, 95, 14, 3, 0, 7, 52]
 >>> made = release("hb", counts, epsilon=1.0)

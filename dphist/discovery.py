@@ -1,8 +1,8 @@
 """Names of keys that nobody listed: a key is shown once enough users have brought it.
 
 Whether a key exists at all can reveal a person, so showing a name needs a threshold with noise, and a delta.
-Counts need neither. The rule decides again and again while the numbers of users grow, and pays for all
-decisions together what one decision costs: see ``DiscoveryRule``.
+Counts need neither. The rule decides again and again while the numbers of users grow, and all decisions
+together cost as much as one: see ``DiscoveryRule``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DiscoveryRule:
         with probability at most delta / per_user in all decisions together.
     Raises: ValueError for numbers out of range.
     Source: docs/decisions/0055-names-of-keys.md has the proof. The losses of r and z are not added up, as in
-        other sparse vector techniques, because a user only adds to n_t, and what she has added stays.
+        other sparse vector techniques, because a user only adds to n_t, and n_t never falls.
 
     >>> rule = DiscoveryRule(Fraction(1), Fraction(1, 10**9), decisions=24 * 365)
     >>> rule.threshold

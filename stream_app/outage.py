@@ -33,7 +33,7 @@ class Outage:
     ) -> T:
         """Return the result of ``work``; after each OSError, log it, call ``doubt`` and call ``work`` again.
 
-        ``work`` has to call ``over`` itself, when it has reached what was unreachable.
+        ``work`` has to call ``over`` itself, when it has reached the unreachable service.
         """
         while True:
             try:

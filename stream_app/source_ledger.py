@@ -2,10 +2,10 @@
 
 A log in a group also has a ledger under its own name, with the same entries: a stream that names the log
 without its group, now or years later, finds them. Entries of a group name its logs, so the group's total
-includes what other groups measured of the same logs.
+includes the costs of other groups over the same logs.
 
 A log may have other names: those of a list and of a file in it, for example. Each entry is in the ledgers of
-all of them, where it names its own log, so whoever reads one of these ledgers reads the others, too. The
+all of them, where it names its own log, so a reader of one of these ledgers reads the others, too. The
 caller decides once what one log is (``config/one_log.py``).
 """
 

@@ -148,8 +148,8 @@ class HistogramRelease:
 class Request:
     """The checked input of a mechanism: counts, budget, noise, workload.
 
-    A mechanism reads ``counts`` only to pass integers to ``measure`` or ``select``, records in ``ledger``
-    what it spends, and ends with ``release``.
+    A mechanism reads ``counts`` only to pass integers to ``measure`` or ``select``, records the spent
+    epsilon in ``ledger``, and ends with ``release``.
     """
 
     mechanism: str

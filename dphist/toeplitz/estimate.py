@@ -158,7 +158,8 @@ def half_widths(
     """Return half widths of intervals around the answers for bins [start, stop), in counts.
 
     Guarantee: each interval by itself contains the true number with at least this confidence. It is the
-        normal quantile times the standard deviation, widened by what the lattice and the roundings can add.
+        normal quantile times the standard deviation, widened by the most that the lattice and the roundings
+        can add.
     Args: confidence in (0, 1); columns, how many columns are added up.
     Raises: ValueError for a confidence or a range that is out of bounds.
     """

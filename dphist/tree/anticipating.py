@@ -35,8 +35,8 @@ class AnticipatingCounter(BinCounter):
         design's neighbours, also if later events depend on published values: they are functions of one noisy
         tree R x + Z (``decoder.py``), and Z was drawn before the epoch. A published value depends on bins up
         to its own and is never revised. Nodes that the horizon cuts off are never published.
-    Args: an anticipating design; noise, a source (by default the system's) or what ``draw_epoch_noise``
-        returned; width in cells.
+    Args: an anticipating design; noise, a source (by default the system's) or the noise
+        from ``draw_epoch_noise``; width in cells.
     Raises: ValueError for a causal design or noise of another shape.
     Cost: construction draws and decodes the noise of all nodes; a push costs O(width) on average; memory
         about 24 bytes per bin and cell.

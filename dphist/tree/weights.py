@@ -10,9 +10,9 @@ node is a node in which the weight changes. The estimate of q is a sum of estima
 The weights of the children of one parent add up to 0 over equal parts. So their weighted sum is uncorrelated
 with the parent's z, and the variances add up: var q = sum of weight^2 * var z. The law of the error needs the
 weights of the nodes' own values instead. For these, each parent passes the share 1 - gain of its total weight
-on to its children; a node's total weight is its weight here plus what its parent passes on. Ranges share
-nodes, so the law of a sum is not that of independent ranges. ``forest_laws.py`` and ``published_laws.py``
-have the laws of many single ranges at once.
+on to its children; a node's total weight is its weight here plus the part that its parent passes on. Ranges
+share nodes, so the law of a sum is not that of independent ranges. ``forest_laws.py`` and
+``published_laws.py`` have the laws of many single ranges at once.
 """
 
 from bisect import bisect_right
@@ -33,8 +33,8 @@ WeightedRange = tuple[int, int, float]  # bins [a, b) of an epoch, and the weigh
 class Term(NamedTuple):
     """Consecutive nodes of a level whose estimates from below have equal weight.
 
-    ``own`` is the weight that reaches the nodes, with what ancestors pass on. For a path node it is the
-    weight of the noise of this node alone, and ``is_path`` is true: its children have separate terms.
+    ``own`` is the weight that reaches the nodes, with the parts that ancestors pass on. For a path node it is
+    the weight of the noise of this node alone, and ``is_path`` is true: its children have separate terms.
     """
 
     level: int

@@ -24,7 +24,8 @@ class News:
     async def awaited(self, timeout_s: float, take: Take) -> bool:
         """Wait for news that ``take`` cannot deliver; return False at the timeout.
 
-        Args: take, delivers at once what its follower lacks; returns False if the follower must be woken.
+        Args: take, delivers at once the releases that its follower lacks; returns False if the follower must
+            be woken.
         """
         if not take():
             return True

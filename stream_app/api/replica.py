@@ -86,7 +86,7 @@ class StreamReplica:
     async def refresh(self, looked: Awaitable[PublicState | None] | None = None) -> None:
         """Read newly visible releases; readers see all of them or none.
 
-        Args: looked, what ``look`` returns; None: look now.
+        Args: looked, the result of ``look``; None: look now.
         Raises: as ``look``.
         """
         state = await (self.look() if looked is None else looked)

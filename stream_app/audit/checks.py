@@ -21,9 +21,9 @@ class Check:
     Args:
         part: of the audit: "stored", "grey box" or "black box"; "others" and "faults" for this repository.
         subject: a stream, or the source of several.
-        asked: what must be true, in words.
+        asked: the fact that must be true, in words.
         passed: whether it is; None: it could not be asked, and ``found`` says why.
-        found: what was seen, with figures.
+        found: the result, with figures.
         measured: the loss, if the check measured one.
     """
 

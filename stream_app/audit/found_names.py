@@ -1,7 +1,7 @@
 """Grey box of names: how neighbouring logs differ in the users who bring keys, and the exact cost.
 
-A rehearsal names no key, so what users bring follows from their records alone. The law of the decision at
-which a key is named is integrated for both logs.
+A rehearsal names no key, so the keys that users bring follow from their records alone. The law of the
+decision at which a key is named is integrated for both logs.
 """
 
 from __future__ import annotations

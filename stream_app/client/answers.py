@@ -126,8 +126,9 @@ class Series(Framed):
     """Columns of equal length, shape (points,): the range that each point counts, its value and its error.
 
     ``start`` and ``end`` are datetime64[us] in UTC. Each interval holds for its own point with at least
-    ``confidence``, not for the worst of many. ``counted`` says what sums and means
-    are of. A mean has no ``stderr`` (NaN), and no ``value`` (NaN) where the estimated count is not above 0.
+    ``confidence``, not for the worst of many. ``counted`` is the unit of sums
+    and means. A mean has no ``stderr`` (NaN), and no ``value`` (NaN) where the estimated count is not above
+    0.
     """
 
     start: TimeArray
@@ -153,8 +154,8 @@ class Release:
     """One released bin, exactly as the service sent it.
 
     ``value`` and its interval are the running count as first published, over all cells of the bin; the
-    interval is None for a bin of several cells, whose errors the row gives one by one. ``private`` is what
-    the service said last about the source, as in every answer. ``row`` is the parsed message; its
+    interval is None for a bin of several cells, whose errors the row gives one by one. ``private`` is the
+    service's last statement about the source, as in every answer. ``row`` is the parsed message; its
     ``not_private`` is the stream's own setting. ``counted`` says since when users are counted. ``total`` and
     its interval are the running sum of the stream's amounts since the start of its epoch, and ``added`` says
     of what; None for a stream without a sum, and in rows of older versions. ``generation`` says since which

@@ -64,7 +64,7 @@ def variables_of(name: str) -> str:
 def _check_is_another(named: Section, name: str, clusters: Mapping[str, ClusterSettings]) -> None:
     """Refuse a second name of a cluster, and a name whose variables are those of another one.
 
-    The ledger would not add up what is read under both names.
+    The ledger would not add up the costs under both names.
     """
     servers = set(clusters[name].bootstrap_servers.lower().split(","))
     for other, settings in clusters.items():

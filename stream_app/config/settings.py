@@ -218,9 +218,9 @@ class StreamSettings:
 
     Args:
         source: where its log is.
-        declared: the public part, which is what the stream promises.
+        declared: the public part: the stream's declaration.
         accept: the text that accepts a second measurement of the same events.
-        title: what readers see in place of the name; empty: the name.
+        title: the title that readers see in place of the name; empty: the name.
         total: the largest cost of all epochs together; None: no limit.
         annotations: texts beside times, in all charts of the stream.
         until_us: where the stream ends for good, a bin's edge; None: it has no end.

@@ -1,6 +1,6 @@
 """The file that carries released data from one store to another: lines of JSON (docs/exports.md).
 
-It holds public facts only: what readers of the store may see, and the ledger.
+It holds public facts only: the data that readers of the store may see, and the ledger.
 """
 
 from __future__ import annotations

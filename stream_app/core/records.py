@@ -211,8 +211,8 @@ class Ahead:
     The store keeps them apart from the cells and decides about them when the next cut is taken, because the
     cut proves before which instant they arrived. Until then nothing waits for them.
     Args: bins, cells, deltas, users, as in ``Apply``, with the records' own bins; places, (own bin, position)
-        of each record, for dead letters if the records are refused; weight, what each record adds to
-        all its cells together.
+        of each record, for dead letters if the records are refused; weight, the number that each record
+        adds to all its cells together.
     """
 
     bins: Int64Array

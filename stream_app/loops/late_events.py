@@ -1,8 +1,8 @@
 """Events that a segment takes over from its predecessor: they came too late for its last bin.
 
 A segment reads its log only once readers see the last row of the one before. So the witness has that row, and
-no loss of the store lets the segment before count again what this one has taken over. In an output topic, all
-rows of a segment come before those of the next one.
+no loss of the store lets the segment before count again the events that this one has taken over. In an output
+topic, all rows of a segment come before those of the next one.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ from stream_app.ports import OperatorError, Store
 class ToldSegment:
     """A segment that has released, as its witness tells it.
 
-    Args: strategy, None if no row tells it, because an older build wrote them; noted, what older builds kept
-        beside its first row: the settings of segments up to it, by name.
+    Args: strategy, None if no row tells it, because an older build wrote them; noted, by older builds beside
+        its first row: the settings of segments up to it, by name.
     """
 
     strategy: Strategy | None
@@ -95,7 +95,7 @@ async def _known(
 ) -> list[KnownSegment]:
     """Return every segment that has begun, oldest first.
 
-    Witnesses are asked what they tell only if the store lacks a segment.
+    Witnesses are asked only if the store lacks a segment.
     """
     firsts: dict[int, int] = {}
     for entry in entries:

@@ -52,8 +52,8 @@ class Stream:
         lease: needed if several workers may close the stream; None: this is the only worker.
         witness_is_public: whether readers see the witness; it is then written at public instants only.
         draws_between_closings: whether noise may be drawn while no bin closes; an audit draws in one order.
-        measuring: all configured streams over the source, each with its ledger. What their witnesses know
-            and the store has lost is put back before an epoch of this stream opens.
+        measuring: all configured streams over the source, each with its ledger. Rows that only their
+            witnesses have are put back before an epoch of this stream opens.
         until_us: where the stream ends for good, a bin's edge; None: the configuration names no end.
         keep_us: how long the store keeps the releases of an epoch after its end; None: for ever.
         on_end: called when an epoch has ended early, with the reason and the number of uncounted bins.

@@ -229,7 +229,7 @@ class Store(ExactCounts, Protocol):
     async def trim(self, stream: str, before_us: int) -> int:
         """Remove rows, values and records of epochs that ended before an instant; return how many.
 
-        The oldest epoch leaves first, each in one step with all it has. What follows it stays, and a row
+        The oldest epoch leaves first, each in one step with all it has. Rows after it stay, and a row
         after it must be visible (``core.segments.retention.removable``). The place and the hash of the last
         removed row stay. Witness, ledger and the stream's state do not change.
         """

@@ -16,8 +16,8 @@ SAY_EVERY_S = 30.0  # at most this often
 class Behind:
     """Reports when a process falls behind its requested pace, and when it has caught up.
 
-    Args: say, which shows a line; now_s, a clock in seconds; who, is behind; why, what follows from it and
-        what can be done.
+    Args: say, which shows a line; now_s, a clock in seconds; who, is behind; why, the consequence and the
+        remedy.
     """
 
     def __init__(

@@ -111,7 +111,7 @@ async def _through_topic(settings: Settings, file: Path, pace: str, service: Ser
 async def _producing(servers: str, topic: str, file: Path, pace: str, report: Report) -> AsyncIterator[None]:
     """Create the topic, then send events from a separate process while the block runs.
 
-    What that process says, for example that it falls behind its pace, is shown.
+    The lines of that process are shown, for example that it falls behind its pace.
 
     Raises: OperatorError if the topic cannot be created.
     """

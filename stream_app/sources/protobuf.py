@@ -22,7 +22,7 @@ class ProtobufDecoder(RegisteredDecoder[ProtobufSchema]):
     """Decodes each record by the message that it names, as far as its fields are read.
 
     A field of type google.protobuf.Timestamp is a time; other numbers and texts are in ``field.format``.
-    What a path reads is said at ``message_reader``.
+    ``message_reader`` describes paths.
     Guarantee: a record of more than ``MOST_BYTES`` is undecodable, because it could delay a cut.
     Cost: two or three microseconds per record, whatever else it holds.
     """

@@ -1,7 +1,7 @@
 """The message type that has only the fields which are read, and a reader for each of their paths.
 
 Every field of this type is optional and holds wire values: texts and bytes as bytes, enums as numbers. A
-reader turns a wire value into what the field's own type says.
+reader turns a wire value into a value of the field's own type.
 """
 
 from __future__ import annotations

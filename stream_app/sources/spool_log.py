@@ -24,7 +24,8 @@ class SpoolSource(GrowingFile):
     """Follow a spool from any position. A spool that nobody has written to yet is an empty log.
 
     Guarantee: every end that this source returns, and every record below it, is on the disk. This process
-        syncs what it finds in the last part; the writer synced a part before it began the next one.
+        syncs the batches that it finds in the last part; the writer synced a part before it began the next
+        one.
     Args:
         directory, time: the spool, and where its records have their time.
         notes: a directory of this spool only; keeps how its parts began, to recognise a file of events

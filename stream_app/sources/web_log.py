@@ -1,7 +1,7 @@
 """Decodes the access logs of web servers into the fields of ``core.visits``, batch by batch.
 
 A log has few different agents, paths and referrers. So each derived value is computed once and remembered by
-what it is derived from. Addresses and agents leave this module as visitors' names only.
+the text from which it is derived. Addresses and agents leave this module as visitors' names only.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class RedisStore(ExactCountsInRedis, Store):
 
     Args:
         url: of a user that may write public and secret keys.
-        replicas: how many replicas must have what the witness is given, and each entry of the ledger.
+        replicas: how many replicas must have the rows for the witness, and each entry of the ledger.
         rewrites: whether the server can rewrite its append-only file; else ``forget`` does nothing.
     Raises (every method): OSError if Redis does not answer or refuses, or if a different server process
         answers. Then the call may have taken effect, and data loaded before may be gone. Only the first

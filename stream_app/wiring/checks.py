@@ -42,8 +42,8 @@ class Finding:
 
     Args:
         what: the configuration key, or the object that it names.
-        state: "ok"; "note", of what is off and may be opened; "warn", which may be intended; "fail", if the
-            service cannot start or keep its guarantee.
+        state: "ok"; "note", about an option that is not used; "warn", which may be intended;
+            "fail", if the service cannot start or keep its guarantee.
         said: the result and, if it is not "ok", the remedy.
         exact: whether it is computed from events, which makes it private.
     """

@@ -98,7 +98,7 @@ class Pipeline:
     def join(self, stream: Stream) -> None:
         """Have ``run`` open one more stream, and then count and release it beside the others.
 
-        What its opening raises, ``run`` raises.
+        ``run`` raises the errors of its opening.
         """
         closer = Closer(self.ports, stream, self.counting.views.has_reached)
         if stream.lease is not None:

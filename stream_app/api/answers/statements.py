@@ -172,7 +172,7 @@ def alerts(
 ) -> schemas.AlertList:
     """Return the states of all rules that are watched.
 
-    Args: private, says whether a stream is private now; now, what rules read at the last release;
+    Args: private, says whether a stream is private now; now, the values of rules at the last release;
         refused, how targets refused a rule's last notification.
     """
     return schemas.AlertList(

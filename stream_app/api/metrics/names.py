@@ -70,7 +70,7 @@ def labels_of_stream(view: StreamView) -> dict[str, str]:
     """Return the labels that all series of a stream have.
 
     Generations have different bins, keys or epsilons, so each has its own series. The first one has no label
-    ``generation``: a stream's series stay what they were until its settings change.
+    ``generation``: a stream's series stay the same until its settings change.
     """
     labels = {"stream": view.name, "private": str(view.private).lower()}
     return labels if view.generation == 1 else labels | {"generation": str(view.generation)}

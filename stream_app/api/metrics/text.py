@@ -73,7 +73,7 @@ class Newest:
     """The newest values of a stream, all of the same release.
 
     Args: own, without keys; of_keys, key by key, none before a release; left_out, how many samples of keys
-        are not among them; words, what the stream counts and adds up, as ``words_of`` returns it.
+        are not among them; words, the meaning of the stream's counts and sums, as ``words_of`` returns it.
     """
 
     stream: str

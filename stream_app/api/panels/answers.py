@@ -279,7 +279,7 @@ def marks(
 ) -> schemas.AlertMarks:
     """Return the rules over a stream: their thresholds and last changes.
 
-    Args: now, what rules read; refused, how targets refused a rule's last notification.
+    Args: now, the values of rules; refused, how targets refused a rule's last notification.
     """
     name = view.name
     lasts = [(state, state.last) for _, state in sorted(states.items()) if state.last is not None]

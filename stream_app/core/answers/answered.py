@@ -30,8 +30,8 @@ class Missing(NamedTuple):
 class QueryError(ValueError):
     """A question that cannot be answered: one line with what, where and the remedy.
 
-    Args: the parameter at fault, and valid times near it in microseconds; known_keys, what the line ends
-        with: keys that the question did not name, which not every reader may see.
+    Args: the parameter at fault, and valid times near it in microseconds; known_keys, the end of the
+        line: keys that the question did not name, which not every reader may see.
     """
 
     def __init__(

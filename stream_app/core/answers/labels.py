@@ -17,9 +17,9 @@ _LOG = "the log"
 class Labels:
     """The words that a stream is shown with. They change no number and may change at any start.
 
-    Args: title, empty for a stream without one; timezone, in which pages show instants; total, what its
-        epochs may cost together, None for no limit; annotations, of its charts; until_us, where it ends,
-        None if the configuration names no end; changes, a sentence on what differs from the segment
+    Args: title, empty for a stream without one; timezone, in which pages show instants; total, the largest
+        cost of its epochs together, None for no limit; annotations, of its charts; until_us, where it ends,
+        None if the configuration names no end; changes, a sentence on differences from the segment
         before, empty for the first one; next_changes, the changes of the next one, empty until it is
         announced; halted, whether a fault has stopped
         it.

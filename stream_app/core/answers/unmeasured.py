@@ -1,7 +1,7 @@
 """Bins between two epochs that nobody measured, and the refusal of a range with no measured bin.
 
-An epoch may end before the next one begins: a store was lost, or a total was spent and then raised. What
-happened in between was never counted. So an answer holds the measured bins of its range, and names the rest.
+An epoch may end before the next one begins: a store was lost, or a total was spent and then raised. The
+events in between were never counted. So an answer holds the measured bins of its range, and names the rest.
 """
 
 from __future__ import annotations

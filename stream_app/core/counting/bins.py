@@ -274,8 +274,8 @@ def aggregate(
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Return (bins, cells, deltas): each distinct (bin, cell) once, sorted, with its number of records.
 
-    Args: bins and cells of records, shape (n,), cells within [0, width); numbers, what each record adds if
-        that is not 1.
+    Args: bins and cells of records, shape (n,), cells within [0, width); numbers, added by each record, if
+        not 1.
 
     >>> [column.tolist() for column in aggregate(np.array([7, 5, 7]), np.zeros(3, np.int64), 1)]
     [[5, 7], [0, 0], [1, 2]]

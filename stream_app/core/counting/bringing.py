@@ -1,9 +1,9 @@
 """Which keys a user brings: the rule of docs/decisions/0055-names-of-keys.md.
 
 A user brings her first keys that are not public, in the order of bins, and within a bin in the order of a
-hash of her id and the key. Which keys are public follows from the decisions before the bin. So what she
-brings is a function of her own records and of public facts: neither other users nor the numbers of keys play
-a part.
+hash of her id and the key. Which keys are public follows from the decisions before the bin. So the keys
+that she brings are a function of her own records and of public facts: neither other users nor the numbers of
+keys play a part.
 """
 
 from __future__ import annotations

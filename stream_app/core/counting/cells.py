@@ -288,8 +288,8 @@ class Cells:
     """The cells of a bin: every key with every bucket, key by key; one cell if there are no keys and buckets.
 
     With amounts, every key has two cells, one for each end of the range. ``assign`` then returns a place for
-    every key and amount, and ``added`` what events at these places add to the cells. Otherwise a place is a
-    cell.
+    every key and amount, and ``added`` the sums that events at these places add to the cells. Otherwise a
+    place is a cell.
 
     Args: keys, buckets, amounts: None if the stream has no such axis; never buckets beside amounts; unlisted,
         how many keys are counted that no list names, each after all others.

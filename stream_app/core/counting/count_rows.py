@@ -3,7 +3,7 @@
 A row names its partition of origin, and an epoch and a sequence that rise there: a row that does not go
 beyond the last one of its origin is a repetition and adds nothing. A closing row says that the engine has
 sent all that had reached an origin before an instant. A bin is cut right after the row with which all origins
-are closed up to its closing instant. So what a row adds, and to which bin, follows from the log alone.
+are closed up to its closing instant. So the number that a row adds, and its bin, follow from the log alone.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ ranks. A rank is a hash of user and place: it is the order in which the tally ta
 (``choosing``). With caps on keys a place is here the first one of its key.
 
 *Why it changes no count.* The rule decides only for which keys the store gets a name. All records wait under
-their keys' hashes, and a key that may count has its name. So nothing that counts depends on what a reader
-knows; one that has forgotten records lets more names through.
+their keys' hashes, and a key that may count has its name. So no count depends on the knowledge of a
+reader; one that has forgotten records lets more names through.
 
 *The bound.* Ranks are as if drawn: of n new keys of a user in a bin the rule lets about
 ``most`` * (1 + ln(n / ``most``)) through, in each partition. Other users' records play no part.

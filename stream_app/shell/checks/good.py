@@ -18,7 +18,7 @@ _PRIVATE = "no event of a sample would be counted; stream-app doctor says why, i
 class Checked:
     """The result of the checks of a configuration that can run, at least in part.
 
-    Args: lines, of what is good or may be intended; refused, why streams would not start, by name.
+    Args: lines, about facts that are good or may be intended; refused, why streams would not start, by name.
     """
 
     lines: list[str] = field(default_factory=list)

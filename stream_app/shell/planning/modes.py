@@ -1,7 +1,7 @@
 """The two modes of a promise side by side: pure, and approximate at a stated delta.
 
-Both are planned for the same stream, caps and epsilon. The tables compare errors and say in words which mode
-is better for what. They never choose: ``privacy.delta`` in the configuration does.
+Both are planned for the same stream, caps and epsilon. The tables compare errors and say in words which
+questions each mode answers better. They never choose: ``privacy.delta`` in the configuration does.
 """
 
 from __future__ import annotations
