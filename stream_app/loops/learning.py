@@ -26,6 +26,7 @@ from stream_app.ports import NoiseKeys, Store
 from stream_app.vault.key_names import KeyNames
 
 _MOST_KNOWN = 1_000_000  # in memory, for each stream
+_MOST_SEALED = 1_000  # in one turn of the event loop: cuts need turns, too
 
 Unlisted = tuple[int, str]  # a cap window and the name of a key
 
@@ -118,10 +119,11 @@ async def learn(
         stream.numbers.clear()
     for window, of_window in wanted.items():
         key = _key_of(stream, keys, window)
-        sealed = [*map(KeyNames(key, stream.name, window).sealed, of_window)]
-        given = stream.name, stream.strategy.hash, window, mark_of_users(key), sealed
-        numbers = await store.name_keys(*given)
-        if isinstance(numbers, Reply):
-            return numbers
-        stream.numbers |= {(window, name): number for name, number in zip(of_window, numbers, strict=True)}
+        sealing, given = KeyNames(key, stream.name, window), (stream.name, stream.strategy.hash, window)
+        for start in range(0, len(of_window), _MOST_SEALED):
+            some = of_window[start : start + _MOST_SEALED]
+            numbers = await store.name_keys(*given, mark_of_users(key), [*map(sealing.sealed, some)])
+            if isinstance(numbers, Reply):
+                return numbers
+            stream.numbers |= {(window, name): number for name, number in zip(some, numbers, strict=True)}
     return None
