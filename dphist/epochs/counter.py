@@ -9,10 +9,11 @@ from dphist.arrays import Int64Array
 from dphist.epochs.levels import EpochLevels
 from dphist.laws.law import WeightedNoise
 from dphist.noise import NoiseSource
+from dphist.room import FullError, check_room
 from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.estimate import Estimate
 from dphist.tree.release import NodeRelease
-from dphist.tree.upward import LARGEST_COUNT
+from dphist.tree.upward import LARGEST_COUNT, MOST_EVENTS
 from dphist.units import UNITS_PER_COUNT
 
 
@@ -109,8 +110,10 @@ class EpochLevelsCounter:
         """End an epoch: release the nodes over epochs that it completes, each exactly once.
 
         Args: total, exact; published, the epoch's published total in units of 2^-16; both int64 (width,).
-        Raises: ValueError for totals of a wrong kind; the message never shows a total.
+        Raises: ValueError for totals of a wrong kind, FullError if the epochs are full; the message never
+            shows a total.
         """
+        check_room(float(self.complete.sum(dtype=np.float64)) / UNITS_PER_COUNT, MOST_EVENTS)
         exact, estimate = self._checked(total, "total"), self._checked(published, "published total")
         if exact.min(initial=0) < 0:
             raise ValueError("total: below 0; check what is counted")
@@ -120,7 +123,7 @@ class EpochLevelsCounter:
             accumulators[level] += exact
             open_sums[level] += estimate
             if accumulators[level].max(initial=0) > LARGEST_COUNT:
-                raise ValueError("total: a node over epochs holds more than 2^45 events")
+                raise FullError("total: a node over epochs holds more than 2^45 events")
             if (epoch + 1) % width:
                 break
             exact, children = accumulators[level].copy(), open_sums[level].copy()

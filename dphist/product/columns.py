@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from dphist import room
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.product.axis import KeyAxis
@@ -20,11 +21,11 @@ from dphist.product.forest import RangeSum
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
-from dphist.tree.upward import LARGEST_COUNT
+from dphist.tree.upward import MOST_EVENTS
 from dphist.tree.weights import WeightedRange
 
 # Weight that an epoch of sums may hold. Half of what its numbers can, so that the check sees it in time.
-MOST_WEIGHT = LARGEST_COUNT // 2
+MOST_WEIGHT = MOST_EVENTS
 
 KeyPlaces = int | tuple[int, ...]  # indices in the list of keys: of one key, or of several together
 
@@ -174,14 +175,17 @@ class ColumnSum:
 
 
 def check_room(design: ProductDesign, noisy: FloatArray) -> None:
-    """Refuse to go on if an epoch of sums has used half of the range of its numbers.
+    """Refuse to go on if an epoch has used half of the range of its numbers.
 
     An epoch of sums may come near the limit, and the refusal is visible. So it depends on noisy values only.
     Args: noisy, the running counts of all columns, with their noise, shape (columns,).
-    Raises: ValueError.
+    Raises: FullError.
     """
-    if design.weight > 1 and float(noisy @ column_sum(design).numerators) > MOST_WEIGHT:
-        raise ValueError(
+    weight = float(noisy @ column_sum(design).numerators)
+    if design.weight == 1:
+        room.check_room(weight, MOST_WEIGHT)
+    elif weight > MOST_WEIGHT:
+        raise room.FullError(
             f"sum: this epoch has {MOST_WEIGHT // design.weight:,} events, noise included; with "
             f"{design.weight:,} units from min to max it holds no more. Count on in a new stream, with a "
             "coarser unit or shorter epochs"

@@ -59,7 +59,7 @@ class ProductCounter:
         Args: exact counts of shape (bins, cells), none negative.
         Returns: per time level int64 (nodes, columns); ``published`` (bins, columns), in units of 2^-16.
         Raises: ValueError beyond the horizon, for counts of a wrong kind (the message never shows a count),
-            and if the published counts already fill an epoch of sums.
+            and FullError if the published counts already fill the epoch.
         Cost: one call of the noise source per group and time level.
         """
         self._check_room()
@@ -85,7 +85,7 @@ class ProductCounter:
         return BinReleases(self.design.time.shape, releases[0].first_bin, levels, published)
 
     def _check_room(self) -> None:
-        """Refuse to go on if the running counts as last published fill a causal epoch of sums."""
+        """Refuse to go on if the running counts as last published fill a causal epoch."""
         causal = [counter.live_units() for counter in self._counters if isinstance(counter, TreeCounter)]
         if causal:
             check_room(self.design, np.concatenate(causal) / UNITS_PER_COUNT)

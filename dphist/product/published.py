@@ -18,6 +18,7 @@ from dphist.noise import NoiseSource
 from dphist.product.columns import check_room
 from dphist.product.design import ColumnDesign, ProductDesign
 from dphist.product.forest import GroupSum, RangeSum
+from dphist.room import FullError
 from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.epoch_nodes import node_counts
@@ -76,7 +77,7 @@ def publish_bins(
         these bins, shape (bins, columns).
     Returns: int64 (bins, columns), in units of 2^-16, and the state after them.
     Raises: ValueError beyond the horizon, for arrays of a wrong kind (the message never shows a count), and
-        if these bins, noise included, fill an epoch of sums.
+        FullError if these bins, noise included, fill the epoch.
     Cost: O(bins * columns).
     """
     rows = checked_counts(counts, design.cells, before.bin, design.time.horizon)
@@ -90,7 +91,7 @@ def publish_bins(
         # Noise before exact counts: whoever sees a stream stop learns what noisy values tell, and no more.
         check_room(design, columns[-1] + errors[-1] / UNITS_PER_COUNT)
     if running.size and int(running[-1].sum(dtype=np.float64)) > LARGEST_COUNT:
-        raise ValueError("counts: an epoch holds more than 2^45 events; shorten it")
+        raise FullError("counts: an epoch holds more than 2^45 events; shorten it")
     published = (columns << VALUE_BITS) + errors
     after = running[-1].copy() if len(running) else before.cells
     return published, CellTotals(before.bin + len(rows), after)

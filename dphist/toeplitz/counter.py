@@ -10,12 +10,14 @@ from numpy.typing import ArrayLike
 
 from dphist.arrays import Int64Array
 from dphist.noise import GaussianSource
+from dphist.room import FullError
 from dphist.snapshots import Snapshot
 from dphist.toeplitz.buffers import Buffers
 from dphist.toeplitz.design import ToeplitzDesign
 
 # All events of a column in an epoch. With it every sum of the counter fits into 64 bits.
 LARGEST_COUNT = 2**36
+MOST_EVENTS = LARGEST_COUNT // 2  # of a column, as released: then it counts no further bin
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class ToeplitzCounter:
         Guarantee: see the class. Bins closed together or one by one have the same law. If anything fails,
             nothing was released and the counter is unchanged.
         Args: counts of shape (bins, width), integers, none negative; the source of noise.
-        Raises: ValueError beyond the horizon or for counts of a wrong kind; the message never shows a count.
+        Raises: ValueError beyond the horizon or for counts of a wrong kind; FullError above 2^36 events in a
+            column. The message never shows a count.
         """
         exact = self._checked(counts)
         units = exact << self.design.output_bits
@@ -112,13 +115,15 @@ class ToeplitzCounter:
             raise ValueError(
                 f"counts: bins up to {self._bin + len(rows)} given; the epoch has {self.design.horizon}"
             )
-        if rows.size and (rows.min() < 0 or rows.max() > LARGEST_COUNT):
-            raise ValueError("counts: one is negative or above 2^36")
+        if rows.size and rows.min() < 0:
+            raise ValueError("counts: one is negative")
+        if rows.size and rows.max() > LARGEST_COUNT:
+            raise FullError("counts: one is above 2^36; take shorter bins")
         exact = rows.astype(np.int64)
         # No buffer exceeds what it was plus what is added. Sums of that many bins are taken in doubles, as
         # sums of 64-bit integers could wrap around.
         if float((self._buffers.high + exact.sum(axis=0, dtype=np.float64)).max(initial=0)) > LARGEST_COUNT:
-            raise ValueError("counts: a column holds more than 2^36 events; shorten the epoch")
+            raise FullError("counts: a column holds more than 2^36 events; shorten the epoch")
         return exact
 
 

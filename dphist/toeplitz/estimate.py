@@ -63,6 +63,11 @@ class RunningCounts:
         """The number of bins whose released values have been appended."""
         return self._bins
 
+    @property
+    def total(self) -> Int64Array:
+        """The running count after the last bin, in units of u, shape (width,)."""
+        return self._total.copy()
+
     def append(self, released: Int64Array) -> Int64Array:
         """Append the next bins' released values; return the running count after each, in units of u.
 

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.arrays import Int64Array
+from dphist.room import FullError, check_room
 from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.design import TreeDesign
 from dphist.tree.release import BinReleases, LevelRelease
-from dphist.tree.upward import LARGEST_COUNT, checked_counts, exact_nodes
-from dphist.units import VALUE_BITS
+from dphist.tree.upward import LARGEST_COUNT, MOST_EVENTS, checked_counts, exact_nodes
+from dphist.units import UNITS_PER_COUNT, VALUE_BITS
 
 
 @dataclass(frozen=True)
@@ -83,15 +84,14 @@ def release_bins(
         releases, so a step may be repeated.
     Args: the state before these bins; counts, integers >= 0, shape (bins, width); their noise.
     Returns: the releases, and the state after them.
-    Raises: ValueError for bins beyond the horizon, bad counts (never shown), or noise of other bins.
+    Raises: ValueError for bins beyond the horizon, bad counts (never shown), or noise of other bins;
+        FullError if these bins, noise included, fill the epoch.
     Cost: O(bins * width).
     """
     shape = design.shape
     leaves = checked_counts(counts, len(before.total), before.bin, design.horizon)
     stop = before.bin + len(leaves)
     running = before.total + leaves.cumsum(axis=0)
-    if running.size and int(running[-1].max()) > LARGEST_COUNT:
-        raise ValueError("counts: an epoch holds more than 2^45 events; shorten it")
     exact, accumulators = exact_nodes(shape, before.accumulators, leaves, before.bin)
     expected = tuple(sums.shape for sums in exact)
     if noise.first_bin != before.bin or (noise.errors.shape, *(own.shape for own in noise.nodes)) != (
@@ -99,6 +99,12 @@ def release_bins(
         *expected,
     ):
         raise ValueError(f"noise: that of bins from {noise.first_bin} given; bins [{before.bin}, {stop})")
+    if running.size:
+        # Noise before exact counts: whoever sees a stream stop learns what noisy values tell, and no more.
+        noisy = running[-1] + noise.errors[-1] / UNITS_PER_COUNT
+        check_room(float(noisy.sum()), MOST_EVENTS)
+        if int(running[-1].max()) > LARGEST_COUNT:
+            raise FullError("counts: an epoch holds more than 2^45 events; shorten it")
     levels = tuple(
         LevelRelease(level, before.bin // shape.widths[level], sums + own)
         for level, sums, own in zip(shape.levels, exact, noise.nodes, strict=True)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from dphist.arrays import FloatArray, Int64Array
 from dphist.curve import Curve
 from dphist.noise import NoiseSource, SystemNoise
+from dphist.room import FullError
 from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
@@ -103,7 +104,8 @@ class BinCounter(ABC):
 
         Guarantee: see the class. If anything fails, nothing was released and the counter is unchanged.
         Args: counts of shape (bins, width), integers, none negative.
-        Raises: ValueError beyond the horizon or for counts of a wrong kind; the message never shows a count.
+        Raises: ValueError beyond the horizon or for counts of a wrong kind; FullError if the epoch is full.
+            The message never shows a count.
         Cost: O(bins * width) arithmetic.
         """
 
@@ -149,7 +151,7 @@ class TreeCounter(BinCounter):
         leaves = checked_counts(counts, self.width, first_bin, self.design.horizon)
         exact, accumulators = exact_nodes(shape, self._accumulators, leaves, first_bin)
         if max(int(sums.max(initial=0)) for sums in (*exact, accumulators)) > LARGEST_COUNT:
-            raise ValueError("counts: a node holds more than 2^45 events; shorten the epoch")
+            raise FullError("counts: a node holds more than 2^45 events; shorten the epoch")
         nodes = self._noised(exact)
         # Nothing before this line has changed the counter: a failure leaves every noise draw unused.
         _, live = self._upward.advance(nodes)

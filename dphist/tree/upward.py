@@ -12,27 +12,32 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.arrays import Int64Array
+from dphist.room import FullError
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 from dphist.units import VALUE_BITS
 
 # Published values are int64 in units of 2^-16; this limit on a node's count leaves room for noise.
 LARGEST_COUNT = 2**45
+MOST_EVENTS = LARGEST_COUNT // 2  # of an epoch, as released: then it counts no further bin
 
 
 def checked_counts(counts: ArrayLike, width: int, closed: int, horizon: int) -> Int64Array:
     """Return the exact counts of the next bins of an epoch as int64, shape (bins, width).
 
     Args: closed, the number of bins before them; horizon, the epoch's bins.
-    Raises: ValueError for counts of a wrong kind, or bins beyond the horizon. The message shows no count.
+    Raises: ValueError for counts of a wrong kind, or bins beyond the horizon; FullError for more than the
+        numbers hold. The message shows no count.
     """
     rows = np.asarray(counts)
     if rows.dtype.kind not in "iu":
         raise ValueError(f"counts: dtype {rows.dtype} given; exact integers are needed")
     if rows.ndim != 2 or rows.shape[1] != width:
         raise ValueError(f"counts: shape {rows.shape} given; (bins, {width}) is needed")
-    if rows.size and (rows.min() < 0 or rows.sum(dtype=np.float64) > LARGEST_COUNT):
-        raise ValueError("counts: below 0, or above 2^45 in one call; check what is counted")
+    if rows.size and rows.min() < 0:
+        raise ValueError("counts: below 0; check what is counted")
+    if rows.sum(dtype=np.float64) > LARGEST_COUNT:
+        raise FullError("counts: above 2^45 in one call; check what is counted")
     if closed + len(rows) > horizon:
         raise ValueError(
             f"counts: {len(rows)} more bins after {closed} are beyond the horizon of {horizon}; "

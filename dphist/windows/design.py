@@ -21,6 +21,7 @@ from dphist.mechanisms.base import LARGEST_TOTAL, HistogramRelease
 from dphist.mechanisms.registry import describe, names, release
 from dphist.noise import NoiseSource
 from dphist.privacy import exact, path_epsilon
+from dphist.room import FullError
 from dphist.tree.design import TreeDesign
 from dphist.units import UNITS_PER_COUNT
 from dphist.windows.options import as_arguments, checked_options
@@ -113,8 +114,10 @@ class WindowDesign:
         """
         if cells.dtype != np.int64 or cells.shape != (self.cells,):
             raise ValueError(f"counts: {cells.dtype} {cells.shape} given; int64 ({self.cells},) is needed")
-        if cells.min() < 0 or cells.sum(dtype=np.float64) > LARGEST_TOTAL:
-            raise ValueError("counts: below 0, or above 2^42 in a window; check what is counted")
+        if cells.min() < 0:
+            raise ValueError("counts: below 0; check what is counted")
+        if cells.sum(dtype=np.float64) > LARGEST_TOTAL:
+            raise FullError("counts: above 2^42 in a window; take shorter windows")
         rows = [
             self.release_histogram(row, noise).counts for row in cells.reshape(self.histograms, self.buckets)
         ]

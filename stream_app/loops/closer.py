@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
+from dphist.room import FullError
 from dphist.tree.anticipating_step import BinsNoise
 from stream_app.core.counting.bringing import Slots
 from stream_app.core.records import Reply, StreamState
@@ -35,6 +36,7 @@ from stream_app.loops.stream import Ports, Stream
 from stream_app.loops.unwitnessed import PATIENCE_S, OwnWitness
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
+from stream_app.ports.errors import StreamError
 from stream_app.together import until_all_end, until_one_ends
 
 MOST_BINS = 256  # bins in one release: one fsync for all of them, and the script stays short
@@ -284,7 +286,10 @@ class Closer:
             sealed = await self._seal(strategy, state, due)
             if sealed < next_bin:
                 return next_bin, False
-            await self._release(strategy, state, min(sealed, state.released_bin + MOST_BINS))
+            try:
+                await self._release(strategy, state, min(sealed, state.released_bin + MOST_BINS))
+            except FullError as full:
+                raise StreamError(f"streams.{self.name}: {full}", self.name) from full
 
     async def _seal(self, strategy: Strategy, state: StreamState, due: int) -> int:
         """Seal the due bins within the epoch and the replay; return the last sealed bin."""

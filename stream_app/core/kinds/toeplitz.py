@@ -19,8 +19,10 @@ from dphist.laws.law import WeightedNoise
 from dphist.noise import GaussianSource, NoiseSource
 from dphist.product.approximate import ToeplitzColumns
 from dphist.product.columns import ColumnSum, column_sum
+from dphist.room import check_room
 from dphist.snapshots import Snapshot
 from dphist.toeplitz import RunningCounts, ToeplitzCounter, ToeplitzDesign, ToeplitzSnapshot, plan_toeplitz
+from dphist.toeplitz.counter import MOST_EVENTS
 from dphist.toeplitz.estimate import RunningSnapshot, prefix_variances
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.units import VALUE_BITS
@@ -97,6 +99,8 @@ class Toeplitz(Kind):
             raise ValueError(f"noise: {type(noise).__name__} draws no Gaussian noise, which this kind needs")
         counter, running = self._restored(held)
         first_bin = counter.bin
+        # Before noise is drawn, and by released counts: whoever sees the stream stop learns no more.
+        check_room(float(running.total.max(initial=0)) * float(self.toeplitz.step), MOST_EVENTS)
         published = in_units(self.toeplitz, running.append(counter.close(counts, noise)))
         state = ToeplitzState(counter.snapshot().to_bytes(), running.snapshot().to_bytes())
         total = published.sum(axis=1, keepdims=True)

@@ -19,6 +19,7 @@ from dphist.laws.interval import half_widths
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum
+from dphist.room import check_room
 from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, bins_noise, release_bins
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
@@ -31,6 +32,7 @@ from dphist.tree.published_laws import (
     published_prefix_variances,
     published_rounding,
 )
+from dphist.tree.upward import MOST_EVENTS
 from dphist.tree.weights import WeightedRange, rounding_bounds, weighted_law
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.kinds.axes import Axes
@@ -80,6 +82,8 @@ class CausalTree(Tree):
         counter = TreeCounter(self.design, noise, self.width, history=False)
         if held:
             counter = TreeCounter.restore(self.design, noise, CounterSnapshot.from_bytes(held))
+        # Before noise is drawn, and by released counts: whoever sees the stream stop learns no more.
+        check_room(float(counter.live_units().sum(dtype=np.float64)) / UNITS_PER_COUNT, MOST_EVENTS)
         releases = counter.push_many(counts)
         return Closed.of(releases, releases.published, counter.snapshot().to_bytes())
 

@@ -13,6 +13,7 @@ from dphist.planning.product import Load
 from dphist.planning.report import bytes_in_words, in_decimals
 from dphist.product.columns import MOST_WEIGHT
 from dphist.product.design import ProductDesign
+from dphist.toeplitz.counter import MOST_EVENTS
 from dphist.toeplitz.estimate import mean_squared_error
 from dphist.tree.design import TreeDesign
 from dphist.windows.design import WindowDesign
@@ -92,6 +93,7 @@ def _approximate(stream: StreamSettings, kind: Toeplitz) -> Facts:
         "epoch": f"{design.horizon:,} bins of {format_duration(stream.declared.time.bin_us)}",
         "promise of an epoch": promise_in_words(design.epsilon, design.delta),
         "keys": f"{design.width:,}; the total is their sum" if kind.keyed else "none",
+        "an epoch holds": f"at most {MOST_EVENTS:,} events of {columns}; the stream stops beyond",
         "buffers per key": f"{design.strategy.buffers}",
         "noise of a bin": f"Gaussian, {float(design.sigma):,.2f}",
         f"RMSE of {columns}": f"{math.sqrt(mean_squared_error(design)):,.1f}",

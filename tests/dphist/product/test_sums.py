@@ -25,6 +25,7 @@ from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
 from dphist.product.published import CellTotals, draw_errors, publish_bins, published_range
 from dphist.product.sums import LARGEST_WEIGHT, AmountRange, mean_of, sum_columns
+from dphist.room import FullError
 from dphist.tree.design import Release
 
 HORIZON = 12
@@ -254,8 +255,10 @@ def test_an_anticipating_epoch_is_full_by_noisy_counts_alone(error: int) -> None
         publish_bins(design, CellTotals.first(design), exact, errors)
 
 
-def test_counts_have_no_such_limit() -> None:
+def test_an_epoch_of_counts_is_full_by_published_counts() -> None:
     design = plan_product(HORIZON, 1.0, keys=2, release="causal")
     counter = ProductCounter(design, SeededNoise(3))
-    counter.push_many(np.array([[2**44, 2**44]]))
-    counter.push_many(np.array([[1, 1]]))
+    counter.push_many(np.array([[2**43, 2**43 - 10**6]]))
+    counter.push_many(np.array([[10**6, 10**6]]))
+    with pytest.raises(FullError, match="this epoch has 17,592,186,044,416 events, noise included"):
+        counter.push_many(np.array([[0, 0]]))

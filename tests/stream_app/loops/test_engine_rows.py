@@ -17,6 +17,7 @@ from stream_app.config.load import load_text
 from stream_app.config.plans import planned
 from stream_app.core.counting.count_rows import LARGEST_DELTA
 from stream_app.core.ledger import statement
+from stream_app.ports.errors import StreamError
 from tests.stream_app.declared import BIN_US, FIRST_BIN
 from tests.world import World, configured, deaths
 
@@ -329,3 +330,33 @@ def test_readers_see_what_the_operator_signs(settings: dict[str, Any], signed: s
         stream = world.json("")
         for text in (shown, stream["meaning"]):
             assert f"The operator signs for the engine: {signed}" in text
+
+
+FULL = {"a": {"privacy": {"signed": SIGNED_EVENT, "delta": "1e-6", "epsilon": 1}}, "b": {}}
+
+
+@pytest.mark.parametrize(
+    ("last", "released", "why"),
+    [(32, 0, "has 34,359,738,368 events, noise included"), (33, -1, "one is above 2\\^36")],
+)
+def test_a_full_epoch_stops_its_own_stream_only(last: int, released: int, why: str) -> None:
+    """The approximate stream holds 2^36; the other one over the same topic goes on, at every restart."""
+    plain = {"source": {"counts": "visits.counts", "origins": 1}, "time": {"grace": "5s"}}
+    streams = {name: {**plain, "privacy": {"signed": SIGNED_EVENT}, **own} for name, own in FULL.items()}
+    with World(*configured(**streams)) as world:
+        deltas = [LARGEST_DELTA] * 32 + [last]
+        world.write(*(row(0, number, _BIN, delta) for number, delta in enumerate(deltas)))
+        world.write(closing(0, 100, _BIN + 1.5))
+        world.start()
+        if released == 0:
+            world.until(_BIN + 3)
+            assert world.state("a").released_bin == _BIN
+            world.write(closing(0, 101, _BIN + 2.5))
+        with pytest.raises(StreamError, match=why) as stopped:
+            world.until(_BIN + 5)
+        assert stopped.value.stream == "a"
+        assert world.state("a").released_bin == _BIN + released
+        world.workers or world.start()
+        with pytest.raises(StreamError, match=why):
+            world.until(_BIN + 8)
+        assert world.state("b").released_bin > world.state("a").released_bin

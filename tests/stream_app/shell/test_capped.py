@@ -63,6 +63,18 @@ def test_what_is_counted_is_said_with_caps(tmp_path: Path) -> None:
     assert f"not checked: what caps leave out; stream-app doctor --config {config} reads a sample\n" in said
 
 
+# An approximate epoch holds 2^35 events: at one in 50 microseconds 30 days have 5.2e10.
+@pytest.mark.parametrize(("step_us", "warned"), [(50, True), (1_000, False)])
+def test_an_epoch_that_may_fill_its_numbers_is_warned_of(tmp_path: Path, step_us: int, warned: bool) -> None:
+    events = ({"at": 1_700_000_000_000_000 + n * step_us} for n in range(500))
+    more, time = 'privacy: {epsilon: 1, delta: "1e-6"}', "format: us, bin: 1h, grace: 5s, epoch: 30d"
+    config = configured(tmp_path, events, more, time=time)
+    found, plan = examined(config)["time.epoch"], planned(config)
+    assert [(one.state, one.exact) for one in found] == [("warn", True)] * warned
+    assert all("the 34,359,738,368 events that its counts can hold" in one.said for one in found)
+    assert "at most 34,359,738,368 events of all" in plan
+
+
 # With 100,000 units an epoch holds 2^44 / 100,000 = 175,921,860 events; a day with 204 a second has a tenth.
 @pytest.mark.parametrize(("step_ms", "warned"), [(4, True), (6, False)])
 def test_an_epoch_that_may_fill_its_sum_is_warned_of(tmp_path: Path, step_ms: int, warned: bool) -> None:
