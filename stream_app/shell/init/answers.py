@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import cast
+from zoneinfo import ZoneInfo
 
 from stream_app.config import ClusterSettings, values
 from stream_app.config.kafka import cluster_name, registry_url, topic_name
@@ -23,6 +25,7 @@ RECORD_TIME = "@timestamp"  # of a topic
 NOBODY, NOW = "none", "now"
 FIND = "find"  # in place of a list of keys
 _YES_OR_NO = {"yes": True, "y": True, "no": False, "n": False}
+_DAY_US = 86_400_000_000
 _LARGEST_EPSILON = 20
 _STEPS = 1_000  # at least, between the ends of a sum's range
 
@@ -167,7 +170,7 @@ def read_first(sample: Sample | None, field: TimeField, *, is_live: bool) -> Cal
     def read(text: str) -> str | None:
         if text == NOW and is_live:
             return None
-        first_us = _instant_us(text, ", or now" if is_live else "")
+        first_us = _instant_us(text, field, ", or now" if is_live else "")
         if sample is not None and not (sample.times_us(field, with_later=True) >= first_us).any():
             raise ValueError("all events of the sample are earlier, so none would count; name an earlier one")
         return format_instant(first_us)
@@ -179,7 +182,7 @@ def read_to(sample: Sample | None, field: TimeField, first: str) -> Callable[[st
     """Return a reader of the instant or day until which events count."""
 
     def read(text: str) -> str:
-        to_us = _instant_us(text)
+        to_us = _instant_us(text, field)
         if to_us <= values.instant_us(first):
             raise ValueError(f"must be later than {first}, from when on events count")
         if sample is not None and not (sample.times_us(field, with_later=True) < to_us).any():
@@ -189,10 +192,14 @@ def read_to(sample: Sample | None, field: TimeField, first: str) -> Callable[[st
     return read
 
 
-def _instant_us(text: str, other: str = "") -> int:
+def _instant_us(text: str, field: TimeField, other: str = "") -> int:
+    """Read an instant, or a day: its start in the zone of times without an offset."""
     if not re.match(r"\d{4}-\d\d-\d\d", text):
         raise ValueError(f"must be an instant such as 2026-01-01T00:00:00Z{other}")
-    return values.instant_us(f"{text}T00:00:00Z" if len(text) == len("2026-01-01") else text)
+    if len(text) == len("2026-01-01"):
+        start = datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(field.zone or "UTC"))
+        return int(start.timestamp()) * 1_000_000
+    return values.instant_us(text)
 
 
 def read_user(sample: Sample | None) -> Callable[[str], str | None]:
@@ -258,13 +265,20 @@ def read_epsilon(text: str) -> str:
     return text
 
 
-def read_bin(first: str | None, to: str | None = None) -> Callable[[str], str]:
-    """Return a reader of the length of a bin. Args: where events begin and end to count; None for now."""
+def read_bin(first: str | None, to: str | None = None, zone: str | None = None) -> Callable[[str], str]:
+    """Return a reader of the length of a bin.
+
+    Args: where events begin and end to count; None for now. zone, of times without an offset, whose calendar
+        days are bins of a day.
+    """
 
     def read(text: str) -> str:
         bin_us = values.positive_duration_us(text)
         for edge in (one for one in (first, to) if one is not None):
-            if values.instant_us(edge) % bin_us:
+            start = datetime.fromisoformat(edge)
+            if bin_us == _DAY_US and zone is not None:
+                start = start.astimezone(ZoneInfo(zone)).replace(tzinfo=UTC)
+            if int(start.timestamp() * 1_000_000) % bin_us:
                 raise ValueError(
                     f"no bin of {text} begins at {edge}; take another length, for example 5m, 1h or 1d"
                 )

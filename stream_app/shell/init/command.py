@@ -189,7 +189,7 @@ def _asked(questions: Questions, reach: Reach, events: Path | Topic, of_file: Sa
     questions.head("5. How private, and how fine? A smaller epsilon is more private, and errors are larger")
     epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon)
     bin_length = questions.ask(
-        "bin", "length of a bin", "1h" if first is not None else "1m", read_bin(first, to)
+        "bin", "length of a bin", "1h" if first is not None else "1m", read_bin(first, to, field.zone)
     )
     form, hints = (None, NO_HINTS) if sample is None else (sample.form, sample.hints)
     clusters = {} if isinstance(events, Path) else reach.to(events.cluster)

@@ -20,7 +20,8 @@ from stream_app.ports import OperatorError
 from stream_app.shell.init.answers import Answers, Topic, unit_of
 from stream_app.shell.samples.of_log import SchemaHints
 
-_LONG_US, _SHORT_US = 30 * 86_400_000_000, 86_400_000_000  # of an epoch
+_HOUR_US, _DAY_US = 3_600_000_000, 86_400_000_000
+_LONG_US, _SHORT_US = 30 * _DAY_US, _DAY_US  # of an epoch
 _SHORT_BIN_US = 10_000_000  # bins below this have short epochs
 _PLAIN = re.compile(r"[A-Za-z_/][\w./*-]*", re.ASCII)
 _RESERVED = ("null", "true", "false")
@@ -151,7 +152,8 @@ def _time(answers: Answers) -> Iterator[Line]:
     epoch_us = _SHORT_US if bin_us < _SHORT_BIN_US else _LONG_US
     if answers.to is not None and answers.first is not None:  # all of a replay is one epoch
         epoch_us = values.instant_us(answers.to) - values.instant_us(answers.first)
-    epoch = values.format_duration(max(epoch_us // bin_us, 1) * bin_us)
+    bins = (epoch_us + (_HOUR_US if bin_us == _DAY_US else 0)) // bin_us  # a day of a zone may lack an hour
+    epoch = values.format_duration(max(bins, 1) * bin_us)
     live = isinstance(answers.events, Topic)
     yield "    time:", ""
     yield f"      field: {quoted(answers.time.path)}", "when an event happened"
@@ -163,6 +165,8 @@ def _time(answers: Answers) -> Iterator[Line]:
     )
     if answers.time.zone is not None:
         yield f"      zone: {answers.time.zone}", "of times without an offset"
+        if bin_us == _DAY_US:
+            yield f"      timezone: {answers.time.zone}", "whose calendar days are the bins"
     yield f"      bin: {answers.bin}", "the finest time that readers can ask about"
     if answers.to is not None:
         yield f"      epoch: {epoch}", "all of the replay: its last count is the count of all events"

@@ -75,9 +75,9 @@ def web_configuration(questions: Questions, events: Path, sample: Sample, config
     site = questions.ask("site", "host", _NO_SITE, _read_site, stands_in=_NO_SITE)
     questions.head("From when on do visits count? Readers see this instant")
     proposal = begins(sample, _AT)
-    first = questions.ask("first", "from", proposal, read_first(sample, _AT, is_live=False), proposal)
+    first = questions.ask("first", "from", proposal, read_first(sample, _AT, is_live=False))
     questions.head("How private? A visitor's day costs this epsilon in each of three counts")
-    epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon, stands_in="1")
+    epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon)
     questions.check()
     return _TEXT.format(
         config=config,

@@ -249,6 +249,17 @@ def test_times_without_an_offset_need_their_zone(folder: Path) -> None:
     assert sample.columns["seen"].tolist() == [1_767_603_600_000_000, 1_767_603_600_250_000]
 
 
+def test_days_without_an_instant_are_those_of_the_zone(folder: Path) -> None:
+    days = [f"2026-03-{day} 00:30:00,Ulm\n" for day in range(20, 32)]  # on the 29th an hour is left out
+    (folder / "visits.csv").write_text("seen,town\n" + "".join(days))
+    berlin = {"zone": "Europe/Berlin", "bin": "1d", "first": "2026-03-20", "to": "2026-04-01"}
+    made = init(**ANSWERS | berlin)
+    assert made.exit_code == 0, made.output
+    time = written(folder).declared.time
+    assert (time.timezone, time.epoch_bins) == ("Europe/Berlin", 12)
+    assert time.first_us == 1_773_961_200_000_000
+
+
 def test_zone_belongs_to_the_field_that_is_chosen(folder: Path) -> None:
     rows = [f"2026-01-05T09:0{n}:00Z,2026-01-05 10:00:0{n},{1_767_571_200 + n}" for n in range(5)]
     (folder / "visits.csv").write_text("\n".join(["created,seen,epoch", *rows]) + "\n")

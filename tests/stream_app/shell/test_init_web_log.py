@@ -45,8 +45,14 @@ def test_three_questions_make_a_page(folder: Path) -> None:
     assert {stream.declared.time.first_us for stream in settings.streams} == {1_772_668_800_000_000}
 
 
-def test_without_a_terminal_the_proposals_hold(folder: Path) -> None:
-    made = CliRunner().invoke(main, ["init", "access.log"])
+TYPED = ["--first=2026-03-01", "--epsilon=1"]
+
+
+def test_without_a_terminal_nothing_is_taken_from_the_log(folder: Path) -> None:
+    refused = CliRunner().invoke(main, ["init", "access.log"])
+    assert refused.exit_code == 2
+    assert refused.output.endswith("--first 2026-03-01T00:00:00Z --epsilon 1\n")
+    made = CliRunner().invoke(main, ["init", "access.log", *TYPED])
     assert made.exit_code == 0, made.output
     assert "not (referrer" not in (folder / "stream-app.yaml").read_text()
     assert declared(folder).streams[0].declared.count == "users"
@@ -55,7 +61,7 @@ def test_without_a_terminal_the_proposals_hold(folder: Path) -> None:
 def test_log_format_of_ones_own_is_recognised(folder: Path) -> None:
     log = folder / "access.log"
     log.write_text("".join(f"shop.example {line}\n" for line in log.read_text().splitlines()))
-    made = CliRunner().invoke(main, ["init", "access.log"])
+    made = CliRunner().invoke(main, ["init", "access.log", *TYPED])
     assert made.exit_code == 0, made.output
     expected = '$host $remote_addr $other $other [$time_local] "$request" $status $body_bytes_sent'
     for stream in declared(folder).streams:
@@ -71,7 +77,7 @@ def test_log_format_of_ones_own_is_recognised(folder: Path) -> None:
             "--user: is not for an access log, which has --site, --first, --epsilon",
         ),
         (["access.log", "--events=access.log"], "FILE names the events already"),
-        (["access.log", "--first=2026-03-05T01:00:00Z"], "must be the start of a day"),
+        (["access.log", "--first=2026-03-05T01:00:00Z", "--epsilon=1"], "must be the start of a day"),
         (["other.csv", "--site=a.example"], "--site: is for an access log, which these events are not"),
     ],
 )
