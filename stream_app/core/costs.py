@@ -183,7 +183,7 @@ def _size(entry: LedgerEntry) -> tuple[Fraction, Fraction]:
 
 
 def _cost(entry: LedgerEntry, factor: int) -> Cost:
-    """Return the cost of an epoch for neighbours that are ``factor`` of its own changes apart."""
+    """Return the cost of an epoch for neighbours that differ by ``factor`` changes of its own unit."""
     epsilon = factor * exact(entry.epsilon)
     if entry.delta is None:
         return Cost(epsilon, losses=Losses.of_pure(epsilon))

@@ -91,7 +91,7 @@ class DeadLetterTopic:
         self._outage = Outage(log, f"dead_letters.topic {topic}")
 
     async def open(self) -> None:
-        """Create the topic if it is missing, and check it; if the cluster is down, later.
+        """Create the topic if it is missing, and check it; do both later if the cluster is down.
 
         Raises: OperatorError if the topic keeps letters longer than files do, or refuses this user.
         """

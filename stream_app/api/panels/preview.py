@@ -125,7 +125,7 @@ def _half_widths(
     slices: Sequence[Span],
     confidence: float,
 ) -> list[float]:
-    """Return half the width of the ranges' intervals if the visible epochs were released like this."""
+    """Return half the width of the ranges' intervals, if the visible epochs were released by these kinds."""
     starts, stops = np.array(slices, dtype=np.int64).T
     parts = []
     for kind, epochs in runs:

@@ -228,7 +228,7 @@ def _transition(
 
 
 def _meaning(rule: Rule, declared: Declaration | None) -> str:
-    """Return what the rule's value counts or adds up; empty if it counts every event, or has no value."""
+    """Return the meaning of the rule's value; empty if it counts every event, or has no value."""
     if declared is None:
         return ""
     if rule.condition.measure in OF_AMOUNTS:
