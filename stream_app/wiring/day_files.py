@@ -16,8 +16,8 @@ from stream_app.core.answers.asked_keys import labels_of_keys
 from stream_app.core.answers.days import DayPart, whole_days
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import visible_epochs, width_of
-from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.cells import OTHER
+from stream_app.core.declaration import Time
 from stream_app.core.instants import format_instant
 from stream_app.core.meaning import amounts_in_words, meaning_of, meaning_of_amounts, range_in_words
 from stream_app.core.records import PublicState
@@ -66,7 +66,7 @@ async def _add_days(reader: PublicReader, name: str, files: DayFiles) -> str:
             await _grow(reader, name, view, state, part)
             for table, columns in _tables(view, part):
                 tables.setdefault(table, []).append(columns)
-        facts = await _facts(reader, name, day, days[day], declared.time.binning)
+        facts = await _facts(reader, name, day, days[day], declared.time)
         for table, parts in tables.items():
             segment = f"@{number_of(name)}" if number_of(name) > 1 else ""
             path = f"{base_of(name)}/{table.removeprefix(PREFIX)}/{day}{segment}.parquet"
@@ -118,7 +118,7 @@ def _tables(view: StreamView, part: DayPart) -> Iterator[tuple[str, dict[str, An
         }
         yield name_of(of, "bin", "value"), _rows(view, part, of, [[None]], [{}], words)
         if keys is not None:
-            labels = labels_of_keys(keys)
+            labels = labels_of_keys(keys, ("start", "end", *_PARTS, *words))
             places: list[Sequence[int | None]] = [range(len(labels))]
             if keys.discover is not None:  # the total less all keys comes after them
                 places.append([len(labels)])
@@ -155,16 +155,17 @@ def _rows(
 
 
 async def _facts(
-    reader: PublicReader, name: str, day: str, parts: Sequence[DayPart], binning: Binning
+    reader: PublicReader, name: str, day: str, parts: Sequence[DayPart], time: Time
 ) -> dict[str, Any]:
     """Return the manifest's entry about a day: its bins, and the row of the chain with which it ended."""
     seq = parts[-1].last_seq
     [(_, row)] = await reader.rows(name, seq - 1, 1)
-    start, end = (binning.start_us(bin) for bin in (parts[0].first, parts[-1].stop))
+    start, end = (time.binning.start_us(bin) for bin in (parts[0].first, parts[-1].stop))
     return {
         "stream": name,
         "segment": number_of(name),
         "day": day,
+        "timezone": time.timezone or "UTC",
         "start": format_instant(start),
         "end": format_instant(end),
         "bins": sum(part.stop - part.first for part in parts),

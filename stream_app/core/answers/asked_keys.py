@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain, product, repeat
 from typing import NoReturn
@@ -123,9 +123,17 @@ def label_values(keys: KeyList, place: int) -> dict[str, str]:
     return dict(zip(_label_names(keys), keys.values_at(place).values(), strict=True))
 
 
-def labels_of_keys(keys: KeyList) -> list[dict[str, str]]:
-    """Return every key's labels in Prometheus: the key, and the value of each field if there are several."""
-    names = _label_names(keys)
+def labels_of_keys(keys: KeyList, columns: Collection[str] = ()) -> list[dict[str, str]]:
+    """Return every key's labels in Prometheus: the key, and the value of each field if there are several.
+
+    >>> from stream_app.core.counting.cells import KeyField
+    >>> fields = (KeyField("Value", ("a",), False), KeyField("start", ("N",), False))
+    >>> labels_of_keys(KeyList(fields=fields), columns=("start", "value"))
+    [{'key': 'a/N', 'field_Value': 'a', 'field_start': 'N'}]
+
+    Args: columns, of a table that has the labels beside them; its readers know no upper and lower case.
+    """
+    names = _label_names(keys, columns)
     values = product(*(part.values for part in keys.fields)) if names else repeat(())
     return [
         {"key": key, **dict(zip(names, own, strict=True))}
@@ -133,13 +141,16 @@ def labels_of_keys(keys: KeyList) -> list[dict[str, str]]:
     ]
 
 
-def _label_names(keys: KeyList) -> tuple[str, ...]:
+def _label_names(keys: KeyList, columns: Collection[str] = ()) -> tuple[str, ...]:
     """Return a label's name for each of several fields; none for a single field."""
     names: list[str] = []
+    as_read = str.lower if columns else str
+    taken = _TAKEN.union(columns)
     for part in keys.fields:
         name = re.sub(r"[^a-zA-Z0-9_]", "_", part.field)
-        while name in _TAKEN or name in names or not re.match(r"[a-zA-Z]", name):
+        while as_read(name) in taken or not re.match(r"[a-zA-Z]", name):
             name = f"field_{name}"
+        taken.add(as_read(name))
         names.append(name)
     return tuple(names)
 

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.core.answers.days import whole_days
+from stream_app.core.counting.cells import KeyField, KeyList
 from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
 from stream_app.ports import OperatorError
 from stream_app.sinks.day_files import MANIFEST, DayFiles, day_files
@@ -123,6 +125,21 @@ async def test_keys_add_up_to_all_events_and_have_the_numbers_of_the_api(tmp_pat
         for start, value in whole.items():
             assert sum(row["value"] for row in keys if row["start"] == start) == pytest.approx(value)
         assert {row["key"] for row in keys} == {"AA", "B6", "UA", "other"}
+
+
+async def test_no_field_of_a_key_hides_a_column_of_the_file(tmp_path: Path) -> None:
+    stream = PublishedKeys(MemoryStore(), **TREE, carriers=("N", "S"))
+    fields = KeyField("end", ("N", "S"), False), KeyField("Value", ("a",), False)
+    stream.strategy = replace(stream.strategy, declared=stream.declared(keys=KeyList(fields=fields)))
+    await release(stream, 8)
+    await add(stream, tmp_path)
+    found = rows(contents(tmp_path)["carriers/key_bin/2013-01-02.parquet"])
+    assert {(row["key"], row["field_end"], row["field_Value"]) for row in found} == {
+        ("N/a", "N", "a"),
+        ("S/a", "S", "a"),
+    }
+    assert all(row["end"] - row["start"] == timedelta(hours=1) for row in found)
+    assert all(isinstance(row["value"], float) for row in found)
 
 
 class Died(Exception):
