@@ -51,10 +51,6 @@ T = TypeVar("T")
 _ANSWER_S = 10.0
 _LEAST_FETCH_BYTES = 1 << 20
 _MOST_FETCH_BYTES = 8 << 20  # over all partitions: records fetched ahead stay in memory until read
-LACKS_RECORDS = (
-    "it no longer holds the records that come next; they were deleted before they were counted, or it was "
-    "created again: give the stream another name"
-)
 
 
 class KafkaSource(Source):
@@ -158,6 +154,7 @@ class KafkaSource(Source):
         return sorted((str(found["partition"]) for found in topic["partitions"]), key=int)
 
     async def owned(self) -> Sequence[str]:
+        self._group.check()
         return sorted((str(owned.partition) for owned in self._group.partitions), key=int)
 
     async def first_position(self, partition: str, since_us: int | None) -> int:
@@ -199,11 +196,12 @@ class KafkaSource(Source):
         found = {str(place.partition): int(end) for place, end in ends.items()}
         for partition, watermark in found.items():
             if watermark < self._watermarks.get(partition, 0):
-                raise self._foreign()
+                raise self._group.lacks_records()
             self._watermarks[partition] = watermark
         return {partition: [end] * len(instants_us) for partition, end in found.items()}
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        self._group.check()
         moment = self._group.moment
         starts = {
             place: positions[str(place.partition)]
@@ -228,7 +226,7 @@ class KafkaSource(Source):
                 return ()  # the partition was taken away meanwhile
             self._moment = -1
             if isinstance(failure.__cause__, errors.OffsetOutOfRangeError):
-                raise self._foreign() from None
+                raise self._group.lacks_records() from None
             raise
         await self._tell_lag_tools(starts)
         ends = dict(self._next)
@@ -314,9 +312,6 @@ class KafkaSource(Source):
 
     def _place(self, partition: str) -> TopicPartition:
         return TopicPartition(self._topic, int(partition))
-
-    def _foreign(self) -> OperatorError:
-        return OperatorError(f"topic {self._topic}: {LACKS_RECORDS}")
 
 
 class _Records(NamedTuple):

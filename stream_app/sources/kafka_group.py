@@ -35,7 +35,7 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from stream_app.kafka_cluster import Cluster
+from stream_app.kafka_cluster import Cluster, topic_facts
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 
@@ -48,6 +48,11 @@ _ANSWER_S = 10.0
 _JOIN, _LEAVE = 0, -1  # in the place of an epoch
 _FENCED = {25, 110}  # unknown member, fenced epoch: join again
 _TEXT, _TAGS = CompactString("utf-8"), ("tags", TaggedFields)
+
+LACKS_RECORDS = (
+    "it no longer holds the records that come next; they were deleted before they were counted, or it was "
+    "created again: give the stream another name"
+)
 
 # After a start of the broker, for a moment.
 _PASSING = (
@@ -67,6 +72,16 @@ class Group(ABC):
     def __init__(self, topic: str) -> None:
         self._topic, self.moment = topic, 0
         self.partitions: frozenset[TopicPartition] = frozenset()
+        self._failure: OperatorError | None = None
+
+    def check(self) -> None:
+        """Raise the error that ended this worker's membership, if one did. Raises: OperatorError."""
+        if self._failure is not None:
+            raise self._failure
+
+    def lacks_records(self) -> OperatorError:
+        """Return the error about a topic that does not hold the records that come next."""
+        return OperatorError(f"topic {self._topic}: {LACKS_RECORDS}")
 
     def own(self, partitions: Iterable[TopicPartition]) -> None:
         """Own these partitions from now on."""
@@ -118,11 +133,13 @@ class ConsumerGroup(Group):
         self._name = _free_name(names, topic)
         self._member = f"{platform.node()}-{self._name.read()}"
         self._topic_id = UUID(topic_id)
+        self._cluster = cluster
         self._client = AIOKafkaClient(**cluster.client())
         self._coordinator: int | None = None
         self._epoch = _JOIN
         self._told: frozenset[TopicPartition] | None = frozenset()  # what the broker knows that is ours
         self._beating: asyncio.Task[None] | None = None
+        self._names_another = False  # whether the broker names partitions of another topic
 
     async def join(self, reader: AIOKafkaConsumer) -> None:
         reader.assign([TopicPartition(self._topic, 0)])  # without an assignment it waits for ever
@@ -157,6 +174,9 @@ class ConsumerGroup(Group):
             has_news = False
             try:
                 await self._beat()
+                if self._names_another and await self._is_another_topic():
+                    self._failure = self.lacks_records()
+                    return
                 outage.over()
                 has_news = self._told != self.partitions or self._epoch == _JOIN
             except (errors.KafkaError, OSError, OperatorError) as failure:
@@ -187,9 +207,15 @@ class ConsumerGroup(Group):
         self._epoch, self._told = answer.member_epoch, self.partitions
         if answer.assignment is not None:
             found = {UUID(bytes=topic): numbers for topic, numbers, _ in answer.assignment[0]}
-            mine = {TopicPartition(self._topic, number) for number in found.get(self._topic_id, ())}
+            mine = {TopicPartition(self._topic, number) for number in found.pop(self._topic_id, ())}
+            self._names_another = bool(found)
             if mine != self.partitions:
                 self.own(mine)
+
+    async def _is_another_topic(self) -> bool:
+        """Return whether the topic was created anew; the broker may also name the one before ours."""
+        now = await topic_facts(self._cluster, self._topic)
+        return now is not None and UUID(now.topic_id) != self._topic_id
 
     async def _ask(self, request: _Asked) -> Any:
         async with asyncio.timeout(_ANSWER_S):

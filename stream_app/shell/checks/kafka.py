@@ -28,7 +28,7 @@ from stream_app.shell.samples.findings import StreamSample, findings
 from stream_app.shell.samples.of_topic import lacks_records, newest_records
 from stream_app.sinks.dead_letter_topic import check_topic
 from stream_app.sources.decode import Decoded
-from stream_app.sources.kafka import LACKS_RECORDS
+from stream_app.sources.kafka_group import LACKS_RECORDS
 from stream_app.sources.times import TimeFormat
 from stream_app.wiring.checks import Finding
 from stream_app.wiring.event_logs import decoder_of

@@ -17,7 +17,7 @@ from stream_app.config import load
 from stream_app.config.engine_rows import SIGNED_EVENT
 from stream_app.shell.checks.kafka import kafka_findings
 from stream_app.shell.samples import of_topic
-from stream_app.sources.kafka import LACKS_RECORDS
+from stream_app.sources.kafka_group import LACKS_RECORDS
 from stream_app.wiring.checks import Finding
 from tests.brokers import Topic, settings_untold
 from tests.certificates import write_certificates

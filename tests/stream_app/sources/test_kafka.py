@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
@@ -317,27 +317,52 @@ async def test_a_position_outside_the_log_is_refused(bootstrap_servers: str) -> 
         assert times(await read_to(source, 1)) == [1]
 
 
-async def test_a_topic_that_was_created_anew_is_another_topic(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers)
-    await topic.send([event(1), event(2)])
-    async with opened(topic) as source:
-        before = source.facts
-        await source.positions_at(["0"], [0])
-        await topic.delete()
-        await topic.create_again()
+@PROTOCOLS
+async def test_a_topic_that_was_created_anew_is_another_topic(
+    bootstrap_servers: str, tmp_path: Path, named: bool
+) -> None:
+    names = tmp_path if named else None
+    topic = await Topic.create(bootstrap_servers, partitions=2)
+    for partition in range(2):
+        await topic.send([event(1), event(2)], partition)
+    async with opened(topic, partitions=2, names=names) as first:
+        before = first.facts
+        await first.positions_at(["0"], [0])
+        joins = asyncio.create_task(_until_refused_anew(topic, names))
+        await owns(first, 1)
+        [mine] = await first.owned()
+        await read_to(first, 2, partition=mine)
         with pytest.raises(OperatorError, match="it was created again"):
-            await until_cut_refused(source)
-    async with opened(topic, group="after") as source:
+            await until_refused(lambda: _read_owned(first))
+        with pytest.raises(OperatorError, match="it was created again"):
+            await until_refused(lambda: first.positions_at(["0"], [0]))
+        await joins
+    async with opened(topic, group="after", partitions=2, names=names) as source:
         assert source.facts.cluster_id == before.cluster_id
         assert source.facts.topic_id != before.topic_id
 
 
-async def until_cut_refused(source: KafkaSource) -> None:
-    """Ask where the log ends until the source refuses to answer."""
+async def _until_refused_anew(topic: Topic, names: Path | None) -> None:
+    """Read as one more member, create the topic anew, and read until it is refused."""
+    async with opened(topic, names=names) as source:
+        [mine] = await source.owned()
+        await read_to(source, 2, partition=mine)
+        await topic.delete()
+        await topic.create_again(partitions=2)
+        with pytest.raises(OperatorError, match="it was created again"):
+            await until_refused(lambda: _read_owned(source))
+
+
+async def _read_owned(source: KafkaSource) -> None:
+    await source.read(dict.fromkeys(await source.owned(), 2), 0.05)
+
+
+async def until_refused(ask: Callable[[], Awaitable[object]]) -> None:
+    """Ask until the source refuses to answer."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             with suppress(OSError):  # the leader of the new topic is not known at once
-                await source.positions_at(["0"], [0])
+                await ask()
             await asyncio.sleep(0.1)
 
 
