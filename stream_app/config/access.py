@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from stream_app.config import values
 from stream_app.config.document import ConfigError, Section
@@ -79,6 +80,11 @@ def read_operator(section: Section, environment: Mapping[str, str]) -> OperatorS
     port = section.take("port", values.port, 0)
     token = section.take("token", str, None, as_written)
     otlp = section.take("otlp", _page_url, None)
+    if otlp is not None and not (otlp.startswith("https:") or is_loopback(urlsplit(otlp).hostname or "")):
+        raise section.error(
+            "otlp",
+            f"{otlp} is not loopback, and the metrics pushed there are secret; write an address with https://",
+        )
     section.finish()
     if not section.written:
         return None

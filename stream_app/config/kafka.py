@@ -31,7 +31,7 @@ CERTIFICATE = "ssl.certificate.location"  # of the client
 FILES = ("ssl.ca.location", CERTIFICATE, "ssl.key.location", AUTHORITY, TOKEN_FILE)
 _BY_SCHEMA: tuple[LogFormat, ...] = ("avro", "protobuf")
 _FORMATS: tuple[LogFormat, ...] = ("json", "csv", "json_schema", *_BY_SCHEMA)
-_ORIGINS = values.whole(1, 4_096, more=": the partitions of the events that the engine counts")
+_ORIGINS = values.whole(1, 256, more=": the partitions of the events that the engine counts")
 SECRETS = ("sasl.password", "ssl.key.password", CLIENT_SECRET)
 _BY_CLIENT = (ENDPOINT, CLIENT_ID, CLIENT_SECRET)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
