@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -12,7 +13,7 @@ from stream_app.config import values
 from stream_app.config.access import read_operator_port
 from stream_app.config.document import Section
 from stream_app.config.kafka import cluster_name, topic_name
-from stream_app.config.settings import AlertSettings, OperatorSettings, StreamSettings
+from stream_app.config.settings import DAY_US, AlertSettings, OperatorSettings, StreamSettings
 from stream_app.core.alerts.each import written_out
 from stream_app.core.alerts.quiet import QuietHours
 from stream_app.core.alerts.ranges import edge_of
@@ -41,6 +42,7 @@ Target = TypeVar("Target")
 
 SET_BY_THE_SERVICE = ("alertname", "stream", "private")  # labels of every alert
 _LEAST, _MOST = 0.5, 0.999999  # confidence
+_A_BIN = 20_000  # in 2024, if of days
 _CONFIDENCE = values.number(
     f"a number from {_LEAST} to {_MOST}, for example 0.99", lambda value: _LEAST <= value <= _MOST
 )
@@ -128,8 +130,15 @@ def _hours(value: object) -> tuple[int, int]:
 
 
 def _check_options(section: Section, rule: Rule, stream: StreamSettings) -> None:
-    """Refuse options that do not apply to a rule's condition."""
-    condition = rule.condition
+    """Refuse options that do not apply to a rule's condition, and hours that never let it fire."""
+    condition, time = rule.condition, stream.declared.time
+    if rule.quiet is not None:
+        # Ends repeat every day; those of local days may differ in two years of a zone's clock changes.
+        several = 730 if time.timezone else DAY_US // math.gcd(time.bin_us, DAY_US)
+        ends = (time.binning.end_us(bin) for bin in range(_A_BIN, _A_BIN + several))
+        if all(map(rule.quiet.hold, ends)):
+            said = f"{rule.quiet} has the end of every bin, so the rule would never fire; write other hours"
+            raise section.error("quiet", said)
     if condition.measure == "no_data":
         for key in ("confidence", "for", "clear", "quiet"):
             section.refuse(key, "does not apply to no_data, which reads no value; take it out")
