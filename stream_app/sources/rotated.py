@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stream_app.ports import OperatorError
-from stream_app.sources.copies import beginning_of, first_records, notes_more
+from stream_app.sources.copies import MOST_COMPARED, beginning_of, first_records, notes_more
 from stream_app.sources.file_list import FIRST_BYTES, FileList, ListedFile, check_first
 from stream_app.sources.packed import ENDINGS, is_packed, unpacked_name
 
@@ -23,9 +23,15 @@ if TYPE_CHECKING:
 
 # Behind the name, or before its ending: a number that grows with each rotation, a month, week or date, or the
 # only older file.
-_ROTATED = re.compile(r"[.-](old|\d{1,5}|\d{4}-?(?:W?\d\d|\d\d-?\d\d(?:[-_.T]?\d+)*))", re.ASCII)
+_ROTATED = re.compile(
+    r"[.-](old|\d{1,5}|\d{4}-?(?:W?\d\d|\d\d-?\d\d(?:[-_.T]?\d+)*)|\d\d-?\d\d-?\d{4})", re.ASCII
+)
+_YEAR_LAST = re.compile(r"\d\d-?\d\d-?(?:19|20)\d\d", re.ASCII)
 _LONGEST_NUMBER = 5
 _SETTLED_NS = 2_000_000_000  # a server may write to a renamed file until it opens the new one
+
+
+_Found = tuple[Path, bytes, int]  # a file, its first bytes, and when it was written last
 
 
 class RotatedFiles(FileList):
@@ -90,37 +96,71 @@ class RotatedFiles(FileList):
     def _find(self) -> None:
         """Find where each known file is now, then note files that are new. Raises: FileNotFoundError."""
         existing = self._with_starts(self._existing())
-        self.paths, place = {}, -1
+        self.paths, place, known = {}, -1, set[Path]()
         for file in self.files:
-            at = next((at for at, (_, start) in enumerate(existing) if _is(file, start)), None)
-            if at is not None:
+            alike = [at for at, (_, start, _) in enumerate(existing) if _is(file, start)]
+            if alike:  # the others are copies
+                at = max(alike, key=lambda at: self._age_of(existing[at]))
                 self.paths[file.name] = existing[at][0]
+                known.update(existing[at][0] for at in alike)
                 place = max(place, at)
-        if self.files and place < 0 and any(start for _, start in existing):
+        if self.files and place < 0 and any(start for _, start, _ in existing):
             raise OperatorError(
                 f"{self.pattern}: none of its files is one counted so far; put the last one back, or name "
                 "this log otherwise"
             )
-        for path, start in existing[place + 1 :]:
-            if b"\n" not in start:
+        new = [found for found in existing[place + 1 :] if found[0] not in known]
+        for path, start in self._without_copies(new):
+            if not start:
                 if path == self.pattern:
-                    raise FileNotFoundError  # empty so far
+                    raise FileNotFoundError  # no line so far
                 continue
             if self.files and not self._has_settled():
                 raise FileNotFoundError
             self._take_in(path, start)
 
-    def _with_starts(self, paths: Sequence[Path]) -> list[tuple[Path, bytes]]:
-        """Return files with their first bytes; a file that has not changed is not read again."""
-        found = list[tuple[Path, bytes]]()
+    def _age_of(self, found: _Found) -> tuple[bool, int]:
+        """Return what is highest for the one of some files with the same lines that may have most of them."""
+        path, _, written_ns = found
+        return path == self.pattern, written_ns
+
+    def _without_copies(self, found: Sequence[_Found]) -> list[tuple[Path, bytes]]:
+        """Return new files in order, with their first lines; of files that begin alike only one."""
+        kept = dict[Path, bytes]()
+        for path, start, _ in sorted(found, key=self._age_of, reverse=True):
+            lines = _lines_of(start)
+            alike = (one for one in kept.values() if one and (one.startswith(lines) or lines.startswith(one)))
+            if not lines or next(alike, None) is None:
+                kept[path] = lines
+        return [(path, kept[path]) for path, _, _ in found if path in kept]
+
+    def _with_starts(self, paths: Sequence[Path]) -> list[_Found]:
+        """Return each file once, with its first bytes; a file that has not changed is not read again."""
+        found = dict[tuple[int, int], _Found]()
         starts = dict[tuple[int, ...], bytes]()
         for path in paths:
             status = path.stat()
-            at = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-            starts[at] = self._starts.get(at) or first_records(path, csv=False)
-            found.append((path, starts[at]))
+            one = (status.st_dev, status.st_ino)
+            at = (*one, status.st_size, status.st_mtime_ns)
+            starts[at] = self._starts.get(at) or self._start_of(path)
+            found.pop(one, None)  # a link: the file has the place of its last name
+            found[one] = (path, starts[at], status.st_mtime_ns)
         self._starts = starts
-        return found
+        return list(found.values())
+
+    def _start_of(self, path: Path) -> bytes:
+        """Return the first bytes of a file: more than usual if its first line is longer than they are."""
+        start = first_records(path, csv=False)
+        if len(start) < FIRST_BYTES or b"\n" in start:
+            return start
+        start = first_records(path, csv=False, most=MOST_COMPARED)
+        start = start[: start.find(b"\n") + 1] or start
+        if len(start) == MOST_COMPARED and not start.strip(b"\0"):
+            raise OperatorError(
+                f"{path}: it begins with {MOST_COMPARED} bytes of zero, as if a server did not append to "
+                "the log that copytruncate cut; let it append, or rotate without copytruncate"
+            )
+        return start
 
     def _has_settled(self) -> bool:
         last = self.paths.get(self.files[-1].name)
@@ -130,21 +170,23 @@ class RotatedFiles(FileList):
         number = len(self.files)
         self._add(f"{self.pattern.name}#{number}")
         self.paths[self.files[number].name] = path
-        complete = start[: start.rfind(b"\n") + 1]
-        self._note({"number": number, "first": beginning_of(complete), "marks": ()})
+        self._note({"number": number, "first": beginning_of(start), "marks": ()})
 
     def _existing(self) -> list[Path]:
         """Return the files that exist, the oldest first. Raises: OperatorError if nobody may list them."""
         try:
-            found = dict(self._named())
+            found = self._named()
+            older = sorted(found, key=lambda path: (_age(found[path], path), path))
+        except FileNotFoundError:
+            raise  # a rotation is under way
         except OSError as failure:
             raise self._unreadable(failure) from None
-        older = [found[age] for age in sorted(found)]
         return [*older, self.pattern] if self.pattern.exists() else older
 
-    def _named(self) -> Iterator[tuple[tuple[int, str], Path]]:
-        """Yield each rotated file with its place among all; a file that is being compressed counts once."""
+    def _named(self) -> dict[Path, str]:
+        """Return the mark of each rotated file; a file that is being compressed is there once."""
         name, stem, ending = self.pattern.name, self.pattern.stem, self.pattern.suffix
+        marks = dict[str, tuple[Path, str]]()
         for path in sorted(self.pattern.parent.glob(f"{escape(stem)}*"), reverse=True):
             plain = unpacked_name(path.name)
             behind = plain.removeprefix(name if plain.startswith(name) else stem)
@@ -152,7 +194,8 @@ class RotatedFiles(FileList):
                 behind = behind.removesuffix(ending) if behind.endswith(ending) else ""
             found = _ROTATED.fullmatch(behind)
             if found is not None and path.is_file():
-                yield _age(found[1]), path
+                marks[plain] = path, found[1]
+        return dict(marks.values())
 
     def _unreadable(self, failure: OSError) -> OperatorError:
         return OperatorError(
@@ -174,11 +217,26 @@ class RotatedFiles(FileList):
         return first is not None and first["bytes"] >= FIRST_BYTES
 
 
-def _age(mark: str) -> tuple[int, str]:
-    """Return the place of a rotated file among all, the oldest first. Args: mark, by which its name tells."""
+def _age(mark: str, path: Path) -> tuple[int, ...]:
+    """Return the place of a rotated file among all, the oldest first. Args: mark, by which its name tells.
+
+    The day and the month before a year may be in either order: then the last change of the file tells.
+
+    >>> sorted(["old", "1", "2026-03-01.10", "2026-03-01.9", "2"], key=lambda mark: _age(mark, Path()))
+    ['2026-03-01.9', '2026-03-01.10', '2', '1', 'old']
+    """
     if mark == "old":
-        return (2, "")
-    return (1, f"{10**9 - int(mark)}") if len(mark) <= _LONGEST_NUMBER else (0, mark)
+        return (2,)
+    if len(mark) <= _LONGEST_NUMBER:
+        return (1, -int(mark))
+    if _YEAR_LAST.fullmatch(mark):
+        return (-1, path.stat().st_mtime_ns)
+    return (0, *map(int, re.findall(r"\d+", mark)))
+
+
+def _lines_of(start: bytes) -> bytes:
+    """Return the complete lines at the start of a file, or the start of a longer one."""
+    return start if len(start) == MOST_COMPARED else start[: start.rfind(b"\n") + 1]
 
 
 def _is(file: ListedFile, start: bytes) -> bool:

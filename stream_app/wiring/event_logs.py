@@ -321,12 +321,13 @@ def time_field(stream: StreamSettings) -> TimeField:
 
 def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) -> str:
     """Return a name for one way of reading one file: positions in one sorted copy are invalid in another."""
-    file = source.file.resolve()
+    log, file = stream.declared.source, source.file.resolve()
+    if log.is_of_web_server:  # its name may be a link that leads to another file each day
+        file = source.file.parent.resolve() / source.file.name
     # Relative to the state directory, so that both can be moved together.
     seen_from_state = os.path.relpath(file, state_dir.resolve())
     time = stream.declared.time
     zone = (time.zone,) if time.zone else ()
-    log = stream.declared.source
     form = (log.format, log.log_format) if log.log_format else (log.format,)
     facts = (seen_from_state, *form, time.field, time.format, *zone)
     return f"{file.stem.replace('*', 'all')}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"

@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from stream_app.ports import OperatorError
 from stream_app.sources import rotated
+from stream_app.sources.copies import MOST_COMPARED
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.packed import ENDINGS, is_packed, zstd
@@ -37,11 +39,11 @@ class Rotated:
         self._position = 0
         self._rotations = 0
 
-    def write(self, lines: int) -> None:
-        """Append lines, each with its own path."""
+    def write(self, lines: int, longer: int = 0) -> None:
+        """Append lines, each with its own path. Args: longer, bytes more of each."""
         with self.log.open("ab") as file:
             for _ in range(lines):
-                file.write(LINE.format(self.written, "x" * self._rng.randrange(200)).encode())
+                file.write(LINE.format(self.written, "x" * (longer + self._rng.randrange(200))).encode())
                 self.written += 1
 
     def rotate(self) -> None:
@@ -159,6 +161,153 @@ def test_empty_log_is_read_once_it_has_a_line(tmp_path: Path) -> None:
     log.look()
     log.restart()
     assert log.read == ["/0"]
+
+
+@pytest.mark.parametrize("longer", [4_000, 5_000, MOST_COMPARED])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.usefixtures("settled")
+def test_first_line_may_be_long(tmp_path: Path, mode: str, longer: int) -> None:
+    log = Rotated(tmp_path, mode, random.Random(longer))
+    for _ in range(3):
+        log.write(1, longer)
+        log.look()
+        log.write(50)
+        log.restart()
+        log.look()
+        log.rotate()
+    log.write(1, longer)
+    log.look()
+    log.restart()
+    assert log.read == [f"/{number}" for number in range(154)]
+
+
+@pytest.mark.parametrize("lines", [3, 60, 10_000])
+@pytest.mark.usefixtures("settled")
+def test_log_may_begin_with_a_hole(tmp_path: Path, lines: int) -> None:
+    """A server that does not append goes on where it was before the truncation."""
+    log = Rotated(tmp_path, "copytruncate", random.Random(1))
+    for _ in range(2):
+        log.write(lines)
+        log.look()
+        size = log.log.stat().st_size
+        log.rotate()
+        os.truncate(log.log, size)
+        log.write(2)
+        if size > MOST_COMPARED:
+            with pytest.raises(OperatorError, match="bytes of zero"):
+                log.look()
+            break
+        log.look()
+        log.restart()
+        log.look()
+    log.restart()
+    assert log.read == [f"/{number}" for number in range(lines if size > MOST_COMPARED else log.written)]
+
+
+def _link_to_today(log: Rotated) -> None:
+    _begin_link(log, 1)
+    log.write(10)
+    log.look()
+    _begin_link(log, 2)
+
+
+def _begin_link(log: Rotated, day: int) -> None:
+    log.log.unlink(missing_ok=True)
+    (today := log.folder / f"access.2026030{day}.log").touch()
+    log.log.symlink_to(today.name)
+
+
+def _hard_link(log: Rotated) -> None:
+    log.write(10)
+    os.link(log.log, log.folder / "access.log.1772366400")
+    log.look()
+
+
+def _copy_of_the_growing_file(log: Rotated) -> None:
+    log.write(10)
+    shutil.copy(log.log, log.folder / "access.log.old")
+    log.look()
+
+
+def _copy_that_is_rotated(log: Rotated) -> None:
+    _copy_of_the_growing_file(log)
+    log.write(5)
+    log.restart()
+    log.log.rename(log.folder / "access.log.1")
+    os.utime(log.folder / "access.log.old", (0, 0))
+    log.write(1)
+
+
+def _two_copies(log: Rotated) -> None:
+    log.write(10)
+    packed = gzip.compress(log.log.read_bytes())
+    (log.folder / "access.log-20260301.gz").write_bytes(packed)
+    log.log.rename(log.folder / "access.log.1")
+
+
+def _copy_before_truncation(log: Rotated) -> None:
+    log.write(10)
+    log.look()
+    shutil.copy(log.log, log.folder / "access.log.1")
+    log.restart()
+    log.look()
+    os.truncate(log.log, 0)
+    log.look()
+
+
+def _copy_without_truncation(log: Rotated) -> None:
+    log.write(10)
+    log.look()
+    shutil.copy(log.log, log.folder / "access.log.1")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        _link_to_today,
+        _hard_link,
+        _copy_of_the_growing_file,
+        _copy_that_is_rotated,
+        _two_copies,
+        _copy_before_truncation,
+        _copy_without_truncation,
+    ],
+)
+@pytest.mark.usefixtures("settled")
+def test_links_and_copies_count_once(tmp_path: Path, step: Callable[[Rotated], None]) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    step(log)
+    for _ in range(2):
+        log.write(3)
+        log.look()
+        log.restart()
+    log.look()
+    log.restart()
+    assert log.read == [f"/{number}" for number in range(log.written)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("access.log-28022026", "access.log-01032026"),
+        ("access.log-28-02-2026", "access.log-01-03-2026"),
+        ("access.2026-03-01.9.log", "access.2026-03-01.10.log"),
+        ("access.log.10", "access.log.9.gz"),
+    ],
+)
+@pytest.mark.usefixtures("settled")
+def test_older_files_are_read_by_age(tmp_path: Path, first: str, second: str) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    for age, name in ((20, first), (10, second)):
+        log.write(10)
+        written = log.log.read_bytes()
+        log.log.unlink()
+        (tmp_path / name).write_bytes(gzip.compress(written) if name.endswith(".gz") else written)
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    log.write(3)
+    log.look()
+    log.restart()
+    assert log.read == [f"/{number}" for number in range(23)]
 
 
 @pytest.mark.usefixtures("settled")

@@ -11,7 +11,7 @@ from stream_app.config import Settings, load_text
 from stream_app.core.visits import DAY_US
 from stream_app.ports import OperatorError
 from stream_app.vault.visitor_keys import VisitorKeys
-from stream_app.wiring.event_logs import visitor_keys
+from stream_app.wiring.event_logs import check_file, visitor_keys
 from stream_app.wiring.visitors import first_unreleased
 from tests.models.memory import MemoryStore
 from tests.stream_app.wiring.test_receiving import Witness
@@ -48,6 +48,18 @@ def destroyed(settings: Settings, *last_bins: int | None) -> list[int]:
     needed = first_unreleased(settings.streams, witnesses, MemoryStore().load)  # type: ignore[arg-type]
     keys.destroy_before(asyncio.run(needed))
     return sorted(int(path.stem) for path in settings.state_dir.rglob("@visitors/*/*.key"))
+
+
+def test_log_may_be_a_link_that_moves_each_day(settings: Settings) -> None:
+    stream, drawn = settings.streams[0], set[bytes]()
+    link = settings.state_dir.parent / "access.log"
+    for day in (1, 2):
+        (today := link.with_name(f"access.2026030{day}.log")).touch()
+        link.unlink(missing_ok=True)
+        link.symlink_to(today)
+        check_file(stream, settings.state_dir)
+        drawn.add(visitor_keys(stream, settings.state_dir).key(7))
+    assert len(drawn) == 1
 
 
 def test_key_stays_the_same_until_every_stream_has_released_its_day(settings: Settings) -> None:
