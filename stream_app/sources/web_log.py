@@ -104,7 +104,7 @@ class WebLogDecoder(Decoder):
 def form_of(lines: Sequence[bytes]) -> WebLog | None:
     """Return the form of access log that most of these lines have; None if they are no access log."""
     forms = [WebLog("combined"), WebLog("caddy"), WebLog("traefik")]
-    if (own := guessed([line.decode(errors="replace") for line in lines])) is not None:
+    if (own := guessed([line.decode(errors="replace").rstrip("\r") for line in lines])) is not None:
         forms.append(WebLog("log_format", own))
     kept = [len(WebLogDecoder(form).decode(lines).kept) for form in forms]
     best = max(range(len(forms)), key=kept.__getitem__)
@@ -216,6 +216,9 @@ def _by_pattern(form: WebLog) -> _Read:
     names = sorted(pattern.groupindex, key=lambda name: pattern.groupindex[name])
 
     def read(records: Sequence[bytes]) -> tuple[Sequence[int], Raw, list[tuple[int, Reason]]]:
+        written = b"".join(records)
+        if b"\r" in written:
+            records = [record.rstrip(b"\r") for record in records]
         found = list(map(pattern.fullmatch, records))
         kept: Sequence[int] = range(len(records))
         refused: list[tuple[int, Reason]] = []
@@ -226,7 +229,7 @@ def _by_pattern(form: WebLog) -> _Read:
         rows = [match.groups() for match in found if match is not None]
         raw: dict[str, Sequence[Any]] = dict.fromkeys(_PARTS, [None] * len(rows))
         raw |= dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True))
-        for part in ("request", "uri", "referrer") if b"\\" in b"".join(records) else ():
+        for part in ("request", "uri", "referrer") if b"\\" in written else ():
             if part in names:
                 raw[part] = [_unescaped(text) if text and b"\\" in text else text for text in raw[part]]
         if "uri" in raw:

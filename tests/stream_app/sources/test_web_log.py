@@ -290,12 +290,15 @@ BEHIND = '"$request" $status $body_bytes_sent'
         ),
     ],
 )
-def test_form_of_a_log_is_found(line: str, kind: str, log_format: str) -> None:
-    lines = [line, "damaged", line.replace(' "-" ', ' "https://news.example/" ')]
+@pytest.mark.parametrize("end", ["", "\r"])
+def test_form_of_a_log_is_found(line: str, kind: str, log_format: str, end: str) -> None:
+    lines = [line + end, "damaged", line.replace(' "-" ', ' "https://news.example/" ') + end]
     found = form_of([one.encode() for one in lines])
     assert found is not None
     assert (found.kind, found.log_format) == (kind, log_format)
-    assert len(decoded(found, line, fields=("page",))) == 1
+    assert decoded(found, line + end, fields=("page", "bytes")) == decoded(
+        found, line, fields=("page", "bytes")
+    )
 
 
 def test_form_of_what_is_no_access_log_is_not_found() -> None:
