@@ -35,13 +35,13 @@ def read_source(
     if "file" not in section.names():
         raise section.error("file", "is missing; name a file, or a topic of Kafka")
     file = (directory / section.take("file", _file)).absolute()
-    name = section.take("group", values.name, "") or file_identity(file, directory)
     said = format_of(file)
     if said is None and "format" not in section.names():
         why = f"is missing: {file.name} names files of CSV and others; write ndjson or csv"
         raise section.error("format", why)
     form: LogFormat = section.take("format", values.one_of("ndjson", "csv", *WEB_LOGS), said or "ndjson")
     log_format = read_log_format(section, form)
+    name = section.take("group", values.name, "") or file_identity(file, directory, form)
     start: Literal["earliest", "latest"] = section.take(
         "start", values.one_of("earliest", "latest"), "earliest"
     )
@@ -92,12 +92,14 @@ def format_of(file: Path) -> Literal["ndjson", "csv"] | None:
     return None if len(said) > 1 else "csv" if True in said else "ndjson"
 
 
-def file_identity(file: Path, directory: Path) -> str:
+def file_identity(file: Path, directory: Path, form: LogFormat) -> str:
     """Return a file's name in the ledger, the same for every spelling of its path.
 
+    The name of an access log may be a link that leads to another file each day.
     Args: directory, to which the name is relative; names from different directories do not match.
     """
-    return "file:" + Path(os.path.relpath(file.resolve(), directory.resolve())).as_posix()
+    file = file.parent.resolve() / file.name if form in WEB_LOGS else file.resolve()
+    return "file:" + Path(os.path.relpath(file, directory.resolve())).as_posix()
 
 
 def log_of(source: SourceSettings | TopicSettings) -> str:
@@ -114,7 +116,8 @@ def ledgers_of(stream: StreamSettings, directory: Path) -> tuple[str, ...]:
     """
     name, source = stream.declared.source.name, stream.source
     if isinstance(source, SourceSettings) and source.keep_us is None:
-        own = name if ":" in name else file_identity(source.file, directory)  # a group's name has no colon
+        form = stream.declared.source.format  # a group's name has no colon
+        own = name if ":" in name else file_identity(source.file, directory, form)
     else:
         own = log_of(source)
     return (name,) if name == own else (name, own)

@@ -169,7 +169,9 @@ def replay_settings(
         raise OperatorError(_of_options(str(refusal), name)) from None
     (stream,) = settings.streams
     # The ledger is in the state directory, so a file's name is relative to it, not to the working directory.
-    log = structs.replace(stream.declared.source, name=file_identity(file, Path(state)))
+    log = structs.replace(
+        stream.declared.source, name=file_identity(file, Path(state), stream.declared.source.format)
+    )
     declared = structs.replace(stream.declared, source=log)
     logs = replace(settings.logs, directory=Path(state))
     return replace(settings, streams=(replace(stream, declared=declared),), logs=logs)

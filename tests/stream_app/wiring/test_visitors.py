@@ -50,15 +50,16 @@ def destroyed(settings: Settings, *last_bins: int | None) -> list[int]:
     return sorted(int(path.stem) for path in settings.state_dir.rglob("@visitors/*/*.key"))
 
 
-def test_log_may_be_a_link_that_moves_each_day(settings: Settings) -> None:
-    stream, drawn = settings.streams[0], set[bytes]()
-    link = settings.state_dir.parent / "access.log"
+def test_log_may_be_a_link_that_moves_each_day(tmp_path: Path) -> None:
+    link, drawn = tmp_path / "access.log", set[tuple[str, bytes]]()
     for day in (1, 2):
         (today := link.with_name(f"access.2026030{day}.log")).touch()
         link.unlink(missing_ok=True)
         link.symlink_to(today)
+        settings = load_text(TEXT, tmp_path / "app.yaml", {})
+        stream = settings.streams[0]
         check_file(stream, settings.state_dir)
-        drawn.add(visitor_keys(stream, settings.state_dir).key(7))
+        drawn.add((stream.declared.source.name, visitor_keys(stream, settings.state_dir).key(7)))
     assert len(drawn) == 1
 
 
