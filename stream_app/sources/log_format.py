@@ -111,6 +111,9 @@ def guessed(lines: Sequence[str]) -> str | None:
                 break
     if "status" not in names:
         return None  # no request could be known to have shown a page
+    address = names.index("remote_addr") if "remote_addr" in names else 0
+    if address and all(text.endswith(",") for text in columns[address - 1]):
+        return None  # a list of addresses does not tell which one is the visitor's
     parts = iter(names)
     written = re.sub(r"\$", lambda _: f"${next(parts) or 'other'}", shape)
     try:

@@ -111,6 +111,12 @@ def form_of(lines: Sequence[bytes]) -> WebLog | None:
     return forms[best] if 2 * kept[best] > len(lines) else None
 
 
+def has_one_address(form: WebLog, lines: Sequence[bytes]) -> bool:
+    """Return whether all of some lines have one address, as behind a proxy whose address the server logs."""
+    _, raw, _ = (_by_json if form.kind in _PATHS else _by_pattern)(form)(lines)
+    return len(set(raw["address"])) == 1
+
+
 class _Remembered(dict[Any, Any]):
     """Cached values of a function of texts; "-" is read as empty. Only results for short texts stay."""
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
+
+import click
 
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.visits import TIME
@@ -12,8 +15,10 @@ from stream_app.shell.init.proposals import begins
 from stream_app.shell.init.questions import Questions
 from stream_app.shell.samples.of_log import Sample
 from stream_app.sources.decode import TimeField
+from stream_app.sources.web_log import WebLog, WebLogKind, has_one_address
 
 _NO_SITE = "none"
+_ENOUGH_LINES = 20
 _AT = TimeField(TIME, "us")
 _TEXT = """\
 # Written by stream-app init. docs/how-to/web-log.md explains it, docs/configuration.md every key.
@@ -71,6 +76,13 @@ def web_configuration(questions: Questions, events: Path, sample: Sample, config
     if sample.log_format:
         questions.say(f"its lines are read as: {sample.log_format}")
         questions.say("If that is wrong, correct log_format in the configuration, with your server's own")
+    form = WebLog(cast("WebLogKind", sample.form), sample.log_format)
+    if len(sample.lines) >= _ENOUGH_LINES and has_one_address(form, sample.lines):
+        click.echo(
+            f"all {len(sample.lines)} lines of a sample have one address; if it is a proxy's, all visitors "
+            "are one: let the server log the visitor's address (docs/how-to/web-log.md)",
+            err=True,
+        )
     questions.head("Which host is the site? Its own pages are then no referrers. none: leave them in")
     site = questions.ask("site", "host", _NO_SITE, _read_site, stands_in=_NO_SITE)
     questions.head("From when on do visits count? Readers see this instant")

@@ -29,6 +29,11 @@ def declared(folder: Path) -> Settings:
     return load(folder / "stream-app.yaml", {})
 
 
+def lines_of(folder: Path) -> list[str]:
+    """Return the lines of the access log."""
+    return (folder / "access.log").read_text().splitlines()
+
+
 def test_three_questions_make_a_page(folder: Path) -> None:
     with in_terminal([sys.executable, "-m", "stream_app", "init", "access.log"], folder) as terminal:
         terminal.answer("host [none]:", "https://shop.example/")
@@ -58,6 +63,16 @@ def test_without_a_terminal_nothing_is_taken_from_the_log(folder: Path) -> None:
     assert declared(folder).streams[0].declared.count == "users"
 
 
+@pytest.mark.parametrize("is_of_proxy", [False, True])
+def test_log_with_the_address_of_a_proxy_alone_gets_a_warning(folder: Path, is_of_proxy: bool) -> None:
+    if is_of_proxy:
+        behind = (line.partition(" ")[2] for line in lines_of(folder))
+        (folder / "access.log").write_text("".join(f"198.51.100.7 {line}\n" for line in behind))
+    made = CliRunner().invoke(main, ["init", "access.log"])
+    assert made.exit_code == 0, made.output
+    assert ("lines of a sample have one address" in made.output) is is_of_proxy
+
+
 def test_log_format_of_ones_own_is_recognised(folder: Path) -> None:
     log = folder / "access.log"
     log.write_text("".join(f"shop.example {line}\n" for line in log.read_text().splitlines()))
@@ -72,6 +87,7 @@ def test_log_format_of_ones_own_is_recognised(folder: Path) -> None:
     ("arguments", "said"),
     [
         (["unknown.log"], "it looks like an access log in a form that is not known; docs/how-to/web-log.md"),
+        (["list.log"], "it looks like an access log in a form that is not known; docs/how-to/web-log.md"),
         (
             ["access.log", "--user=ip"],
             "--user: is not for an access log, which has --site, --first, --epsilon",
@@ -84,6 +100,9 @@ def test_log_format_of_ones_own_is_recognised(folder: Path) -> None:
 def test_answers_that_do_not_fit_are_refused(folder: Path, arguments: list[str], said: str) -> None:
     (folder / "other.csv").write_text("at,page\n2026-03-01T00:00:00Z,/\n")
     (folder / "unknown.log").write_text("192.0.2.7|GET / HTTP/1.1|200\n" * 3)
+    (folder / "list.log").write_text(
+        "".join(f"192.0.2.{at % 9}, {line}\n" for at, line in enumerate(lines_of(folder)))
+    )
     made = CliRunner().invoke(main, ["init", *arguments])
     assert made.exit_code != 0
     assert said in made.output
