@@ -19,10 +19,13 @@ _SURE = 0.95
 
 
 class LeftOut(NamedTuple):
-    """How many events a cap leaves out: between ``least`` and ``most``, of users that the histogram shows."""
+    """How many events a cap leaves out: between ``least`` and ``most``, of users that the histogram shows.
+
+    ``most`` is None if it shows users of the last bucket, which has no end.
+    """
 
     least: float
-    most: float
+    most: float | None
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class NumbersOfUsers:
         shown = np.where(released > self.reach, released, 0)
         fewest, many = np.maximum(shown - self.reach, 0.0), np.where(shown > 0, shown + self.reach, 0.0)
         least, most = np.maximum(first - cap, 0.0), np.maximum(2.0 * first - 1.0 - cap, 0.0)
-        return LeftOut(float(fewest @ least), float(many @ most))
+        return LeftOut(float(fewest @ least), None if shown[-1] else float(many @ most))
 
     def to_json(self) -> str:
         """Return the canonical text, which is stored."""

@@ -48,7 +48,15 @@ def test_without_noise_a_cap_leaves_out_what_the_range_says(users: list[int], ca
     mechanism = NumbersOfUsers(Fraction(10**9), 5)
     found = mechanism.left_out(np.array(histogram(users)), cap)
     truth = sum(max(number - cap, 0) for number in users)
+    assert found.most is not None
     assert found.least - 1e-3 <= truth <= found.most + 1e-3
+
+
+def test_users_of_the_last_bucket_leave_out_any_number() -> None:
+    """A thousand users of ten million events each: the last bucket has no end."""
+    found = NumbersOfUsers(Fraction(10**9), 5).left_out(np.array([0] * 20 + [1_000]), 10)
+    assert found.least <= 1_000 * (10**7 - 10)
+    assert found.most is None
 
 
 @pytest.mark.parametrize("epsilon", ["1/50", "1/2", "0.93", "0.999", "1.007", "1.2", "3", "20", "1000"])
@@ -71,5 +79,6 @@ def test_the_range_of_shown_users_holds_the_truth_as_often_as_stated() -> None:
     for seed in range(1_000):
         found = mechanism.left_out(mechanism.release(exact, SeededNoise(seed)), 10)
         truth = sum(max(number - 10, 0) for number in users)
+        assert found.most is not None
         wrong += not found.least <= truth <= found.most
     assert wrong < 80

@@ -183,7 +183,9 @@ class CapAnswer(BaseModel):
     least: float = Field(
         description="events that it leaves out at least, of users that noise alone does not explain"
     )
-    most: float = Field(description="at most; both hold for all caps at once with 95 % confidence")
+    most: float | None = Field(
+        description="at most, null if unknown; both hold for all caps at once with 95 % confidence"
+    )
     error: float = Field(description="95 % error of the count of the window, in events")
 
 

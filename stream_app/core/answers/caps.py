@@ -15,17 +15,18 @@ from stream_app.core.kinds.tables import USERS, Span
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What a cap costs: events of seen users that it leaves out, least and most, and the 95 % error."""
+    """What a cap costs: events of seen users left out, least and most (None: unknown), and the 95 % error."""
 
     max_events: int
     least: float
-    most: float
+    most: float | None
     error: float
 
     @property
     def together(self) -> float:
         """How far the shown count of the window may be from the count of all its events."""
-        return math.hypot((self.least + self.most) / 2.0, self.error)
+        most = self.least if self.most is None else self.most
+        return math.hypot((self.least + most) / 2.0, self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,13 @@ class Proposal:
     def sentence(self) -> str:
         """The proposal in words."""
         best, unseen = self.best, self.caps[-1].max_events
+        left = (
+            f"at least {best.least:,.0f}" if best.most is None else f"{best.least:,.0f} to {best.most:,.0f}"
+        )
         start, end = format_instant(self.start_us), format_instant(self.end_us)
         return (
-            f"From {start} to {end} max_events: {best.max_events:,} would have left out {best.least:,.0f} "
-            f"to {best.most:,.0f} events of the users that are seen, with a 95 % error of {best.error:,.0f}; "
+            f"From {start} to {end} max_events: {best.max_events:,} would have left out {left} "
+            f"events of the users that are seen, with a 95 % error of {best.error:,.0f}; "
             f"now it is {self.now:,}. A power of two with under about {math.ceil(self.reach):,} users is "
             f"not seen, such as all from {unseen:,} events on: a cap may leave out many of their events."
         )

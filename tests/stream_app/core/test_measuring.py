@@ -102,6 +102,7 @@ def test_the_last_whole_epoch_proposes_caps(name: str, release: str) -> None:
     numbers = [number for (epoch, _), number in recount.users.items() if epoch == 1]
     for cap in found.caps:
         truth = sum(max(number - cap.max_events, 0) for number in numbers)
+        assert cap.most is not None
         assert cap.least - 0.1 <= truth <= cap.most + 0.1
         assert cap.error == pytest.approx(found.caps[0].error * cap.max_events)
     assert found.caps[-1].most == pytest.approx(
