@@ -49,8 +49,12 @@ def export(config: Path, file: str, streams: tuple[str, ...], form: str) -> None
     if form == "parquet":
         from stream_app.wiring.day_files import export_days
 
-        with working("writing days"):
-            said = asyncio.run(export_days(load(config), streams, file))
+        try:
+            with working("writing days"):
+                said = asyncio.run(export_days(load(config), streams, file))
+        except KeyboardInterrupt:
+            click.echo(f"{file}: not all days are written; export again to add the rest", err=True)
+            raise
         click.echo("\n".join(said))
         return
     with working("reading released data"):

@@ -32,6 +32,7 @@ from stream_app.wiring.histories import reading
 
 _PARTS: tuple[Statistic, ...] = ("value", "stderr", "lower", "upper")
 _CONFIDENCE = {"confidence": str(DEFAULT_CONFIDENCE)}
+_SAVE_EVERY_DAYS = 30  # an export that was interrupted goes on behind these
 
 
 async def export_days(settings: Settings, names: Sequence[str], target: str) -> list[str]:
@@ -58,7 +59,9 @@ async def _add_days(reader: PublicReader, name: str, files: DayFiles) -> str:
     days, listed = whole_days(declared, state), files.days(name)
     added = [day for day in days if day not in listed]
     view: StreamView | None = None
-    for day in added:
+    for done, day in enumerate(added):
+        if done and done % _SAVE_EVERY_DAYS == 0:
+            files.save()
         tables = dict[str, list[Mapping[str, Any]]]()
         for part in days[day]:
             if view is None or view.epoch != part.epoch.epoch:

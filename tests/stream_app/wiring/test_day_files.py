@@ -161,7 +161,11 @@ def dying(files: DayFiles, after: int) -> Iterator[list[int]]:
     yield written
 
 
-async def test_a_crash_at_any_write_leaves_listed_files_that_are_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("every_days", "writes"), [(30, 7), (1, 9)])  # of six files, and the manifest
+async def test_a_crash_at_any_write_leaves_listed_files_that_are_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every_days: int, writes: int
+) -> None:
+    monkeypatch.setattr("stream_app.wiring.day_files._SAVE_EVERY_DAYS", every_days)
     stream = KINDS["keys"](MemoryStore())
 
     await release(stream, 24)
@@ -172,10 +176,12 @@ async def test_a_crash_at_any_write_leaves_listed_files_that_are_whole(tmp_path:
             with day_files(f"{folder}") as files, dying(files, after):
                 await _add_days(stream.store.reader(), stream.name, files)
         except Died:
-            for one in json.loads(contents(folder).get(MANIFEST, b'{"files": []}'))["files"]:
+            listed = json.loads(contents(folder).get(MANIFEST, b'{"files": []}'))["files"]
+            assert len(listed) == (2 * (after // 3) if every_days == 1 else 0)
+            for one in listed:
                 assert hashlib.sha256((folder / one["path"]).read_bytes()).hexdigest() == one["sha256"]
         else:
-            assert after == 7  # six files and the manifest
+            assert after == writes
             break
         await add(stream, folder)
         assert contents(folder) == contents(tmp_path / "whole")
