@@ -72,7 +72,7 @@ LOCK := uv pip compile -q --no-emit-package dphist --universal --python-version 
 lock: ## resolve both pyproject.toml anew into requirements/*.txt (needs uv)
 	$(LOCK) --all-extras pyproject.toml -o requirements/lock.txt
 	$(LOCK) --extra demo --extra build -c requirements/lock.txt pyproject.toml -o requirements/demo.txt
-	$(LOCK) --extra avro --extra protobuf -c requirements/lock.txt pyproject.toml -o requirements/image.txt
+	$(LOCK) --extra avro --extra otlp --extra protobuf -c requirements/lock.txt pyproject.toml -o requirements/image.txt
 	$(LOCK) requirements/tools.in -o requirements/tools.txt
 	$(LOCK) requirements/docs.in -o requirements/docs.txt
 	$(LOCK) --no-strip-extras requirements/recipes.in -o requirements/recipes.txt

@@ -72,7 +72,7 @@ def handler(role: str, stream: TextIO | None = None) -> logging.Handler:
     stream = stream or sys.stderr
     lines = logging.StreamHandler(stream)
     lines.addFilter(_name_errors)
-    lines.addFilter(Repeats("aiokafka"))
+    lines.addFilter(Repeats("aiokafka", "opentelemetry"))
     lines.setFormatter(_Lines(role, _renderer(stream)))
     return lines
 

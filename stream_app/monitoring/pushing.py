@@ -49,12 +49,15 @@ async def pushing(
 async def _push(registry: CollectorRegistry, url: str, about: Mapping[str, str], every_s: float) -> None:
     exporter = OTLPMetricExporter(url, timeout=_PATIENCE_S)
     outage, began_ns = Outage(log, "operator.otlp"), time.time_ns()
+
+    def push() -> export.MetricExportResult:
+        return exporter.export(metrics_data(registry, about, began_ns, time.time_ns()))
+
     while True:
         is_taken = False
         with suppress(OSError):  # of a metric that is read from a disk, or of the connection
-            data = metrics_data(registry, about, began_ns, time.time_ns())
-            result = await asyncio.to_thread(exporter.export, data)
-            is_taken = result is export.MetricExportResult.SUCCESS
+            # In a thread also the making: with a thousand streams it would hold up the event loop.
+            is_taken = await asyncio.to_thread(push) is export.MetricExportResult.SUCCESS
         if is_taken:
             outage.over()
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import math
 import re
@@ -24,6 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.ports import free_port
 from stream_app.config.settings import OperatorSettings
+from stream_app.monitoring.logs import handler
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.reading import ReadingMetrics
 from stream_app.wiring.operator_endpoint import operator_endpoint
@@ -194,6 +197,24 @@ async def test_collector_that_refuses_is_logged_and_metrics_are_served(
 
         async with operator_endpoint("api.operator_port", ReadingMetrics(), operator):
             await eventually_async(logged, "the refusal is logged")
+
+
+async def test_collector_that_is_not_there_is_logged_in_one_line() -> None:
+    lines = io.StringIO()
+    told, root = handler("worker", lines), logging.getLogger()
+    operator = OperatorSettings("127.0.0.1", free_port(), otlp=f"http://127.0.0.1:{free_port()}")
+
+    async def logged() -> bool:
+        return "operator.otlp" in lines.getvalue()
+
+    root.addHandler(told)
+    try:
+        async with operator_endpoint("operator.port", Metrics(), operator):
+            await eventually_async(logged, "the outage is logged")
+    finally:
+        root.removeHandler(told)
+    [line] = lines.getvalue().splitlines()
+    assert json.loads(line)["event"] == "operator.otlp: the collector did not take the metrics; trying again"
 
 
 SOURCES = Path(__file__).with_name("collector")
