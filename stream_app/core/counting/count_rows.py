@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.closing import Closing
+from stream_app.core.counting.read_values import number_in
 from stream_app.core.incoming import Reason
 from stream_app.core.records import Cut, Origin, PartitionState
 
@@ -78,12 +79,15 @@ def read_rows(
     before = {one.number: one for one in state.origins}
     now, last_bin = dict(before), state.last_cut_bin
     fields = zip(*(columns[field] for field in FIELDS), strict=True)
-    for row, (number, epoch, sequence, delta, closed, most) in enumerate(fields):
+    for row, (*place, delta, closed, most) in enumerate(fields):
+        numbers: list[Any] = [_whole(value) for value in place]
+        number, epoch, sequence = numbers
         if (why := _why_not_next(now, number, epoch, sequence, rules)) is None:
             known, at_us = now.get(number), times_us[row]
             closed_us = None if known is None else known.closed_us
             if closed is True and at_us <= rules.latest_us:
                 closed_us = at_us if closed_us is None else max(closed_us, at_us)
+                why = None if delta in (None, 0, "0") else Reason.BAD_VALUE  # but it closes
             elif closed is True:
                 why = Reason.FUTURE
             else:
@@ -100,12 +104,16 @@ def read_rows(
 
 
 def _why_not_next(
-    origins: Mapping[int, Origin], number: Any, epoch: Any, sequence: Any, rules: RowRules
+    origins: Mapping[int, Origin],
+    number: int | None,
+    epoch: int | None,
+    sequence: int | None,
+    rules: RowRules,
 ) -> Reason | None:
     """Return why a row is not the next one of an origin; None if it is."""
-    if not _is_whole(number) or number >= rules.origins:
+    if number is None or number >= rules.origins:
         return Reason.UNKNOWN_ORIGIN
-    if not (_is_whole(epoch) and _is_whole(sequence)):
+    if epoch is None or sequence is None:
         return Reason.BAD_VALUE
     known = origins.get(number)
     is_beyond = known is None or (epoch, sequence) > (known.epoch, known.sequence)
@@ -114,10 +122,11 @@ def _why_not_next(
 
 def _counted(delta: Any, closed: Any, most: Any, rules: RowRules) -> tuple[int, Reason | None]:
     """Return the number that a row adds; if it is 0, also the reason."""
+    delta = number_in(delta) if isinstance(delta, str) else delta
     is_number = isinstance(delta, int | float) and not isinstance(delta, bool) and delta >= 1
     if closed or not is_number or (delta < LARGEST_DELTA and delta != int(delta)):
         return 0, Reason.BAD_VALUE
-    if rules.most_of_user is not None and not (_is_whole(most) and 1 <= most <= rules.most_of_user):
+    if rules.most_of_user is not None and not 1 <= (_whole(most) or 0) <= rules.most_of_user:
         return 0, Reason.OTHER_CAP
     return int(min(delta, LARGEST_DELTA)), None
 
@@ -128,5 +137,9 @@ def _closed_bin(origins: Mapping[int, Origin], rules: RowRules) -> int | None:
     return rules.closing.last_due_bin(min(closed_us)) if len(closed_us) == rules.origins else None
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_NUMBER
+def _whole(value: object) -> int | None:
+    """Return the whole number from 0 that a value is: 1, 1.0, or "1" as in proto3; None if it is none."""
+    number = number_in(value) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return None
+    return int(number) if 0 <= number <= _LARGEST_NUMBER and number == int(number) else None

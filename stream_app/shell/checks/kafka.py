@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,11 @@ from msgspec import structs
 
 from dphist.arrays import Int64Array
 from stream_app.config import Settings, StreamSettings, TopicSettings
-from stream_app.core.incoming import Refusal
+from stream_app.core.counting.count_rows import FIELDS as ROW_FIELDS
+from stream_app.core.counting.count_rows import read_rows
+from stream_app.core.counting.remedies import refused_because
+from stream_app.core.incoming import Reason, Refusal
+from stream_app.core.records import PartitionState
 from stream_app.core.segments.names import base_of
 from stream_app.kafka_cluster import (
     Cluster,
@@ -24,7 +28,7 @@ from stream_app.kafka_cluster import (
     topic_facts,
 )
 from stream_app.ports import OperatorError
-from stream_app.shell.samples.findings import StreamSample, findings
+from stream_app.shell.samples.findings import StreamSample, decoding_finding, findings
 from stream_app.shell.samples.of_topic import lacks_records, newest_records
 from stream_app.sinks.dead_letter_topic import check_topic
 from stream_app.sources.decode import Decoded
@@ -121,12 +125,8 @@ async def _topic(
     records = records[:ready]
     decoded = decoder.decode([record.value for record in records], [record.timestamp for record in records])
     of_rows = stream.declared.source.origins > 0
-    told = (
-        [_origins(stream, decoded)]
-        if of_rows
-        else findings(stream, _sample(stream, source, records, decoded))
-    )
-    for finding in told:
+    sample = _sample(stream, source, records, decoded)
+    for finding in _rows(stream, sample) if of_rows else findings(stream, sample):
         yield finding
     ahead_s = max(record.timestamp for record in records) / 1e3 - time.time()
     if ahead_s > AHEAD_S:
@@ -173,17 +173,28 @@ def _sample(
     )
 
 
-def _origins(stream: StreamSettings, decoded: Decoded) -> Finding:
-    """Return which origins of an engine have no closing row among the newest rows: bins wait for them."""
-    rows = zip(decoded.columns["origin"], decoded.columns["closed"], strict=True)
-    closed = {origin for origin, is_closed in rows if is_closed is True}
-    missing = ", ".join(str(one) for one in range(stream.declared.source.origins) if one not in closed)
-    what = f"streams.{stream.name}.source.origins"
-    if not missing:
-        return Finding(what, "ok", "each has a closing row among the newest rows")
-    return Finding(
-        what, "warn", f"the newest rows close none of {missing}, and bins wait; look at the engine"
-    )
+def _rows(stream: StreamSettings, sample: StreamSample) -> Iterator[Finding]:
+    """Yield whether the newest rows of an engine count, and which origins let bins wait."""
+    yield decoding_finding(stream, sample)
+    declared, now_us = stream.declared, time.time_ns() // 1000
+    columns = {field: list(sample.columns[field]) for field in ROW_FIELDS}
+    times_us, rules = sample.newest_us.tolist(), declared.row_rules(now_us)
+    found = read_rows(columns, times_us, range(len(times_us)), PartitionState(0, 0), rules)
+    newest = {str(origin): at for at, origin in enumerate(columns["origin"])}
+    why = [
+        refused_because(reason)
+        for reason, mask in found.refused.items()  # an engine may repeat rows, and then go on
+        if reason is not Reason.REPEATED or mask[list(newest.values())].any()
+    ]
+    if why:
+        what = f"streams.{stream.name}.source.counts"
+        yield Finding(what, "warn", f"some of the newest rows count nothing: {'; '.join(why)}")
+    waits_us = now_us - declared.time.bin_us - declared.time.grace_us
+    closed_us = {one.number: one.closed_us or 0 for _, one in found.passed}
+    late = [str(one) for one in range(declared.source.origins) if closed_us.get(one, 0) < waits_us]
+    said = f"the newest rows close none of {', '.join(late)}, and bins wait; look at the engine"
+    ok = Finding(f"streams.{stream.name}.source.origins", "ok", "the newest rows close each of them")
+    yield replace(ok, state="warn", said=said) if late else ok
 
 
 def _output_topic(topic: str, facts: TopicFacts | None) -> Finding:

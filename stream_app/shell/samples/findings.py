@@ -73,7 +73,7 @@ def findings(stream: StreamSettings, sample: StreamSample) -> Iterator[Finding]:
     events = sample.kept + len(sample.refused)
     misread = [] if sample.read is None else list(time_findings(stream, events, sample.read))
     if not any(finding.state == "fail" for finding in misread):
-        yield _sampled(stream, sample)
+        yield decoding_finding(stream, sample)
     yield from misread
     yield from cap_findings(stream, sample.columns)
     yield from field_findings(stream, sample.columns, sample.kept)
@@ -83,7 +83,7 @@ def findings(stream: StreamSettings, sample: StreamSample) -> Iterator[Finding]:
     yield from first_findings(stream, sample.newest_us)
 
 
-def _sampled(stream: StreamSettings, sample: StreamSample) -> Finding:
+def decoding_finding(stream: StreamSettings, sample: StreamSample) -> Finding:
     """Return whether events can be decoded, in words only, because numbers would count people's events."""
     time, refused = stream.declared.time, sample.refused
     what = f"streams.{stream.name}.source.{'topic' if isinstance(stream.source, TopicSettings) else 'file'}"

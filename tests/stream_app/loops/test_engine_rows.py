@@ -230,13 +230,14 @@ REFUSED = {
     "no sequence": (row(0, None, _BIN), "bad_value"),
     "a negative sequence": (row(0, -1, _BIN), "bad_value"),
     "a fraction as sequence": (row(0, 1.5, _BIN), "bad_value"),
-    "an epoch that is no number": (row(0, 1, _BIN, epoch="1"), "bad_value"),
+    "an epoch that is no number": (row(0, 1, _BIN, epoch="one"), "bad_value"),
     "a sequence beyond 63 bits": (row(0, 2**63, _BIN), "bad_value"),
     "a retraction": (row(0, 1, _BIN, -1), "bad_value"),
     "no events": (row(0, 1, _BIN, 0), "bad_value"),
     "a fraction": (row(0, 1, _BIN, 1.5), "bad_value"),
-    "no number": (row(0, 1, _BIN, "2"), "bad_value"),
+    "no number": (row(0, 1, _BIN, "two"), "bad_value"),
     "closed, in other words": (row(0, 1, _BIN, 1, closed="yes"), "bad_value"),
+    "closed, with a number": (row(0, 1, _BIN, 1, closed=True), "bad_value"),
     "no time": ({**row(0, 1, _BIN), "at": None}, "null"),
     "before the first bin": (row(0, 1, _BIN - 2), "before_first_bin"),
 }
@@ -251,6 +252,15 @@ def test_a_row_that_cannot_count_is_a_dead_letter_and_changes_nothing(case: str)
         world.write(*(closing(origin, 11, _BIN + 1.5) for origin in range(ORIGINS)))
         world.until(_BIN + 3)
         assert (counted(world), world.letters_by_reason()) == ({(_BIN, "FR"): 3}, {reason: 1})
+
+
+def test_numbers_count_as_other_programs_write_them() -> None:
+    with World(*configured(visits=SETTINGS)) as world:
+        world.start()
+        world.write(row("0", 1.0, _BIN, "3", epoch="0"), row(0.0, "2", _BIN, 4.0), row(0, 2, _BIN, 9))
+        world.write(*(closing(origin, 11, _BIN + 1.5) for origin in range(ORIGINS)))
+        world.until(_BIN + 3)
+        assert (counted(world), world.letters_by_reason()) == ({(_BIN, "FR"): 7}, {})
 
 
 def test_a_key_that_is_not_listed_is_refused_where_others_do_not_count() -> None:

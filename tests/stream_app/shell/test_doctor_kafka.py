@@ -110,17 +110,22 @@ class TestOverABroker:
             topic = await Topic.create(bootstrap_servers, 1)
             row = '{"at": %d, "origin": %d, "epoch": 0, "sequence": %d, %s}'
             said = '"delta": 3', '"closed": true'
-            rows = [row % (time.time() * 1000, number, 1 + number, said[number % 2]) for number in range(4)]
+            now_ms = time.time() * 1000
+            rows = [row % (now_ms, number, 1 + number, said[number % 2]) for number in range(4)]
+            rows += [row % (now_ms - 80_000, 4, 1, said[1]), row % (now_ms, 0, 2, '"delta": "three"')]
+            rows += [row % (now_ms, 1, 1, said[1])]  # its engine has begun anew
             await topic.send([one.encode() for one in rows])
             text = CONFIGURATION.format(servers=bootstrap_servers, topic=topic.name)
-            text = text.replace("topic: events", "origins: 4, counts: events")
+            text = text.replace("topic: events", "origins: 5, counts: events")
             text = text.replace("epsilon: 1", f'epsilon: 1, signed: "{SIGNED_EVENT}"')
             (tmp_path / "app.yaml").write_text(text)
             return await kafka_findings(load(tmp_path / "app.yaml", {}))
 
-        last = asyncio.run(look())[-1]
+        *_, rows, last = asyncio.run(look())
+        assert rows.what == "streams.clicks.source.counts"
+        assert (rows.state, "bad_value" in rows.said, "repeated" in rows.said) == ("warn", True, True)
         assert last.what == "streams.clicks.source.origins"
-        assert (last.state, "close none of 0, 2, and bins wait" in last.said) == ("warn", True)
+        assert (last.state, "close none of 0, 2, 4, and bins wait" in last.said) == ("warn", True)
 
     @pytest.mark.parametrize(
         ("deleted_before", "counted", "lacks"),
