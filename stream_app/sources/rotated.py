@@ -6,6 +6,7 @@ and truncates the first one (``copytruncate``), and may compress it, at once or 
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Sequence
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stream_app.ports import OperatorError
-from stream_app.sources.copies import MOST_COMPARED, beginning_of, first_records, notes_more
+from stream_app.sources.copies import COMPARED_BYTES, MOST_COMPARED, beginning_of, first_records, notes_more
 from stream_app.sources.file_list import FIRST_BYTES, FileList, ListedFile, check_first
-from stream_app.sources.packed import ENDINGS, is_packed, unpacked_name
+from stream_app.sources.packed import DAMAGE, ENDINGS, is_packed, open_packed, unpacked_name
 
 if TYPE_CHECKING:
     from stream_app.sources.lines import LineFile
+
+log = logging.getLogger(__name__)
 
 # Behind the name, or before its ending: a number that grows with each rotation, a month, week or date, or the
 # only older file.
@@ -114,6 +117,7 @@ class RotatedFiles(FileList):
             if not start:
                 if path == self.pattern:
                     raise FileNotFoundError  # no line so far
+                _warn_if_unreadable(path)
                 continue
             if self.files and not self._has_settled():
                 raise FileNotFoundError
@@ -232,6 +236,16 @@ def _age(mark: str, path: Path) -> tuple[int, ...]:
     if _YEAR_LAST.fullmatch(mark):
         return (-1, path.stat().st_mtime_ns)
     return (0, *map(int, re.findall(r"\d+", mark)))
+
+
+def _warn_if_unreadable(path: Path) -> None:
+    try:
+        with open_packed(path) if is_packed(path) else path.open("rb") as file:
+            file.read(COMPARED_BYTES)
+    except FileNotFoundError:
+        raise  # it was renamed meanwhile
+    except DAMAGE as failure:
+        log.warning("%s: it cannot be read (%s); the log is counted without it", path, type(failure).__name__)
 
 
 def _lines_of(start: bytes) -> bytes:

@@ -311,6 +311,22 @@ def test_older_files_are_read_by_age(tmp_path: Path, first: str, second: str) ->
 
 
 @pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_older_file_that_cannot_be_read_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ending: str
+) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    log.write(3)
+    damaged, empty = tmp_path / f"access.log.2{ending}", tmp_path / f"access.log.1{ending}"
+    damaged.write_bytes(PACK[ending](b"a line" * 9)[:-4])
+    empty.write_bytes(PACK[ending](b""))
+    log.look()
+    log.restart()
+    [line] = caplog.messages
+    assert line.startswith(f"{damaged}: it cannot be read (")
+    assert len(log.read) == 3
+
+
 def test_another_log_under_the_same_name_is_refused(tmp_path: Path) -> None:
     log = Rotated(tmp_path, "rename", random.Random(1))
     log.write(5)
