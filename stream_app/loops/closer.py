@@ -23,6 +23,7 @@ from stream_app.core.segments.endings import Ending
 from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
+from stream_app.loops.configured import check_not_overtaken
 from stream_app.loops.deletions import Deletions
 from stream_app.loops.lease import Leadership
 from stream_app.loops.naming import Naming
@@ -147,8 +148,17 @@ class Closer:
     async def agree(self) -> None:
         """Return when store and witness agree; a worker that does not close the stream waits for its closer.
 
-        Raises: as ``reconcile``; OperatorError if this worker cannot read the noise of its closer.
+        Raises: as ``reconcile``; OperatorError if this worker cannot read the noise of its closer;
+            OvertakenError if another worker has begun this segment with other settings.
         """
+        try:
+            await self._agree()
+        except OperatorError:
+            if self._stream.begins:
+                check_not_overtaken(await self._store.load(self.name), self._stream.strategy)
+            raise
+
+    async def _agree(self) -> None:
         followed_s = 0.0
         await self._own_witness.check(self._stream.strategy)
         self._leadership.doubt()  # so that the witness is asked again

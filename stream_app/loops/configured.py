@@ -8,7 +8,7 @@ from stream_app.config.facts import fact_in_words
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
-from stream_app.core.segments.facts import differences, may_change
+from stream_app.core.segments.facts import differences, may_change, needs_segment
 from stream_app.core.segments.history import in_words, read_strategy
 from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.strategies import unfinished_change
@@ -36,6 +36,19 @@ def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
     _check_finished(running, state)
     check_change(running, planned)
     return running
+
+
+def check_not_overtaken(state: StreamState | None, planned: Strategy) -> None:
+    """Check that no other worker has begun a new segment with other settings. Raises: OvertakenError."""
+    if state is None:
+        return
+    running = stored_strategy(planned.stream, state.strategy).declared
+    if needs_segment(running, planned.declared):
+        base, number = base_of(planned.stream), number_of(planned.stream)
+        raise OvertakenError(
+            f"stream {base}: another worker has begun its generation {number} with "
+            f"{facts_in_words(planned.declared, running)}; start this worker again"
+        )
 
 
 def _check_finished(running: Strategy, state: StreamState) -> None:

@@ -152,7 +152,8 @@ class SegmentPlan:
     def _line(self, one: Segments) -> str | None:
         if one.next is None:
             return one.coming(self.now_us)
-        return one.next.line(facts_in_words(one.next.before.declared, one.next.wanted), self.now_us)
+        facts = facts_in_words(one.next.before.declared, one.next.wanted)
+        return one.next.line(facts or "the same settings", self.now_us)
 
     def _settings(self, beginning: Sequence[NextSegment], *, with_ended: bool = False) -> Settings:
         """Return the settings if these segments begin; all segments of a stream write to one topic."""

@@ -54,6 +54,7 @@ class Stream:
         draws_between_closings: whether noise may be drawn while no bin closes; an audit draws in one order.
         measuring: all configured streams over the source, each with its ledger. Rows that only their
             witnesses have are put back before an epoch of this stream opens.
+        begins: whether this start begins the segment; another worker may be faster, with other settings.
         until_us: where the stream ends for good, a bin's edge; None: the configuration names no end.
         keep_us: how long the store keeps the releases of an epoch after its end; None: for ever.
         on_end: called when an epoch has ended early, with the reason and the number of uncounted bins.
@@ -66,6 +67,7 @@ class Stream:
     witness_is_public: bool = False
     draws_between_closings: bool = True
     measuring: Sequence[Stream] = ()
+    begins: bool = False
     until_us: int | None = None
     keep_us: int | None = None
     on_end: OnEnd = lambda ending, skipped_bins: None

@@ -19,7 +19,7 @@ class WorkerError(OperatorError):
 
 
 class OvertakenError(WorkerError):
-    """Another worker began a segment at another instant. The worker starts again, and goes on with it."""
+    """Another worker began a segment elsewhere or otherwise. The worker starts again, and goes on with it."""
 
 
 class StreamError(OperatorError):

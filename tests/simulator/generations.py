@@ -116,7 +116,7 @@ class StartedByGenerations(Pipeline):
         schedule, plan, settings = await self._started(schedule, ports, elsewhere)
         owner = ports.make_nonce() if schedule.workers > 1 else None
         running = _Running(self, schedule, replace(ports, source=SharedListing(ports.source)), owner)
-        running.begin(settings)
+        running.begin(plan, settings)
         await running.pipeline.agree()
 
         async def keep_joining() -> None:
@@ -127,7 +127,7 @@ class StartedByGenerations(Pipeline):
                     self._noted(elsewhere, until_begun_elsewhere(running.settings, ports.store)),
                 )
                 schedule, plan, settings = await self._started(schedule, ports, elsewhere)
-                running.begin(settings)
+                running.begin(plan, settings)
 
         await until_all_end(running.pipeline.run(), keep_joining())
 
@@ -193,14 +193,17 @@ class _Running:
         self._measuring: list[Stream] = []
         self._names = set[str]()
 
-    def begin(self, settings: Settings) -> None:
+    def begin(self, plan: SegmentPlan, settings: Settings) -> None:
         """Run these streams. Those that run already go on."""
         self.settings = settings
         new = [one for one in settings.streams if one.name not in self._names]
         is_first = not self._names
         self._names |= settings.names
         self._measuring += [self._stream(one) for one in new]
-        streams = [replace(self._stream(one), measuring=self._measuring) for one in new]
+        begun = {one.segment.name for one in plan.due}
+        streams = [
+            replace(self._stream(one), measuring=self._measuring, begins=one.name in begun) for one in new
+        ]
         if is_first:
             self.pipeline = loops.Pipeline.over(self._ports, streams)
             return

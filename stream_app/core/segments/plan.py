@@ -6,7 +6,8 @@ begins next, and where: no adapter and no record takes part.
 | the newest known segment                    | the configuration         | decision                    |
 |---------------------------------------------|---------------------------|-----------------------------|
 | is of a replay, is unknown here, or history | any                       | runs as configured          |
-| any                                         | is the same               | runs as configured          |
+| ends for a next one that was left           | is the same, has no until | as stored; the next begins  |
+| any other                                   | is the same               | runs as configured          |
 | ended for good, or goes on under a new name | differs                   | runs as configured          |
 | any                                         | differs, has `time.until` | runs as configured          |
 | any                                         | differs in fixed facts    | runs as configured          |
@@ -72,9 +73,14 @@ class KnownSegment:
         return self.state is not None and self.state.stopped and self.state.has_ended
 
     @property
+    def ends_for_next(self) -> bool:
+        """Whether the store has an end of it at which its next segment was to begin."""
+        return self.end_us is not None and self.state is not None and self.state.late_from is not None
+
+    @property
     def has_ended_for_good(self) -> bool:
         """Whether it has counted to an end at which no next segment was to begin."""
-        return self.has_stopped and self.state is not None and self.state.late_from is None
+        return self.has_stopped and not self.ends_for_next
 
     @property
     def end_us(self) -> int | None:
@@ -211,13 +217,16 @@ def segments_of(
         configured, name=newest.name, declared=_begun_as(configured.declared, newest, entries)
     )
     segments = Segments((*running, as_configured), tuple(ended))
-    if then is None or newest.is_history or then.declared == as_configured.declared:
-        is_followed = configured.until_us is not None or end_of(entries, newest.name) is not None
+    is_same = then is not None and then.declared == as_configured.declared
+    is_followed = configured.until_us is not None or end_of(entries, newest.name) is not None
+    # Whoever stored the end put the next segment into no ledger: it died, or its settings were taken back.
+    is_left = newest.ends_for_next and not is_followed
+    if then is None or newest.is_history or (is_same and not is_left):
         return segments if is_followed else replace(segments, abandoned_us=end_us)
     wanted = _with_first(as_configured.declared, then.declared)
     continued = any(_continues(entry, newest.name) for entry in entries)
     is_over = configured.until_us is not None or newest.has_ended_for_good or continued
-    if is_over or not needs_segment(then.declared, wanted):
+    if is_over or not (is_same or needs_segment(then.declared, wanted)):
         return segments
     before = Segment(newest.name, then.declared)
     name = generation(configured.name, number_of(newest.name) + 1)

@@ -253,6 +253,30 @@ def test_a_worker_starts_again_where_another_one_has_stored_another_end(one: One
     asyncio.run(run())
 
 
+def test_a_worker_starts_again_where_another_one_was_faster_with_other_settings(one: OneSource) -> None:
+    """Halted until a restart, the segment would count nothing. A segment that it knew is refused, as ever."""
+
+    async def run() -> None:
+        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+        slow = await (await plan_of(one, stream_of(one, epoch_bins=3))).store_due(one.store)
+        assert slow is not None
+        [_, following] = map(planned, slow.streams)
+        worker = await Worker.start(one, stream_of(one))  # its operator has put the settings back
+        assert [closer.name for closer in worker.closers] == [STREAM, f"{STREAM}@2"]
+        begun = (
+            f"stream {STREAM}: another worker has begun its generation 2 with time.epoch 1m instead of 30s"
+        )
+        with pytest.raises(OvertakenError, match=begun):
+            await one.closer(following, sharing={"begins": True}).agree()
+        with pytest.raises(OperatorError, match=r"time\.epoch was") as refused:
+            await one.closer(following).agree()
+        assert not isinstance(refused.value, OvertakenError)
+        again = await plan_of(one, stream_of(one, epoch_bins=3))
+        assert [coming.segment.name for coming in again.following] == [f"{STREAM}@3"]
+
+    asyncio.run(run())
+
+
 class NoUsersKey(OneUserKey):
     """Keys of a machine to which nobody has copied the key of users' hashes."""
 

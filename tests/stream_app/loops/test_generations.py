@@ -346,22 +346,31 @@ def test_the_instant_that_another_worker_has_stored_counts(one: OneSource) -> No
     asyncio.run(run())
 
 
-def test_a_worker_of_the_configuration_before_counts_to_the_end_and_opens_nothing(one: OneSource) -> None:
+@pytest.mark.parametrize(("epoch_bins", "late"), [(6, False), (6, True), (4, True)])
+def test_a_worker_goes_on_at_an_end_whose_generation_never_opened(
+    one: OneSource, epoch_bins: int, late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also with the settings of before. All events are there if it starts late."""
+
     async def run() -> None:
-        changed = stream_of(one, epoch_bins=4)
-        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        assert await (await plan_of(one, changed)).store_due(one.store) is not None  # the worker then died
+        events = drawn(7)
         worker = await Worker.start(one, stream_of(one))
-        [found] = worker.plan.found
-        assert found.abandoned_us == EDGE * BIN_US
-        await worker.run(one, drawn(7), 117)
-        assert max(await one.released()) == EDGE - 1
-        assert {entry.stream for entry in await one.store.ledger(SOURCE)} == {STREAM}
-        # Started late, a worker goes on at the stored end. All events are there.
-        await (await Worker.start(one, changed)).run(one, {}, 119)
-        times = [(time, quarter / 4) for quarter, times in drawn(7).items() for time in times]
-        counted = (max(int(time), EDGE) for time, at in times if max(time, at) >= EDGE)  # late ones, too
-        assert Counter(await one.released(SECOND)) == Counter(counted)
+        await worker.run(one, {}, CHANGED_AT)
+        changed = await plan_of(one, stream_of(one, epoch_bins=4))
+        assert await changed.store_due(one.store) is not None  # the worker then died
+        if late:
+            await worker.run(one, events, 117)
+            assert max(await one.released()) == EDGE - 1
+            assert {entry.stream for entry in await one.store.ledger(SOURCE)} == {STREAM}
+        following = await Worker.start(one, stream_of(one, epoch_bins=epoch_bins))
+        assert [closer.name for closer in following.closers] == [STREAM, SECOND]
+        assert ("as generation 2: the same settings; this is stored" in caplog.text) == (epoch_bins == 6)
+        await following.run(one, {} if late else events, 119)
+        _, counted = recounted(events, [EDGE], [1, 1])
+        if late:
+            times = [(time, quarter / 4) for quarter, times in events.items() for time in times]
+            counted = Counter(max(int(time), EDGE) for time, at in times if max(time, at) >= EDGE)
+        assert Counter(await one.released(SECOND)) == counted
 
     asyncio.run(run())
 
@@ -401,10 +410,11 @@ async def dies_everywhere(one: OneSource, *, after_effect: bool) -> None:
         assert state.until_bin == EDGE or not begun
         if dying.left > 0:
             break
-        # The operator puts the old settings back: they hold only if nothing was stored.
+        # The operator puts the old settings back. If an end is stored, they hold on as the next generation.
         [found] = (await plan_of(one, stream_of(one))).found
         assert [segment.name for segment in found.running] == ([STREAM, SECOND] if begun else [STREAM])
-        assert (found.abandoned_us is not None) == (state.until_bin is not None and not begun)
+        is_left = found.next is not None and found.next.segment.name == SECOND
+        assert is_left == (state.until_bin is not None and not begun)
         one.clock.set_bin(CHANGED_AT + 1)
         await Worker.start(one, changed)
         one.clock.set_bin(CHANGED_AT)
