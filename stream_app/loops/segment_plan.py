@@ -47,6 +47,12 @@ class SegmentPlan:
         return [following for following in self.following if following.is_due(self.now_us)]
 
     @property
+    def begun(self) -> set[str]:
+        """The names of the segments that this start begins, unless another worker is faster."""
+        reserved = {one.newest for one in self.found if one.is_reserved}
+        return reserved | {following.segment.name for following in self.due}
+
+    @property
     def now(self) -> Settings:
         """The settings of the segments that a worker runs now."""
         return self._settings(())

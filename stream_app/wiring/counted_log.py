@@ -328,7 +328,7 @@ class CountedLog:
             lease=lease,
             witness_is_public=settings.output_of(stream.name) is not None,
             measuring=together[strategy.source],
-            begins=stream.name in {one.segment.name for one in adapters.start.plan.due},
+            begins=stream.name in adapters.start.plan.begun,
             until_us=stream.until_us,
             keep_us=stream.keep_us,
             on_end=partial(adapters.metrics.epoch_ended, stream.name),

@@ -200,9 +200,9 @@ class _Running:
         is_first = not self._names
         self._names |= settings.names
         self._measuring += [self._stream(one) for one in new]
-        begun = {one.segment.name for one in plan.due}
         streams = [
-            replace(self._stream(one), measuring=self._measuring, begins=one.name in begun) for one in new
+            replace(self._stream(one), measuring=self._measuring, begins=one.name in plan.begun)
+            for one in new
         ]
         if is_first:
             self.pipeline = loops.Pipeline.over(self._ports, streams)

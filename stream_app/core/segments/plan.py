@@ -143,6 +143,7 @@ class Segments:
         next: the one that is wanted; None: the configuration is that of the newest one.
         abandoned_us: where the newest one ends although no next segment is configured; None: it does not.
         refused: a line about a segment that cannot begin, with the consequence; None: there is none.
+        is_reserved: whether the newest one, not the first, has an entry in the ledger and nothing else.
     """
 
     running: tuple[Segment, ...]
@@ -150,6 +151,7 @@ class Segments:
     next: NextSegment | None = None
     abandoned_us: int | None = None
     refused: str | None = None
+    is_reserved: bool = False
 
     @property
     def newest(self) -> str:
@@ -216,7 +218,8 @@ def segments_of(
     as_configured = replace(
         configured, name=newest.name, declared=_begun_as(configured.declared, newest, entries)
     )
-    segments = Segments((*running, as_configured), tuple(ended))
+    is_reserved = then is None and bool(earlier)
+    segments = Segments((*running, as_configured), tuple(ended), is_reserved=is_reserved)
     is_same = then is not None and then.declared == as_configured.declared
     is_followed = configured.until_us is not None or end_of(entries, newest.name) is not None
     # Whoever stored the end put the next segment into no ledger: it died, or its settings were taken back.
