@@ -120,11 +120,11 @@ def _quiet(section: Section, timezone: str | None) -> QuietHours | None:
 
 
 def _hours(value: object) -> tuple[int, int]:
-    found = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", str(value))
+    found = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)-([01]?\d|2[0-3]|24(?=:00)):([0-5]\d)", str(value))
     if found is None:
-        raise ValueError("must be two times of a day, for example 22:00-06:00")
+        raise ValueError("must be two times of a day as one text, for example 22:00-06:00")
     hour, minute, to_hour, to_minute = map(int, found.groups())
-    if (start := 60 * hour + minute) == (stop := 60 * to_hour + to_minute):
+    if (start := 60 * hour + minute) == (stop := 60 * (to_hour % 24) + to_minute):
         raise ValueError("begins when it ends; write two different times")
     return start, stop
 
