@@ -37,6 +37,8 @@ from stream_app.core.alerts.targets import (
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.counting.cells import KeyList
 from stream_app.core.instants import format_instant
+from stream_app.core.periods import PERIODS
+from stream_app.core.visits import VISITOR
 
 Target = TypeVar("Target")
 
@@ -368,3 +370,21 @@ def format_warnings(alerts: AlertSettings) -> list[str]:
             line = f"alerts.webhooks[{place}]: {shown(hook.url)} takes other bodies than format: {hook.form}"
             lines.append(f"{line}; write {{url: ..., format: {known}}}")
     return lines
+
+
+def cap_warning(rule: Rule, stream: StreamSettings) -> str | None:
+    """Return a line if a rule compares times inside one cap window: there counts fall as caps are used up."""
+    declared, asked, window_us = stream.declared, rule.condition.reference, rule.condition.window_us
+    user, time = declared.privacy.per_user, declared.time
+    if user is None or asked is None or window_us is None:
+        return None
+    cap_us = DAY_US if user.field == VISITOR else time.epoch_bins * time.bin_us
+    cap_us = PERIODS[user.per] if user.per else cap_us
+    if cap_us <= min(window_us, asked.length_us or window_us):
+        return None
+    if asked.from_us is None and asked.length_us == window_us and asked.ago_us % cap_us == 0:
+        return None  # both are the same part of a cap window
+    per = max((per for per in PERIODS if PERIODS[per] <= window_us), key=PERIODS.__getitem__, default=None)
+    shorter = f"write streams.{stream.name}.privacy.unit.per: {per}" if per else "write a longer window"
+    cap = f"a user's cap is for {values.format_duration(cap_us)}"
+    return f"{cap}, longer than its window, so it may fire as users reach their caps; {shorter}"

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stream_app.config import Settings, StreamSettings, load
+from stream_app.config.alerts import cap_warning
 from stream_app.config.plans import planned
 from stream_app.core.alerts.each import of_key
 from stream_app.core.alerts.forecast import SEEN, forecast
@@ -57,9 +58,12 @@ def plan_alert(config: Path, name: str | None, events: float | None) -> None:
         for row in rows:
             table.add_row(*row.values())
         print_whole(table)
+    streams = {stream.name: stream for stream in settings.streams}
     for rule in rules:
         if rule.condition.measure == "no_data":
             click.echo(f"{rule.name}: uses the clock only, so noise does not matter")
+        elif said := cap_warning(rule, streams[rule.condition.stream]):
+            click.echo(f"warning: alerts.rules.{rule.written or rule.name}: {said}", err=True)
 
 
 def _worth_a_row(rules: Sequence[Rule]) -> list[Rule]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from stream_app.config import Settings, SourceSettings, StreamSettings
-from stream_app.config.alerts import format_warnings
+from stream_app.config.alerts import cap_warning, format_warnings
 from stream_app.config.settings import IngestSettings
 from stream_app.ports import OperatorError
 from stream_app.shell.checks.ports import port_findings
@@ -54,7 +54,7 @@ def all_checks(settings: Settings) -> Iterator[Check]:
         yield replace(check, ask=ask, ends=ends)
     yield Check("time.first", Reach.FILE, partial(_costs, settings))
     yield Check("privacy.total", Reach.FILE, partial(total_findings, settings.streams))
-    yield Check("alerts", Reach.FILE, partial(_formats, settings))
+    yield Check("alerts", Reach.FILE, partial(_alerts, settings))
     yield from checks_of_machine(settings)
     yield Check("free space", Reach.MACHINE, partial(_room, settings), ends=False)
     # The service that serves a port may be the one that this configuration is to follow.
@@ -95,8 +95,13 @@ def _costs(settings: Settings) -> Iterator[Finding]:
             yield Finding(f"streams.{stream.name}.time.first", "warn", said)
 
 
-def _formats(settings: Settings) -> Iterator[Finding]:
-    """Warn of each address whose service seems to expect another message format."""
+def _alerts(settings: Settings) -> Iterator[Finding]:
+    """Warn of each rule that caps may fire, and each address whose service expects another format."""
+    streams = {stream.name: stream for stream in settings.streams}
+    rules = {rule.written or rule.name: rule for rule in settings.alerts.rules}
+    for name, rule in rules.items():
+        if said := cap_warning(rule, streams[rule.condition.stream]):
+            yield Finding(f"alerts.rules.{name}", "warn", said)
     for line in format_warnings(settings.alerts):
         key, _, said = line.partition(": ")
         yield Finding(key, "warn", said)

@@ -90,3 +90,30 @@ def test_errors_of_totals_and_means_are_in_the_unit_of_the_amounts(tmp_path: Pat
         float(alone["basket"][1].replace(",", "")) / 1000, rel=0.01
     )
     assert alone["pace"][1].endswith("/m")
+
+
+@pytest.mark.parametrize(
+    ("unit", "when", "warned"),
+    [
+        ("user: id, max_events: 9", "count(delays, 24h) < 0.9 * count(delays, 24h, 1d ago)", "per: 1d"),
+        ("user: id, max_events: 9, per: 7d", "count(delays, 24h) < count(delays, 24h, 1d ago)", "per: 1d"),
+        ("user: id, max_events: 9", "count(delays, 2h) < count(delays, 2h, 7d ago)", "per: 1h"),
+        ("user: id, max_events: 9, per: 1d", "count(delays, 2h) < count(delays, 2h, 3h ago)", "per: 1h"),
+        ("user: id, max_events: 9", "ks(delays, 24h, 24h) > 0.2", "per: 1d"),
+        ("user: id, max_events: 9, per: 1d", "count(delays, 24h) < count(delays, 24h, 1d ago)", ""),
+        ("user: id, max_events: 9, per: 1d", "count(delays, 2h) < count(delays, 2h, 7d ago)", ""),
+        ("user: id, max_events: 9", "count(delays, 24h) < 100", ""),
+    ],
+)
+def test_rules_that_compare_times_inside_a_cap_window_are_warned_of(
+    tmp_path: Path, unit: str, when: str, warned: str
+) -> None:
+    text = CONFIG.replace("epoch: 2d}", "epoch: 28d}\n    late: drop")
+    text = text.replace("epsilon: 1.0", f"epsilon: 1.0, unit: {{{unit}}}")
+    (tmp_path / "app.yaml").write_text(f'{text.partition("    busy:")[0]}    drop: {{when: "{when}"}}\n')
+    (tmp_path / "delays.ndjson").touch()
+    for command in (["check-config"], ["plan-alert", "--events", "20000"]):
+        said = CliRunner().invoke(main, [*command, "--config", str(tmp_path / "app.yaml")])
+        assert said.exit_code == 0, said.output
+        assert ("warning: alerts.rules.drop: " in said.output) == bool(warned)
+        assert warned in said.output
