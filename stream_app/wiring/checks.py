@@ -46,12 +46,14 @@ class Finding:
             "fail", if the service cannot start or keep its guarantee.
         said: the result and, if it is not "ok", the remedy.
         exact: whether it is computed from events, which makes it private.
+        public: of an exact one, the text for a public log, if any: no number of events.
     """
 
     what: str
     state: State
     said: str
     exact: bool = False
+    public: str = ""
 
 
 @dataclass(frozen=True, slots=True)

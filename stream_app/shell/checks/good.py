@@ -62,12 +62,12 @@ def _stream_of(finding: Finding) -> str | None:
 
 
 def _is_warning(finding: Finding) -> bool:
-    return finding.state == "warn" and not finding.exact
+    return finding.state == "warn" and (not finding.exact or bool(finding.public))
 
 
 def _public(finding: Finding) -> str:
     """Return the text of a finding for a public log: no number of events."""
-    return _PRIVATE if finding.exact else finding.said
+    return finding.public or _PRIVATE if finding.exact else finding.said
 
 
 def _refusal(settings: Settings, finding: Finding) -> str:

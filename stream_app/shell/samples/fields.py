@@ -45,7 +45,8 @@ def field_findings(stream: StreamSettings, columns: Mapping[str, Any], events: i
         said = f"{matching:,} of {events:,} events of a sample match {where}"
         state: State = "ok" if matching else "warn"
         remedy = "" if matching else "; correct the condition unless such events are rare"
-        yield Finding(f"{what}.where", state, said + remedy, exact=True)
+        public = "" if matching else f"no event of a sample matches {where}{remedy}"
+        yield Finding(f"{what}.where", state, said + remedy, exact=True, public=public)
 
 
 def _keys(what: str, keys: KeyField, column: Sequence[Any]) -> Finding:
@@ -57,7 +58,9 @@ def _keys(what: str, keys: KeyField, column: Sequence[Any]) -> Finding:
         return _found(what, listed, events, said, "unknown_key")
     said += ", the rest counts as other"
     if not listed:
-        return Finding(what, "warn", f"{said}; correct keys.field or keys.list", exact=True)
+        remedy = "correct keys.field or keys.list"
+        public = f"no event of a sample has a {keys.field} on the list; {remedy}"
+        return Finding(what, "warn", f"{said}; {remedy}", exact=True, public=public)
     return Finding(what, "ok", said, exact=True)
 
 
@@ -66,7 +69,8 @@ def _found_keys(what: str, keys: KeyField, column: Sequence[Any]) -> Finding:
     named, events = sum(map(bool, key_names(column))), len(column)
     said = f"{named:,} of {events:,} events of a sample have a key in {keys.field}"
     if not named:
-        return Finding(what, "warn", f"{said}; correct keys.field", exact=True)
+        public = f"no event of a sample has a key in {keys.field}; correct keys.field"
+        return Finding(what, "warn", f"{said}; correct keys.field", exact=True, public=public)
     return Finding(what, "ok", f"{said}, the rest counts as other", exact=True)
 
 

@@ -41,7 +41,9 @@ def time_findings(stream: StreamSettings, events: int, read: Reading) -> Iterato
             found_us = _tried(read, other) if other != declared.format else times_us[:0]
             if _is_plausible(stream, found_us, events):
                 said = _both_readings(declared.format, other, float(np.median(found_us)))
-                yield Finding(what, "fail", f"{said}; did you mean {other}?", exact=True)
+                meant = f"did you mean {other}?"
+                public = f"the times of a sample are implausible when read as {declared.format}; {meant}"
+                yield Finding(what, "fail", f"{said}; {meant}", exact=True, public=public)
                 return
     yield from _outside_replay(stream, times_us)
 

@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from stream_app.shell.checks.findings import show
+from stream_app.shell.commands import main
 from stream_app.shell.samples.findings import EXACT
 from stream_app.shell.samples.grace import LOST, arrivals_in_file, enough_us
 from stream_app.wiring.checks import Finding
-from tests.stream_app.shell.sampled import PLAIN, configured, examined
+from tests.stream_app.shell.sampled import PLAIN, TIME, configured, examined
 
 BEGIN_MS = 1_700_000_000_000
 
@@ -61,6 +63,28 @@ def test_each_field_is_counted(tmp_path: Path, stream: str, what: str, state: st
     found = found_in(tmp_path, EVENTS, f"{PLAIN}\n    {stream}")[what]
     assert (found.state, found.exact) == (state, True)
     assert said in found.said
+
+
+@pytest.mark.parametrize(
+    ("stream", "time", "said"),
+    [
+        ("keys: {field: land, list: [FR], other: true}", TIME, "keys: no event of a sample has a land on"),
+        ("keys: {field: country, list: [FR], other: true}", TIME, ""),
+        ("where: {country: IT}", TIME, "where: no event of a sample matches country is"),
+        ("where: {country: FR}", TIME, ""),
+        ("", TIME.replace("ms", "s"), "time.format: the times of a sample are implausible when read as s;"),
+    ],
+)  # fmt: skip
+def test_check_config_warns_of_what_doctor_finds_without_a_number_of_events(
+    tmp_path: Path, stream: str, time: str, said: str
+) -> None:
+    timed = [{"at": BEGIN_MS + place} | event for place, event in enumerate(EVENTS)]
+    config = configured(tmp_path, timed, f"{PLAIN}\n    {stream}", time=time)
+    done = CliRunner().invoke(main, ["check-config", "--config", str(config)])
+    assert done.exit_code == 0, done.output
+    warned = [line for line in done.output.splitlines() if line.startswith("warning: ")]
+    assert [line.startswith(f"warning: streams.clicks.{said}") for line in warned] == [True] * bool(said)
+    assert "of 4" not in done.output
 
 
 def test_users_are_counted(tmp_path: Path) -> None:
