@@ -33,14 +33,14 @@ streams:
     source: &log {{file: {file}, format: {form}{own_form}}} # followed, also when it is rotated
     time: &time {{bin: 1h, epoch: 30d, grace: 5m, first: {first}}} # first is public
     count: users # each visitor once a day
-    where: {{page: {{present: true}}}} # pages that were shown, no pictures and scripts
+    where: {{page: {{present: true}}{host}}} # pages that were shown, no pictures and scripts
     privacy: {{epsilon: {epsilon}, unit: {{user: visitor}}}} # a visitor's day
     keys: {{field: device, list: [desktop, mobile, tablet]}}
   pages:
     title: Pages
     source: *log
     time: *time
-    where: {{page: {{present: true}}}}
+    where: {{page: {{present: true}}{host}}}
     privacy: {{epsilon: {epsilon}, unit: {{max_events: 3}}, accept: {accepted}}} # first 3 pages of a day
     tree: {{release: causal}}
     keys: # no page that few people read
@@ -51,7 +51,7 @@ streams:
     title: Where visitors come from
     source: *log
     time: *time
-    where: {{page: {{present: true}}, referrer: {{present: true}}{own}}}
+    where: {{page: {{present: true}}, referrer: {{present: true}}{host}{own}}}
     privacy: {{epsilon: {epsilon}, unit: {{max_events: 1}}, accept: {accepted}}}
     tree: {{release: causal}}
     keys: {{field: referrer, discover: {{epsilon: {half}, delta: 1e-9}}}}
@@ -91,6 +91,8 @@ def web_configuration(questions: Questions, events: Path, sample: Sample, config
     questions.head("How private? A visitor's day costs this epsilon in each of three counts")
     epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon)
     questions.check()
+    hosts = [site, f"www.{site}"]
+    has_host = not set(hosts).isdisjoint(sample.columns["host"])  # a log may be of several sites
     return _TEXT.format(
         config=config,
         file=quoted(beside(events, config)),
@@ -100,6 +102,7 @@ def web_configuration(questions: Questions, events: Path, sample: Sample, config
         epsilon=epsilon,
         half=f"{float(epsilon) / 2:g}",
         accepted=quoted(ACCEPTED),
+        host=f", host: [{', '.join(map(quoted, hosts))}]" if has_host else "",
         own="" if site == _NO_SITE else f", not: {{referrer: {quoted(site)}}}",
         title="Visits" if site == _NO_SITE else quoted(site),
     )

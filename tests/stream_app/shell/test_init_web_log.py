@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -68,7 +69,7 @@ def test_log_with_the_address_of_a_proxy_alone_gets_a_warning(folder: Path, is_o
     if is_of_proxy:
         behind = (line.partition(" ")[2] for line in lines_of(folder))
         (folder / "access.log").write_text("".join(f"198.51.100.7 {line}\n" for line in behind))
-    made = CliRunner().invoke(main, ["init", "access.log"])
+    made = CliRunner().invoke(main, ["init", "access.log", *TYPED])
     assert made.exit_code == 0, made.output
     assert ("lines of a sample have one address" in made.output) is is_of_proxy
 
@@ -81,6 +82,24 @@ def test_log_format_of_ones_own_is_recognised(folder: Path) -> None:
     expected = '$host $remote_addr $other $other [$time_local] "$request" $status $body_bytes_sent'
     for stream in declared(folder).streams:
         assert stream.declared.source.log_format == f'{expected} "$http_referer" "$http_user_agent"'
+
+
+@pytest.mark.parametrize(
+    ("site", "counted"), [("www.shop.example", True), ("other.example", False), ("", False)]
+)
+def test_of_a_log_of_several_hosts_only_the_site_counts(folder: Path, site: str, counted: bool) -> None:
+    log, hosts = folder / "access.log", ["shop.example:443", "www.shop.example:443", "blog.example:443"]
+    lines = enumerate(log.read_text().splitlines())
+    log.write_text("".join(f"{hosts[place % 3]} {line}\n" for place, line in lines))
+    made = CliRunner().invoke(main, ["init", "access.log", *TYPED, *([f"--site={site}"] if site else [])])
+    assert made.exit_code == 0, made.output
+    asked = np.array(["shop.example", "www.shop.example", "blog.example"], object)
+    for stream in declared(folder).streams:
+        where = stream.declared.where
+        assert where is not None
+        columns = {name: np.array(["/"] * 3, object) for name in where.fields}
+        columns |= {"host": asked, "bot": np.array([False] * 3, object)}
+        assert where.matches(columns).tolist() == [True, True, not counted]
 
 
 @pytest.mark.parametrize(
