@@ -59,7 +59,8 @@ class WitnessedStream:
 
         Raises: ValueError if the strategy of a row is neither told nor known.
         """
-        by_hash, found = {one.hash: one for one in (*known, *told_by(rows))}, dict[str, Strategy]()
+        by_hash, found = {one.hash: one for one in known}, dict[str, Strategy]()
+        by_hash |= {one.hash: one for one in told_by(rows, by_hash)}
         for row in reversed(rows):
             message = json.loads(row.row)
             strategy = by_hash.get(message["strategy"])

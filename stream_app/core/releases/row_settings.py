@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from stream_app.core.records import WitnessRow
 from stream_app.core.strategy import Strategy
@@ -39,14 +39,17 @@ def settings_beside(strategy: Strategy, row: bytes) -> bytes:
     return zlib.compress(strategy.to_json())
 
 
-def told_by(rows: Iterable[WitnessRow]) -> Iterator[Strategy]:
+def told_by(rows: Iterable[WitnessRow], known: Collection[str] = ()) -> Iterator[Strategy]:
     """Yield the settings that rows of a witness tell. Older builds wrote rows that tell none.
 
+    Args: known, hashes of settings that are not read: a damaged row stops no stream that needs none of it.
     Raises: ValueError for settings that do not match the row's hash, or that this build cannot read.
     """
     for row in rows:
-        if _TELLS in row.row and (text := parted(row)[1]):
-            if hashlib.sha256(text).hexdigest() != json.loads(row.row)["strategy"]:
+        if _TELLS not in row.row or (named := json.loads(row.row)["strategy"]) in known:
+            continue
+        if text := parted(row)[1]:
+            if hashlib.sha256(text).hexdigest() != named:
                 raise ValueError(f"row {row.seq}: its settings are not those that it has the hash of")
             yield Strategy.from_json(text)
 
