@@ -231,7 +231,8 @@ async def test_scripts_survive_a_flushed_script_cache(servers: Servers) -> None:
     admin = connect(servers["bundled"].worker_url)
     await store.now_us()
     await batch(admin, [("SCRIPT", "FLUSH")])
-    assert min(await store.now_us()) > 0
+    now_us, _ = await store.now_us()
+    assert now_us > 0
     await admin.aclose()
     await store.close()
 

@@ -54,9 +54,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _process_events(self, event_list: list[object]) -> None:
         ready = self._ready  # type: ignore[attr-defined]
         if len(ready) > 1:
-            shuffled = list(ready)
+            # One by one: a thread of the API may add to them meanwhile, and nothing may be lost.
+            shuffled = [ready.popleft() for _ in range(len(ready))]
             self._order.shuffle(shuffled)
-            ready.clear()
             ready.extend(shuffled)
 
     def _write_to_self(self) -> None:
