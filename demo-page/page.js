@@ -2837,6 +2837,11 @@ class ReplayPage extends StreamPage {
     return this.stream === "delays" || (!this.closer && this.preset === "all");
   }
 
+  // No numbers of parts of the year are recorded, so the page's number is that of the year so far.
+  get isPart() {
+    return false;
+  }
+
   // The axis of the whole year does not grow while the replay moves.
   domain() {
     const { start, days } = window.RELEASED;

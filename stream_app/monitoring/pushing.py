@@ -55,7 +55,8 @@ async def _push(registry: CollectorRegistry, url: str, about: Mapping[str, str],
 
     while True:
         is_taken = False
-        with suppress(OSError):  # of a metric that is read from a disk, or of the connection
+        # OSError: of a disk or the connection. RuntimeError: the registry has grown during the collecting.
+        with suppress(OSError, RuntimeError):
             # In a thread also the making: with a thousand streams it would hold up the event loop.
             is_taken = await asyncio.to_thread(push) is export.MetricExportResult.SUCCESS
         if is_taken:

@@ -73,12 +73,6 @@ def at_day(page: Page, day: int) -> None:
     expect(page.locator("main")).to_have_attribute("data-day", str(day))
 
 
-def test_built_files_are_made_from_the_sources() -> None:
-    """If this fails, run ``make demo-page`` and commit what it changes."""
-    for name, text in build().items():
-        assert (PAGE / name).read_text(encoding="utf-8") == text, f"make demo-page would change {name}"
-
-
 class Until:
     """A reader of the service's store that sees the releases up to a seq only."""
 

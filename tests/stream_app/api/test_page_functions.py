@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
+from deploy.demo_page.bundle import PAGE, build
 from stream_app.core.counting.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.shell.terminal import days_in_words
@@ -192,6 +193,12 @@ WEEKS = """async () => {
     [snapRange(year, week, week, 0).start, ...begin(week, [3600, week])],
   ];
 }"""
+
+
+def test_the_demo_page_is_made_from_the_pages_of_today() -> None:
+    """If this fails, run ``make demo-page`` and commit what it changes."""
+    for name, text in build().items():
+        assert (PAGE / name).read_text(encoding="utf-8") == text, f"make demo-page would change {name}"
 
 
 def test_weeks_of_bins_begin_on_mondays_on_pages_and_boards(runner: Page) -> None:

@@ -136,7 +136,8 @@ async def test_collector_gets_what_prometheus_scrapes(tmp_path: Path) -> None:
 
 async def test_metric_that_cannot_be_read_ends_no_pushing() -> None:
     got: list[ExportMetricsServiceRequest] = []
-    metrics, faults = Metrics(lambda: 0.0), [OSError("no disk")]
+    metrics = Metrics(lambda: 0.0)
+    faults = [OSError("no disk"), RuntimeError("dictionary changed size during iteration")]
 
     def bytes_kept() -> float:
         if faults:
