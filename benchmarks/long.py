@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.api import Asker
 from dphist.tree.design import Release
 from stream_app.core.instants import format_instant
-from stream_app.wiring.garbage import exempt_live_objects
+from stream_app.wiring.process import exempt_live_objects
 from tests.stream_app.api.browsing import Backstage
 from tests.stream_app.published import FIRST_BIN, Published
 

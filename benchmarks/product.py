@@ -42,8 +42,7 @@ from stream_app.core.kinds import kind_of
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord
 from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
-from stream_app.loops.noise_ahead import NoiseAhead
-from stream_app.loops.noise_pool import NoisePool
+from stream_app.loops.noise_ahead import NoiseAhead, NoisePool
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore

@@ -10,7 +10,7 @@ from stream_app.config import Settings, StreamSettings
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.answers.visible import visible_rows
 from stream_app.core.records import LedgerEntry, PublicState, WitnessRow
-from stream_app.core.segments.facts import differences, may_change
+from stream_app.core.segments.edges import differences, may_change
 from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError

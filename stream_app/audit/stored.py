@@ -25,7 +25,7 @@ from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, 
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.releases.tiles import tile_appends
-from stream_app.core.segments.facts import differences
+from stream_app.core.segments.edges import differences
 from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.core.strategy import Strategy
 

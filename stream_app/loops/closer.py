@@ -24,19 +24,16 @@ from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.loops.configured import check_not_overtaken
-from stream_app.loops.deletions import Deletions
 from stream_app.loops.lease import Leadership
 from stream_app.loops.naming import Naming
 from stream_app.loops.next_epoch import is_finished
-from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost
-from stream_app.loops.noise_pool import NoisePool
-from stream_app.loops.opening import agrees, next_epoch_fits, open_stream
+from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost, NoisePool
+from stream_app.loops.opening import next_epoch_fits, open_stream
 from stream_app.loops.publishing import Publisher
-from stream_app.loops.recovery import Recovery
+from stream_app.loops.recovery import PATIENCE_S, OwnWitness, Recovery, agrees
 from stream_app.loops.stream import Ports, Stream
-from stream_app.loops.unwitnessed import PATIENCE_S, OwnWitness
 from stream_app.outage import Outage
-from stream_app.ports import OperatorError
+from stream_app.ports import OperatorError, Store
 from stream_app.ports.errors import StreamError
 from stream_app.together import until_all_end, until_one_ends
 
@@ -365,3 +362,33 @@ class Closer:
         outage = Outage(log, "closer")
         # The store may be a different one after a failure: the witness is then asked again.
         await outage.outlast(lambda: loop(outage), lambda _failure: self._leadership.doubt())
+
+
+class Deletions:
+    """Has the store rewrite its file at a start, in each new epoch and at the end of a replay.
+
+    Then the file forgets the counts that one stream has deleted.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._of = -1, False  # the epoch, and whether the replay had finished
+        self._wanted = asyncio.Event()  # set while the store's file may hold deleted counts
+
+    def note(self, epoch: int, finished: bool) -> None:
+        """Note the running epoch, and whether a replay has ended; a change of either wakes ``run``."""
+        if self._of != (epoch, finished):
+            self._of = epoch, finished
+            self._wanted.set()
+
+    async def run(self, outage: Outage) -> None:
+        """Ask the store whenever woken; return after the end of a replay. Raises: OSError."""
+        while self._wanted.is_set() or not self._of[1]:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                await self._store.forget()
+            except BaseException:
+                self._wanted.set()
+                raise
+            outage.over()

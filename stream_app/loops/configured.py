@@ -8,7 +8,7 @@ from stream_app.config.facts import fact_in_words
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
-from stream_app.core.segments.facts import differences, may_change, needs_segment
+from stream_app.core.segments.edges import differences, may_change, needs_segment
 from stream_app.core.segments.history import in_words, read_strategy
 from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.strategies import unfinished_change

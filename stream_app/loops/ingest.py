@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 from stream_app.core.incoming import Reason, RecordBatch
 from stream_app.core.records import Apply, PartitionState, Reply
 from stream_app.loops.cutting import Cutter
-from stream_app.loops.late_events import LateOfBefore, late_of_before
+from stream_app.loops.ending import LateOfBefore, late_of_before
 from stream_app.loops.learning import learn
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
@@ -136,7 +136,9 @@ class Ingest:
         Streams that begin at the same place share the question where it is.
         """
         lacking = [stream for stream in streams if not stream.partitions.keys() >= set(partitions)]
-        taken = {stream.name: await late_of_before(self._store, self._clock, stream) for stream in lacking}
+        taken = {
+            stream.name: await late_of_before(self._store, self._clock, stream.strategy) for stream in lacking
+        }
         begins_now = {name: one for name, one in taken.items() if one is not None}
         new = [stream for stream in lacking if stream.name in begins_now]
         if not new:

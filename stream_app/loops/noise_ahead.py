@@ -1,21 +1,31 @@
-"""Noise drawn before the epoch that uses it: stored encrypted, used for one epoch, destroyed as it is used.
+"""Noise drawn before it is needed: of a whole epoch, stored encrypted, or of the next closing, in memory.
 
     key on disk -> pages in the store -> the epoch opens with their nonce (one compare-and-set)
 
 A failure before the epoch opens leaves pages that are deleted, never used. An open epoch uses its stored
 noise and no other. If this noise cannot be read, the epoch ends; its remaining nodes are never released.
+
+Streams too wide to store noise draw vectors between two closings. These are independent of all data and are
+lost with the process, so no noise is ever used twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeVar
+from fractions import Fraction
+from typing import Any, TypeVar
 
-from dphist.noise import NoiseSource
+import numpy as np
+from numpy.typing import NDArray
+
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource, Scale
 from dphist.tree.anticipating_step import BinsNoise
+from stream_app.core.kinds.kind import Vector
 from stream_app.core.kinds.pages import PageGeometry, StoredNoise, part_of_page, read_page
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
@@ -218,3 +228,44 @@ class NoiseAhead:
         # Raises OperatorError if the noise is not lost, and this worker only lacks its key.
         await self._keys.mark(self._stream, await self._store.noise_key(self._stream))
         raise NoiseLost(f"{where} is damaged" if chains else f"{where} has no key")
+
+
+LARGEST_POOL = 4_000_000  # numbers: the vectors of one bin with a million columns on four levels
+
+
+class NoisePool:
+    """A noise source that keeps some vectors ready, and draws a missing vector at once.
+
+    Guarantee: that of ``source``, which draws every vector. Each vector is returned whole, and once.
+    Args: wanted, how many vectors of each scale and shape to keep ready; none are kept if together they have
+        more than ``LARGEST_POOL`` numbers.
+    """
+
+    def __init__(self, source: NoiseSource, wanted: Mapping[Vector, int]) -> None:
+        self.private = source.private
+        self._source = source
+        self._wanted = dict(wanted)
+        self._ready: dict[Vector, deque[Int64Array]] = {vector: deque() for vector in wanted}
+        if sum(int(np.prod(shape)) * count for (_, shape), count in wanted.items()) > LARGEST_POOL:
+            self._wanted.clear()
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        """Return a vector that is ready, or draw one now."""
+        whole = (shape,) if isinstance(shape, int) else tuple(shape)
+        ready = self._ready.get((Fraction(scale), whole))
+        if ready:
+            return ready.popleft()
+        return self._source.discrete_laplace(scale, shape)
+
+    def select(self, scores: NDArray[np.integer[Any]], scale: Scale) -> int:
+        """Return the source's selection; nothing is drawn ahead for it."""
+        return self._source.select(scores, scale)
+
+    def draw_one(self) -> bool:
+        """Draw one vector that is missing; return whether there was one."""
+        for vector, count in self._wanted.items():
+            if len(self._ready[vector]) < count:
+                scale, shape = vector
+                self._ready[vector].append(self._source.discrete_laplace(scale, shape))
+                return True
+        return False

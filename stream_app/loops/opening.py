@@ -23,7 +23,6 @@ from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_change, running_strategy
 from stream_app.loops.ending import announce_ends, changed_by_end, last_bin_to_begin
-from stream_app.loops.lost_entries import ledger_of, restore_ledgers, witnessed_stream
 from stream_app.loops.next_epoch import (
     Start,
     as_reserved,
@@ -33,9 +32,9 @@ from stream_app.loops.next_epoch import (
     start_after_witness,
 )
 from stream_app.loops.noise_ahead import NoiseAhead
-from stream_app.loops.recovery import Recovery
+from stream_app.loops.recovery import Recovery, follows, ledger_of, restore_ledgers, witnessed_stream
 from stream_app.loops.stream import Ports, Stream
-from stream_app.ports import OperatorError, Source, Store, Witness
+from stream_app.ports import OperatorError, Source, Store
 from stream_app.source_ledger import SourceLedger, TotalSpent
 
 log = logging.getLogger(__name__)
@@ -201,35 +200,6 @@ def _cannot_begin(strategy: Strategy, start: Start) -> OperatorError:
 
 def _strategy_hash(row: bytes) -> str:
     return str(json.loads(row)["strategy"])
-
-
-async def agrees(store: Store, witness: Witness, planned: Strategy) -> bool:
-    """Return whether the stream is open and its chain contains the witness's last row.
-
-    Raises: OperatorError for a declaration that may not change so.
-    """
-    witnessed = await witness.head(planned.stream)
-    state = await store.load(planned.stream)
-    if state is None:
-        return False
-    running_strategy(state, planned)
-    return witnessed is None or await follows(store, planned.stream, state, RowLink.of(witnessed[1]))
-
-
-async def follows(store: Store, stream: str, state: StreamState, head: RowLink) -> bool:
-    """Return whether the store's chain contains the witness's last row, or contained it until it left.
-
-    A worker with an own witness may be away until retention has removed rows that its witness lacks.
-    """
-    if head.seq >= state.seq:
-        return head.seq == state.seq and head.hash == state.head
-    following = await store.rows(stream, head.seq, 1)
-    if (RowLink.of(following[0][1]).prev if following else state.head) == head.hash:
-        return True
-    # Read after the rows, because an epoch may leave at any moment.
-    now = await store.load(stream)
-    left = None if now is None else now.trimmed
-    return left is not None and head.seq < left.seq and (head.epoch, head.bin) < (left.epoch, left.bin)
 
 
 async def _open(

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dphist.noise import NoiseSource
+from stream_app.core.segments.endings import Ending
 from stream_app.core.strategy import Strategy
 from stream_app.loops.lease import Lease
-from stream_app.loops.recovery import OnEnd
 from stream_app.ports import Clock, DeadLetters, NoiseKeys, Source, Store, Witness
 from stream_app.source_ledger import SourceLedger
+
+OnEnd = Callable[[Ending, int], None]  # gets why an epoch ended early, and how many bins are not counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,12 +40,10 @@ from stream_app.wiring.event_logs import (
 )
 from stream_app.wiring.halted import START_AGAIN, Halted
 from stream_app.wiring.known_logs import ledger_of
-from stream_app.wiring.letters import in_both
 from stream_app.wiring.pipeline import Pipeline
-from stream_app.wiring.receiving import delete_counted
+from stream_app.wiring.spent import delete_counted, destroy_visitor_keys, first_unreleased
 from stream_app.wiring.starting import CheckedStart
-from stream_app.wiring.storage import close_client
-from stream_app.wiring.visitors import destroy_visitor_keys, first_unreleased
+from stream_app.wiring.storage import close_client, in_both
 
 if TYPE_CHECKING:
     from stream_app.sinks.dead_letter_topic import DeadLetterTopic

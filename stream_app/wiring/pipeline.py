@@ -12,9 +12,8 @@ from itertools import groupby
 from stream_app.loops.closer import Closer
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.ingest import Ingest, Start
-from stream_app.loops.lease import Lease, give_up, keep
+from stream_app.loops.lease import Lease, Spreading, give_up, keep
 from stream_app.loops.loaded_streams import LoadedStreams
-from stream_app.loops.spreading import Spreading
 from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
 from stream_app.ports.errors import about

@@ -30,9 +30,12 @@ from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.reader import RedisReader
 from stream_app.state.safety import Unreachable, check_alerting, check_reading
 from stream_app.together import until_all_end
-from stream_app.wiring.garbage import exempt_live_objects, freed_memory_returned
-from stream_app.wiring.open_files import possible_connections
-from stream_app.wiring.operator_endpoint import operator_endpoint
+from stream_app.wiring.process import (
+    exempt_live_objects,
+    freed_memory_returned,
+    operator_endpoint,
+    possible_connections,
+)
 
 if TYPE_CHECKING:
     import httpx

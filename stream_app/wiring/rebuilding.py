@@ -17,14 +17,14 @@ from stream_app.core.segments.history import REBUILDING, read_strategy
 from stream_app.core.segments.strategies import with_strategy
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted
-from stream_app.loops.lost_entries import witnessed_stream
 from stream_app.loops.publishing import write_rows
+from stream_app.loops.recovery import witnessed_stream
 from stream_app.ports import OperatorError, Witness
 from stream_app.state.history import Histories
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import named_as_begun
 from stream_app.wiring.histories import writing
-from stream_app.wiring.segments import of_all_segments
+from stream_app.wiring.segments import Witnesses, of_all_segments
 from stream_app.wiring.starting import check_measured_before
 from stream_app.wiring.storage import (
     file_witness,
@@ -33,7 +33,6 @@ from stream_app.wiring.storage import (
     own_directory,
     witnesses_of,
 )
-from stream_app.wiring.witnessed import Witnesses
 
 
 async def rebuild(settings: Settings) -> list[str]:

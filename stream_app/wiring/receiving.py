@@ -6,37 +6,28 @@ import asyncio
 import logging
 import os
 import socket
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Never
+from typing import Any
 
 from stream_app.addresses import once_free
-from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.config import Settings
 from stream_app.config.access import check_operator, is_loopback
 from stream_app.config.key_file import follow_keys, read_keys
 from stream_app.config.settings import IngestSettings
-from stream_app.core.records import StreamState
-from stream_app.core.releases.release import RowLink
-from stream_app.core.segments.strategies import last_text
-from stream_app.core.strategy import Strategy
 from stream_app.durable import locked, secret_directory, state_directory
-from stream_app.outage import Outage
-from stream_app.ports import OperatorError, Witness
+from stream_app.ports import OperatorError
 from stream_app.ports.access import ApiKey
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import SpoolWriter
 from stream_app.receiving.standard_input import store_lines
-from stream_app.spool import Kept, delete_parts
+from stream_app.spool import Kept
 from stream_app.stored_format import mark_directory
 from stream_app.together import until_all_end
-from stream_app.wiring.open_files import possible_connections
-from stream_app.wiring.operator_endpoint import operator_endpoint
+from stream_app.wiring.process import operator_endpoint, possible_connections
 
-DELETE_EVERY_S = 60.0
 _KEYS = "ingest.keys"
 
 log = logging.getLogger(__name__)
@@ -56,7 +47,7 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
     from stream_app.receiving.server import ServerRules, serve
     from stream_app.receiving.visits import Sites
     from stream_app.vault.visitor_keys import VisitorKeys
-    from stream_app.wiring.visitors import destroy_visitor_keys, today
+    from stream_app.wiring.spent import destroy_visitor_keys, today
 
     ingest = _ingest(settings)
     check_operator(ingest.operator)
@@ -184,53 +175,3 @@ async def _listen(ingest: IngestSettings) -> socket.socket:
         ) from None
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
-
-
-Load = Callable[[str], Awaitable[StreamState | None]]
-
-
-async def delete_counted(
-    streams: Sequence[StreamSettings], witnesses: Mapping[str, Witness], skew_us: int, load: Load
-) -> Never:
-    """Delete, for ever, a spool's events that every stream has released and that are old enough.
-
-    Args: streams, all over one spool; skew_us, by how much the listener's clock may differ; load, of
-        the store.
-    """
-    outage = Outage(log, "deletion of counted events")
-    while True:
-        now_us = time.time_ns() // 1_000
-        await outage.outlast(partial(delete_once, streams, witnesses, skew_us, now_us, load))
-        outage.over()
-        await asyncio.sleep(DELETE_EVERY_S)
-
-
-async def delete_once(
-    streams: Sequence[StreamSettings],
-    witnesses: Mapping[str, Witness],
-    skew_us: int,
-    now_us: int,
-    load: Load,
-) -> int:
-    """Delete the parts that may be deleted now; return their number."""
-    source = streams[0].source
-    assert isinstance(source, SourceSettings)
-    if not source.file.is_dir():
-        return 0
-    kept_us = [one.source.keep_us for one in streams if isinstance(one.source, SourceSettings)]
-    before_us = now_us - max(keep_us for keep_us in kept_us if keep_us is not None)
-    for stream in streams:
-        state = await load(stream.name)
-        if state is not None and state.stopped:
-            continue  # its total is spent: none of its events counts, so none is kept for it
-        head = await witnesses[stream.name].head(stream.name)
-        if head is None:
-            return 0
-        times = stream.declared.time
-        # Whatever arrived before this instant can count in witnessed bins only: it is dated no further ahead.
-        open_bin, ahead = RowLink.of(head[1]).bin + 1, times.max_ahead_bins
-        if state is not None:  # it may still run with other settings than the configured ones
-            running = Strategy.from_json(last_text(state.strategy)).declared
-            ahead = max(ahead, running.time.max_ahead_bins)
-        before_us = min(before_us, times.binning.start_us(open_bin - ahead - 1) - skew_us)
-    return await asyncio.to_thread(delete_parts, source.file, before_us)

@@ -1,26 +1,32 @@
-"""The segments of all configured streams."""
+"""The segments of all configured streams, from the store, the ledgers and the witnesses."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.source import all_ledgers_of
-from stream_app.core.records import LedgerEntry
-from stream_app.core.segments.names import base_of
+from stream_app.core.records import LedgerEntry, WitnessRow
+from stream_app.core.releases.row_settings import told_by
+from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.plan import Segments
-from stream_app.loops.segment_plan import SegmentPlan, sources_of
-from stream_app.loops.segments import Witnessed, found_segments
-from stream_app.ports import OutsideLedger, Store
+from stream_app.loops.segments import SegmentPlan, ToldSegment, Witnessed, found_segments, sources_of
+from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
 from stream_app.ports.errors import about
+from stream_app.sinks.witness_file import each_witnessed, first_witnessed, with_files
 from stream_app.together import each_to_its_end
 from stream_app.wiring.known_logs import with_known_logs
-from stream_app.wiring.older_segments import noted_in_files
-from stream_app.wiring.witnessed import Witnesses
+from stream_app.wiring.older_segments import noted_in_files, noted_in_header
+
+if TYPE_CHECKING:
+    from stream_app.sinks.witness_topic import WitnessTopic
 
 
 async def with_segments(
@@ -78,3 +84,89 @@ async def of_all_segments(settings: Settings, store: Store, witnessed: Witnessed
     Args and Raises: as ``with_segments``.
     """
     return (await with_segments(settings, store, None, time.time_ns() // 1_000, witnessed)).history
+
+
+class Witnesses(Witnessed):
+    """Asks the witness of a stream: its files on this machine, or its output topic.
+
+    Args: topics, the open ones, by cluster and name; none of them is asked if there are none.
+    Raises (every method): OSError; OperatorError. Cost: for each topic, reads back to the last rows of its
+        streams; for a segment that the store does not know, up to the row that tells its settings.
+    """
+
+    def __init__(self, settings: Settings, topics: Mapping[tuple[str, str], WitnessTopic] = {}) -> None:
+        self._settings, self._topics = settings, topics
+        self._directory = settings.state_dir / "witness"
+        self._newest: dict[tuple[str, str], asyncio.Task[dict[str, int]]] = {}
+
+    async def newest(self, base: str) -> int:
+        output = self._settings.output_of(base)
+        if output is None:
+            names = sorted(self._in_files.get(base, ()), key=number_of, reverse=True)
+            # A damaged first line of the only segment stops nothing while the store has its rows.
+            found = (one for one in names if one == base or first_witnessed(self._directory, one))
+            return next(map(number_of, found), 0)
+        place = output.cluster, output.topic
+        if place not in self._topics:
+            return 0
+        if place not in self._newest:
+            outputs = self._settings.outputs
+            streams = {base_of(one.stream) for one in outputs if (one.cluster, one.topic) == place}
+            self._newest[place] = asyncio.create_task(self._topics[place].newest(streams))
+        return (await self._newest[place]).get(base, 0)
+
+    @cached_property
+    def _in_files(self) -> Mapping[str, Sequence[str]]:
+        """The segments that have a file, by stream: one look at the directory for all streams."""
+        found = defaultdict[str, list[str]](list)
+        for name in with_files(self._directory):
+            found[base_of(name)].append(name)
+        return found
+
+    async def told(self, name: str) -> ToldSegment | None:
+        output = self._settings.output_of(base_of(name))
+        if number_of(name) > await self.newest(base_of(name)):
+            return None
+        place = "state.dir/witness" if output is None else f"topic {output.topic}"
+        try:
+            if output is None:
+                return await asyncio.to_thread(_told_in_file, self._directory, name)
+            found = await self._topics[output.cluster, output.topic].told(name)
+            return None if found is None else ToldSegment(found.strategy, noted_in_header(found.noted))
+        except OperatorError:
+            raise
+        except ValueError as failure:
+            raise OperatorError(
+                f"{place}: the settings in the rows of {name} cannot be read ({failure}); use the release "
+                "that wrote them, or a newer one"
+            ) from None
+
+
+def _told_in_file(directory: Path, name: str) -> ToldSegment | None:
+    """Return what the rows of a file tell. It reads up to the row that tells: others may be damaged."""
+    found = None
+    for row in each_witnessed(directory, name):
+        found = ToldSegment(next(told_by([row]), None))
+        if found.strategy is not None:
+            break
+    return found
+
+
+class Unwritten(Witness):
+    """The witness of a segment that can still be taken back: nobody has made its file or topic."""
+
+    async def claim(self, stream: str) -> None:
+        """Do nothing: nobody writes."""
+
+    async def resign(self, stream: str) -> None:
+        """Do nothing: nobody writes."""
+
+    async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
+        raise AssertionError(f"{stream} has not begun")
+
+    async def head(self, stream: str) -> None:
+        """Return None: there is no row."""
+
+    async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
+        """Return no row."""
+        return []

@@ -27,10 +27,8 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted, running_strategy
 from stream_app.loops.ending import check_predecessor, end_to_store
 from stream_app.loops.lease import Lease
-from stream_app.loops.lost_entries import restore_ledger, with_lost_entries
-from stream_app.loops.segment_plan import SegmentPlan
-from stream_app.loops.segments import Witnessed
-from stream_app.loops.unwitnessed import PATIENCE_S, check_witnessed
+from stream_app.loops.recovery import PATIENCE_S, check_witnessed, restore_ledger, with_lost_entries
+from stream_app.loops.segments import SegmentPlan, Witnessed
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.waiting import KAFKA, REDIS
 from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Store, Witness
@@ -48,7 +46,7 @@ from stream_app.wiring.event_logs import (
 from stream_app.wiring.halted import START_AGAIN, Halted, some_of
 from stream_app.wiring.known_logs import ledger_of, link_known, measuring_with, with_known_logs
 from stream_app.wiring.older_segments import take_older_rows
-from stream_app.wiring.segments import with_segments
+from stream_app.wiring.segments import Unwritten, Witnesses, with_segments
 from stream_app.wiring.storage import (
     Topics,
     noise_keys,
@@ -57,7 +55,6 @@ from stream_app.wiring.storage import (
     remember_ended,
     witnesses_of,
 )
-from stream_app.wiring.witnessed import Unwritten, Witnesses
 
 log = logging.getLogger(__name__)
 

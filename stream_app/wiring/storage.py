@@ -14,10 +14,11 @@ from stream_app.config import Settings, TopicSettings
 from stream_app.core.user_keys import mark_of_users
 from stream_app.durable import locked, secret_directory, state_directory
 from stream_app.loops.clocks import LiveClock
-from stream_app.loops.unwitnessed import catch_up
+from stream_app.loops.recovery import catch_up
 from stream_app.ports import (
     ACCEPT_MANAGED,
     ClockDoubt,
+    DeadLetters,
     NoiseKeys,
     OperatorError,
     OutsideLedger,
@@ -25,6 +26,7 @@ from stream_app.ports import (
     Witness,
 )
 from stream_app.ports.errors import about
+from stream_app.sinks.dead_letter_file import DeadLetterFiles
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.redis_store import RedisStore
@@ -35,6 +37,7 @@ from stream_app.vault.shared_key import SharedKey
 from stream_app.wiring.segments import of_all_segments
 
 if TYPE_CHECKING:
+    from stream_app.sinks.dead_letter_topic import DeadLetterTopic
     from stream_app.sinks.witness_topic import WitnessTopic
 
 Topics: TypeAlias = "Mapping[tuple[str, str], WitnessTopic]"
@@ -233,6 +236,43 @@ async def new_ledger(settings: Settings) -> str:
         return (await LedgerTopic.create(cluster, settings.ledger.topic)).name
     except OSError as failure:
         raise OperatorError(f"ledger.topic: {failure}") from None
+
+
+@asynccontextmanager
+async def letters_topic(
+    settings: Settings, on_unsent: Callable[[int], None]
+) -> AsyncIterator[DeadLetterTopic | None]:
+    """Yield the open topic of dead letters, whose letters are sent meanwhile; None without a topic.
+
+    Args: on_unsent, takes the number of letters that the topic did not get.
+    Raises: OperatorError if the topic cannot be used.
+    """
+    kept = settings.dead_letters
+    if kept.topic is None:
+        yield None
+        return
+    from stream_app.sinks.dead_letter_topic import DeadLetterTopic
+    from stream_app.wiring.topics import cluster_of
+
+    cluster = cluster_of(settings, kept.cluster)
+    topic = DeadLetterTopic(cluster, kept.topic, kept.keep_us, kept.most_bytes, on_unsent)
+    await topic.open()
+    sending = asyncio.create_task(topic.run())
+    try:
+        yield topic
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        await close_client(topic.close)
+
+
+def in_both(files: DeadLetterFiles, topic: DeadLetterTopic | None, source: str) -> DeadLetters:
+    """Return a sink for letters: files, and the topic if there is one. Args: source, of the letters."""
+    if topic is None:
+        return files
+    from stream_app.sinks.dead_letter_topic import LettersInBoth
+
+    return LettersInBoth(files, topic, source)
 
 
 async def close_client(close: Callable[[], Awaitable[None]]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Collection, Container
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -28,19 +28,21 @@ from stream_app.stored_format import ENTRIES, FIRST
 from stream_app.together import Loop, each_to_its_end, until_one_ends
 from stream_app.wiring.checks import noise_of_this_machine
 from stream_app.wiring.counted_log import Adapters
-from stream_app.wiring.counted_logs import CountedLogs
+from stream_app.wiring.counted_logs import CountedLogs, Joining
 from stream_app.wiring.event_logs import check_files
-from stream_app.wiring.garbage import exempt_live_objects, freed_memory_returned
 from stream_app.wiring.halted import Halted
-from stream_app.wiring.joining import Joining
-from stream_app.wiring.letters import letters_topic
-from stream_app.wiring.operator_endpoint import client_certificates, operator_endpoint
-from stream_app.wiring.preparing import Preparing
+from stream_app.wiring.process import (
+    client_certificates,
+    exempt_live_objects,
+    freed_memory_returned,
+    operator_endpoint,
+)
 from stream_app.wiring.redis_server import redis_server
 from stream_app.wiring.starting import CheckedStart, checked_start
-from stream_app.wiring.storage import close_client, own_directory, store_of
+from stream_app.wiring.storage import close_client, letters_topic, own_directory, store_of
 
 START_AGAIN_S = 1.0
+SAY_EVERY_S = 5.0  # how far a start is
 GARBAGE = 20_000, 20, 20  # new objects before a search for garbage, which looks at all objects of all streams
 
 log = logging.getLogger(__name__)
@@ -200,3 +202,40 @@ def _check_counted(settings: Settings, metrics: Metrics, anew: Container[str]) -
         raise NothingCountedError("; ".join(filter(None, lines)))
     for line in filter(None, lines):
         log.warning("%s", line)
+
+
+class Preparing:
+    """The streams that a start has not opened yet. Args: streams, by name, in the order of the file."""
+
+    def __init__(self, streams: Iterable[str]) -> None:
+        self._left = dict.fromkeys(streams)
+        self._all = len(self._left)
+
+    def opened(self, stream: str) -> None:
+        """Note that a stream is open."""
+        self._left.pop(stream, None)
+
+    def __str__(self) -> str:
+        """Return how far the start is, without names: health is answered to everybody.
+
+        >>> start = Preparing(["a", "b", "c"])
+        >>> start.opened("a")
+        >>> str(start)
+        '1 of 3 streams open'
+        """
+        return f"{self._all - len(self._left):,} of {self._all:,} streams open"
+
+    @asynccontextmanager
+    async def said(self) -> AsyncIterator[None]:
+        """Log how far the start is, now and then, during the block."""
+        saying = asyncio.create_task(self._keep_saying())
+        try:
+            yield
+        finally:
+            saying.cancel()
+
+    async def _keep_saying(self) -> None:
+        while True:
+            await asyncio.sleep(SAY_EVERY_S)
+            for first in list(self._left)[:1]:
+                log.warning("start: %s; preparing %s", str(self), first)

@@ -15,7 +15,7 @@ from stream_app.config import Settings
 from stream_app.core.counting.bins import Assignment, BinRules, assign
 from stream_app.core.records import EpochRecord, Reply
 from stream_app.loops import ingest, segments, slices
-from stream_app.loops.late_events import LateOfBefore, late_of_before
+from stream_app.loops.ending import LateOfBefore, late_of_before
 from stream_app.loops.stream import Ports
 from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore

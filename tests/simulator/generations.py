@@ -31,10 +31,9 @@ from stream_app.core.segments import plan as decisions
 from stream_app.core.segments.endings import ENDED
 from stream_app.core.segments.names import generation
 from stream_app.core.segments.strategies import by_hash
-from stream_app.loops import segment_plan
+from stream_app.loops import segments
 from stream_app.loops.lease import Lease
-from stream_app.loops.segment_plan import SegmentPlan, until_begun_elsewhere
-from stream_app.loops.segments import Witnessed
+from stream_app.loops.segments import SegmentPlan, Witnessed, until_begun_elsewhere
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports.errors import OvertakenError
 from stream_app.together import until_all_end, until_one_ends
@@ -94,8 +93,8 @@ class StartedByGenerations(Pipeline):
         for place, name, part in (
             (decisions, "LEAD_US", LEAD_US),
             (edges, "_LATEST_US", BIN_US // 4),
-            (segment_plan, "_AGAIN_US", BIN_US),
-            (segment_plan, "_LONGEST_SLEEP_S", BIN_US / 1e6),
+            (segments, "_AGAIN_US", BIN_US),
+            (segments, "_LONGEST_SLEEP_S", BIN_US / 1e6),
             (wiring, "noted_in_files", lambda directory, streams: {}),
             (starting, "named_as_begun", _named_as_planned),
             (starting, "check_begun_file", lambda stream, directory: None),

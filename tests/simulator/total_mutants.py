@@ -9,13 +9,13 @@ from typing import Any
 from unittest.mock import patch
 
 from stream_app.core.records import LedgerEntry, Reply
-from stream_app.loops import lost_entries, opening
+from stream_app.loops import opening, recovery
 from stream_app.loops.stream import Ports, Stream
 from stream_app.source_ledger import SourceLedger, TotalSpent
 from tests.simulator.pipeline import Pipeline
 
 _really_reserved = SourceLedger.reserve
-_really_restored = lost_entries.restore_ledgers
+_really_restored = recovery.restore_ledgers
 
 
 class NothingReserved(Pipeline):

@@ -1,10 +1,14 @@
-"""Where a stream's next segment may begin: where an epoch ends, or is cut short for the new bins."""
+"""Whether a stream may have a next segment, and where it begins.
+
+It begins where an epoch ends, or is cut short for the new bins.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from math import lcm
+from typing import Any
 
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
@@ -64,3 +68,35 @@ def never_meet(stream: str, end_us: int) -> str:
         f"streams.{stream}.time.bin: no bin begins where an epoch of the settings so far ends, for "
         f"example at {format_instant(end_us)}, or could be cut short; choose bins that begin there"
     )
+
+
+# Facts that say which events are meant, and for whom the promise holds. With another one of these, an event
+# could count in two segments, or what both cost would add up.
+_FIXED = (
+    *("ledger", "source", "successor_of", "time.field", "time.format", "time.zone", "time.first_us"),
+    *("privacy.unit", "privacy.unit.user", "privacy.unit.per", "privacy.neighbours"),
+)
+
+
+def may_change(fact: str, running: Declaration) -> bool:
+    """Return whether a fact may change where the next segment begins. Args: fact, its path in the text."""
+    if running.until_us is not None or fact.split(".")[0] == "source":
+        return False
+    if fact == "time.timezone" and running.period is not None:
+        return False  # days of two zones overlap
+    return fact not in _FIXED
+
+
+def needs_segment(running: Declaration, wanted: Declaration) -> bool:
+    """Return whether the wanted settings need, and may have, the next segment of the stream."""
+    facts = [fact for fact, _, _ in differences(running.plain(), wanted.plain())]
+    return bool(facts) and all(may_change(fact, running) for fact in facts)
+
+
+def differences(then: object, now: object, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path of each fact that differs between two JSON values, and both values."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in sorted(then.keys() | now.keys()):
+            yield from differences(then.get(key), now.get(key), f"{path}.{key}" if path else key)
+    elif then != now:
+        yield path, then, now

@@ -29,8 +29,7 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.measurements import end_of
 from stream_app.core.records import LedgerEntry, StreamState
-from stream_app.core.segments.edges import common_edge, ends_ahead, never_meet
-from stream_app.core.segments.facts import needs_segment
+from stream_app.core.segments.edges import common_edge, ends_ahead, needs_segment, never_meet
 from stream_app.core.segments.history import read_strategy
 from stream_app.core.segments.names import base_of, generation, number_of
 from stream_app.core.strategy import Strategy

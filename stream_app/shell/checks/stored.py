@@ -18,7 +18,7 @@ from stream_app.core.segments.names import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.configured import running_strategy
-from stream_app.loops.segment_plan import SegmentPlan
+from stream_app.loops.segments import SegmentPlan
 from stream_app.ports import OutsideLedger
 from stream_app.ports.errors import StreamError, about
 from stream_app.shell.checks.users import users_findings

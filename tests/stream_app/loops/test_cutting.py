@@ -12,7 +12,7 @@ import pytest
 from stream_app.core.incoming import Reason
 from stream_app.core.records import Cut, History, PartitionCuts, Reply
 from stream_app.core.segments.history import history_text
-from stream_app.loops import refused_ahead
+from stream_app.loops import letters as writing
 from stream_app.loops.cutting import MOST_CUTS, calls_of
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import OperatorError
@@ -113,7 +113,7 @@ def test_letters_of_records_from_the_future_delay_no_cut(world: World, future: l
 def test_each_record_that_is_refused_while_letters_are_written_gets_its_letter(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(refused_ahead, "MOST_LETTERS", most)
+    monkeypatch.setattr(writing, "MOST_LETTERS", most)
     with World(strategy_of(), partitions=["p0", "p1"]) as world:
         world.start(letters=Struck(world.letters, write=slow(1.3 * BIN_S)))
         for bin in range(100, 106):

@@ -24,7 +24,7 @@ from stream_app.core.counting.cells import KeyList
 from stream_app.core.ledger import ACCEPTED, statement
 from stream_app.core.records import Apply, Cut, PartitionCuts, Reply
 from stream_app.loops.closer import Closer
-from stream_app.loops.segment_plan import SegmentPlan
+from stream_app.loops.segments import SegmentPlan
 from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError
 from stream_app.wiring.segments import with_segments

@@ -17,7 +17,7 @@ from stream_app.config import StreamSettings
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.ledger import statement
 from stream_app.core.strategy import canonical_json
-from stream_app.loops.unwitnessed import catch_up
+from stream_app.loops.recovery import catch_up
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.stored_format import GENERATIONS

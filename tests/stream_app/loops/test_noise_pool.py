@@ -12,8 +12,8 @@ from dphist.arrays import Int64Array
 from dphist.noise import Scale
 from dphist.product.counter import ProductCounter
 from stream_app.core.kinds import kind_of
-from stream_app.loops import noise_pool
-from stream_app.loops.noise_pool import NoisePool
+from stream_app.loops import noise_ahead
+from stream_app.loops.noise_ahead import NoisePool
 
 DESIGN = plan_product(12, 1, keys=3, buckets=6, branching=(2, 2, 3))
 
@@ -82,5 +82,5 @@ def test_noise_that_is_not_ready_is_drawn_at_once() -> None:
 def test_a_pool_is_as_private_as_its_source_and_not_larger_than_its_limit(monkeypatch: Any) -> None:
     assert NoisePool(SystemNoise(), {}).private
     assert not NoisePool(SeededNoise(1), {}).private
-    monkeypatch.setattr(noise_pool, "LARGEST_POOL", DESIGN.columns * 3 - 1)
+    monkeypatch.setattr(noise_ahead, "LARGEST_POOL", DESIGN.columns * 3 - 1)
     assert not NoisePool(Kept(), kind_of(DESIGN).vectors()).draw_one()

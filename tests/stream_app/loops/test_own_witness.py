@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from stream_app.loops.lease import Lease
+from stream_app.loops.recovery import OwnWitness
 from stream_app.loops.stream import Stream
-from stream_app.loops.unwitnessed import OwnWitness
 from stream_app.ports import OperatorError
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import STREAM

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from stream_app.loops.clocks import LiveClock
-from stream_app.loops.lease import LEASE_S, STAY_S, YIELD_S, Lease, give_up, keep
-from stream_app.loops.spreading import Spreading, preferred
+from stream_app.loops.lease import LEASE_S, STAY_S, YIELD_S, Lease, Spreading, give_up, keep, preferred
 from tests.models.memory import MemoryStore
 from tests.simulator.loop import simulate
 

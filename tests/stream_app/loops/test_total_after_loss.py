@@ -13,7 +13,7 @@ import pytest
 from stream_app.core.budget import Total
 from stream_app.core.ledger import ACCEPTED, statement
 from stream_app.core.strategy import Strategy
-from stream_app.loops import lost_entries, opening
+from stream_app.loops import opening, recovery
 from stream_app.loops.closer import Closer
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import OperatorError
@@ -276,7 +276,7 @@ async def _of_streams_without_any(store: Any, witnesses: Any, ledgers: Any) -> l
     ]
 
 
-restore = lost_entries.restore_ledgers
+restore = recovery.restore_ledgers
 
 
 def emptied(one: OneSource) -> None:
@@ -305,6 +305,6 @@ def test_mutants_are_caught(
     mutant: Callable[..., Any],
     caught_by: Callable[[OneSource], None],
 ) -> None:
-    monkeypatch.setattr(opening if place == "restore_ledgers" else lost_entries, place, mutant)
+    monkeypatch.setattr(opening if place == "restore_ledgers" else recovery, place, mutant)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         caught_by(one)

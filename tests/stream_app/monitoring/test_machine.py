@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from stream_app.config import load
 from stream_app.monitoring.machine import watch_machine
-from stream_app.wiring.operator_endpoint import client_certificates
+from stream_app.wiring.process import client_certificates
 from tests.certificates import write_certificates
 
 

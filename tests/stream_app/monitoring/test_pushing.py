@@ -29,7 +29,7 @@ from stream_app.config.settings import OperatorSettings
 from stream_app.monitoring.logs import handler
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.reading import ReadingMetrics
-from stream_app.wiring.operator_endpoint import operator_endpoint
+from stream_app.wiring.process import operator_endpoint
 from tests.patience import eventually, eventually_async
 from tests.stream_app.config.test_load import LIVE, read
 

@@ -9,7 +9,7 @@ import pytest
 
 from stream_app.config import ConfigError, Settings, load_text
 from stream_app.config.source import by_log
-from stream_app.loops.segment_plan import SegmentPlan
+from stream_app.loops.segments import SegmentPlan
 from stream_app.monitoring.metrics import Metrics
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles

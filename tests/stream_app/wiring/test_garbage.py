@@ -11,7 +11,7 @@ import pytest
 CODE = """
 import gc
 from collections import deque
-from stream_app.wiring.garbage import exempt_live_objects
+from stream_app.wiring.process import exempt_live_objects
 
 class Cycle:
     def __init__(self):
@@ -40,7 +40,7 @@ def test_garbage_does_not_grow_with_the_objects_that_are_exempt(live: int) -> No
 # What a service does all the time: short-lived buffers, and small objects between them that stay.
 HOLES = """
 import asyncio
-from stream_app.wiring.garbage import freed_memory_returned
+from stream_app.wiring.process import freed_memory_returned
 
 def resident_mb():
     with open("/proc/self/statm") as file:

@@ -22,7 +22,7 @@ from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.closing import Closing
 from stream_app.core.instants import format_instant
 from stream_app.loops.clocks import LiveClock, own_clock_us
-from stream_app.loops.segment_plan import SegmentPlan
+from stream_app.loops.segments import SegmentPlan
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import OperatorError
 from stream_app.shell.checks.stored import Compared, check_stored
@@ -159,7 +159,7 @@ def test_a_segment_that_cannot_join_stops_nothing(
     caplog: pytest.LogCaptureFixture,
     begin: Callable[[], None],
 ) -> None:
-    monkeypatch.setattr("stream_app.wiring.joining.REFUSED_S", 0.1)
+    monkeypatch.setattr("stream_app.wiring.counted_logs.REFUSED_S", 0.1)
 
     async def run() -> None:
         service = Service(tmp_path, "1h")

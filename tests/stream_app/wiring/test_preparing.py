@@ -12,8 +12,8 @@ from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import create_app
 from stream_app.core.answers.labels import AllLabels
 from stream_app.ports.access import ApiKey, digest_of
-from stream_app.wiring import preparing
-from stream_app.wiring.preparing import Preparing
+from stream_app.wiring import workers
+from stream_app.wiring.workers import Preparing
 from tests.models.memory import MemoryStore
 from tests.simulator.loop import simulate
 from tests.stream_app.api.client import SHARED
@@ -25,11 +25,11 @@ def test_a_long_start_logs_how_many_streams_are_open(caplog: pytest.LogCaptureFi
     async def start() -> None:
         streams = Preparing(["a", "b", "c"])
         async with streams.said():
-            await asyncio.sleep(preparing.SAY_EVERY_S - 1)
+            await asyncio.sleep(workers.SAY_EVERY_S - 1)
             streams.opened("a")
-            await asyncio.sleep(preparing.SAY_EVERY_S)
+            await asyncio.sleep(workers.SAY_EVERY_S)
             streams.opened("c")
-            await asyncio.sleep(preparing.SAY_EVERY_S)
+            await asyncio.sleep(workers.SAY_EVERY_S)
             streams.opened("b")
         await asyncio.sleep(100)
 

@@ -13,7 +13,7 @@ from stream_app.receiving import spool_writer
 from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.spool import parts
-from stream_app.wiring.receiving import Load, delete_once
+from stream_app.wiring.spent import Load, delete_once
 from tests.models.memory import MemoryStore
 
 HOUR_US = 3_600_000_000

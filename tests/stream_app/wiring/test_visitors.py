@@ -12,7 +12,7 @@ from stream_app.core.visits import DAY_US
 from stream_app.ports import OperatorError
 from stream_app.vault.visitor_keys import VisitorKeys
 from stream_app.wiring.event_logs import check_file, visitor_keys
-from stream_app.wiring.visitors import first_unreleased
+from stream_app.wiring.spent import first_unreleased
 from tests.models.memory import MemoryStore
 from tests.stream_app.wiring.test_receiving import Witness
 
