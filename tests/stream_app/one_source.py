@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dphist.noise import SystemNoise
-from stream_app.core.incoming import Refusal
+from stream_app.core.incoming import RecordBatch, Refusal
+from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.closer import Closer
@@ -70,6 +71,14 @@ class DeadLetterList:
         return [str(refusal.reason) for refusal in self.kept]
 
 
+class ReadAtOnce(FileSource):
+    """A file. Nobody waits for its next events."""
+
+    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        """Return what is there."""
+        return await super().read(positions, 0.0)
+
+
 @dataclass(frozen=True)
 class ByHand:
     """A reader and its cutter. The test runs each step."""
@@ -113,6 +122,8 @@ class OneUserKey(KeyFiles):
 class OneSource:
     """A file, a store and a witness. Each call of ``ingest`` or ``closer`` starts a worker over them."""
 
+    fields: Sequence[str] = (USER,)  # that the events have beside their time
+
     def __init__(self, directory: Path, *strategies: Strategy) -> None:
         self.path = directory / "events.ndjson"
         self.path.touch()
@@ -145,7 +156,7 @@ class OneSource:
 
     def source(self) -> FileSource:
         """Open the file."""
-        self.sources.append(FileSource(self.path, "ndjson", AT, self.directory / "notes", [USER]))
+        self.sources.append(ReadAtOnce(self.path, "ndjson", AT, self.directory / "notes", self.fields))
         return self.sources[-1]
 
     def ports(self, source: FileSource, store: Any = None, clock: Any = None, **others: Any) -> Ports:
@@ -193,6 +204,12 @@ class OneSource:
             **(sharing or {}),
         )
         return Closer(self.ports(self.source(), store, **world), stream)
+
+    async def state(self, stream: str = STREAM) -> StreamState:
+        """Return the state of a stream, which the store has."""
+        state = await self.store.load(stream)
+        assert state is not None
+        return state
 
     async def cells(self, last_bin: int, stream: str = STREAM) -> dict[int, int]:
         """Return the exact counts that the store holds, released or not, of bins that are not empty."""

@@ -18,10 +18,8 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.cells import Buckets, KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
-from stream_app.sources.file import FileSource
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, NO_NOISE, STREAM, strategy_of
-from tests.stream_app.files import AT
 from tests.stream_app.one_source import OneSource
 from tests.world import surfaces
 
@@ -63,11 +61,7 @@ def product_strategy(
 class ProductSource(OneSource):
     """A file of departures, a store and a witness."""
 
-    def source(self) -> FileSource:
-        """Open the file."""
-        notes, others = self.directory / "notes", ["carrier", "flight.delay"]
-        self.sources.append(FileSource(self.path, "ndjson", AT, notes, others))
-        return self.sources[-1]
+    fields = ("carrier", "flight.delay")
 
     def append_events(self, events: Iterable[Event]) -> None:
         """Append departures. If a delay is None, its record has no delay."""

@@ -6,9 +6,7 @@ import json
 from collections.abc import Iterable
 
 from dphist.noise import NoiseSource
-from stream_app.sources.file import FileSource
 from tests.stream_app.declared import BIN_US
-from tests.stream_app.files import AT
 from tests.stream_app.one_source import OneSource
 
 COUNTRIES = ("FR", "DE", "IT")
@@ -19,11 +17,7 @@ Visit = tuple[float, str, str]  # place on the time line in bins, user, country
 class Visits(OneSource):
     """A file of visits, a store and a witness."""
 
-    def source(self) -> FileSource:
-        """Open the file."""
-        fields = ["user", "country"]
-        self.sources.append(FileSource(self.path, "ndjson", AT, self.directory / "notes", fields))
-        return self.sources[-1]
+    fields = ("user", "country")
 
     def append_visits(self, visits: Iterable[Visit]) -> None:
         """Append visits."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from stream_app.core.alerts.readings import readings, shown_now
 from stream_app.core.alerts.rules import Rule, parse_condition
-from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.succession import continued
 from stream_app.core.counting.where import OneOf
 from stream_app.core.segments.endings import ENDED
@@ -70,25 +68,22 @@ COUNTS = [[9, 0, 9, 9], [9, 9, 0, 7], [8, 0, 0]]  # of each generation
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_every_release_of_every_generation_is_decided_once(restarts: bool) -> None:
-    async def run() -> Told:
-        store, alerts = MemoryStore(), MemoryAlertStore()
-        watcher, first = AlertWatcher(RULES, store.reader(), alerts), FIRST_BIN
-        for number, counts in enumerate(COUNTS, 1):
-            stream = await opened(store, number, first)
-            first += len(counts)
-            for count in counts:
-                await watcher.look()
-                await stream.close([count])
-                if restarts:
-                    watcher = AlertWatcher(RULES, store.reader(), alerts)
-            if number == 1:
-                await watcher.look()
-            await finish(stream)
-        await watcher.look()
-        return await told_by(alerts)
-
-    found = asyncio.run(run())
+async def test_every_release_of_every_generation_is_decided_once(restarts: bool) -> None:
+    store, alerts = MemoryStore(), MemoryAlertStore()
+    watcher, first = AlertWatcher(RULES, store.reader(), alerts), FIRST_BIN
+    for number, counts in enumerate(COUNTS, 1):
+        stream = await opened(store, number, first)
+        first += len(counts)
+        for count in counts:
+            await watcher.look()
+            await stream.close([count])
+            if restarts:
+                watcher = AlertWatcher(RULES, store.reader(), alerts)
+        if number == 1:
+            await watcher.look()
+        await finish(stream)
+    await watcher.look()
+    found = await told_by(alerts)
     assert [one for one in found if one[0] == "busy"] == [
         ("busy", "firing", 1, 1),
         ("busy", "resolved", 1, 2),
@@ -110,37 +105,31 @@ def test_every_release_of_every_generation_is_decided_once(restarts: bool) -> No
     assert [one for one in found if one[0] == "drop"] == [("drop", "firing", 3, 2)]
 
 
-def test_a_generation_waits_until_the_one_before_is_complete() -> None:
-    async def run() -> Told:
-        store, alerts = MemoryStore(), MemoryAlertStore()
-        before = await opened(store, 1, FIRST_BIN)
-        await before.close([0, 0, 0])
-        watcher = AlertWatcher(RULES[:1], store.reader(), alerts)
-        await watcher.look()
-        after = await opened(store, 2, EDGE)
-        await after.close([0])
-        await watcher.look()
-        await before.close([9])
-        await watcher.look()
-        return await told_by(alerts)
-
-    assert asyncio.run(run()) == [("busy", "firing", 1, 4), ("busy", "resolved", 2, 1)]
+async def test_a_generation_waits_until_the_one_before_is_complete() -> None:
+    store, alerts = MemoryStore(), MemoryAlertStore()
+    before = await opened(store, 1, FIRST_BIN)
+    await before.close([0, 0, 0])
+    watcher = AlertWatcher(RULES[:1], store.reader(), alerts)
+    await watcher.look()
+    after = await opened(store, 2, EDGE)
+    await after.close([0])
+    await watcher.look()
+    await before.close([9])
+    await watcher.look()
+    assert await told_by(alerts) == [("busy", "firing", 1, 4), ("busy", "resolved", 2, 1)]
 
 
-def test_a_new_watcher_begins_at_the_newest_generation() -> None:
-    async def run() -> tuple[Told, dict[str, int]]:
-        store, alerts = MemoryStore(), MemoryAlertStore()
-        for number, first in ((1, FIRST_BIN), (2, EDGE)):
-            stream = await opened(store, number, first)
-            await stream.close([0, 0, 9, 9])
-        watcher = AlertWatcher(RULES[:1], store.reader(), alerts)
-        await watcher.look()
-        await stream.close([9])
-        await watcher.look()
-        _, decided = await alerts.load()
-        return await told_by(alerts), decided
-
-    told, decided = asyncio.run(run())
+async def test_a_new_watcher_begins_at_the_newest_generation() -> None:
+    store, alerts = MemoryStore(), MemoryAlertStore()
+    for number, first in ((1, FIRST_BIN), (2, EDGE)):
+        stream = await opened(store, number, first)
+        await stream.close([0, 0, 9, 9])
+    watcher = AlertWatcher(RULES[:1], store.reader(), alerts)
+    await watcher.look()
+    await stream.close([9])
+    await watcher.look()
+    _, decided = await alerts.load()
+    told, decided = await told_by(alerts), decided
     assert told == [("busy", "firing", 2, 5)]
     assert decided == {"departures@2": 5}
 
@@ -154,25 +143,23 @@ def test_a_new_watcher_begins_at_the_newest_generation() -> None:
         ({"successor_of": None}, "before the first interval"),
     ],
 )
-def test_a_past_that_is_not_known_fires_nothing_and_says_so(changed: dict[str, Any], missing: str) -> None:
+async def test_a_past_that_is_not_known_fires_nothing_and_says_so(
+    changed: dict[str, Any], missing: str
+) -> None:
     past = rule("past", "sum(departures, 1h) < 0.5 * sum(departures, 1h, 2h ago)")
-
-    async def run() -> tuple[Told, StreamView]:
-        store, alerts = MemoryStore(), MemoryAlertStore()
-        before = await opened(store, 1, FIRST_BIN)
-        await before.close([9, 9, 9, 9])
-        await finish(before)
-        watcher = AlertWatcher([past], store.reader(), alerts)
-        await watcher.look()
-        facts: dict[str, Any] = {"first_bin": EDGE, "successor_of": "departures"} | changed
-        after = Published(store, "departures@2", EXACT, 16, **facts)
-        await after.open()
-        await after.close([1] * (2 if "bin_us" in changed else 1))
-        await watcher.look()
-        views = [await read(None, store, name) for name in ("departures", "departures@2")]
-        return await told_by(alerts), views[1].following(continued(views[1], {"departures": views[0]}.get))
-
-    told, view = asyncio.run(run())
+    store, alerts = MemoryStore(), MemoryAlertStore()
+    before = await opened(store, 1, FIRST_BIN)
+    await before.close([9, 9, 9, 9])
+    await finish(before)
+    watcher = AlertWatcher([past], store.reader(), alerts)
+    await watcher.look()
+    facts: dict[str, Any] = {"first_bin": EDGE, "successor_of": "departures"} | changed
+    after = Published(store, "departures@2", EXACT, 16, **facts)
+    await after.open()
+    await after.close([1] * (2 if "bin_us" in changed else 1))
+    await watcher.look()
+    views = [await read(None, store, name) for name in ("departures", "departures@2")]
+    told, view = await told_by(alerts), views[1].following(continued(views[1], {"departures": views[0]}.get))
     [now] = shown_now([past.condition], view)
     assert missing in now.missing
     assert (now.value, now.against) == ((None, None) if missing else (1.0, 4.5))
@@ -193,39 +180,36 @@ def test_noise_of_two_kinds_has_no_exact_law_and_fires_nothing() -> None:
     assert readings([past], history) == [None]
 
 
-def test_rules_about_new_keys_and_buckets_wait_for_their_generation() -> None:
-    async def run() -> Told:
-        store, alerts = MemoryStore(), MemoryAlertStore()
-        named = [
-            rule("new", "sum(departures['XX'], 1h) > 5"),
-            rule("left", "sum(departures['UA'], 1h) > 5"),
-            rule("edge", "cdf(departures, 35, 1h) > 0.4"),
-        ]
-        watcher = AlertWatcher(named, store.reader(), alerts)
-        settings: dict[str, Any] = {"epsilon": EXACT, "epoch_bins": 4}
-        streams = [
-            PublishedAxes(store, name="departures", carriers=("UA",), high=120, buckets=3, **settings),
-            PublishedAxes(
-                store,
-                name="departures@2",
-                carriers=("XX",),
-                low=-5,
-                high=75,
-                buckets=2,
-                first_bin=EDGE,
-                successor_of="departures",
-                **settings,
-            ),
-        ]
-        for stream in streams:
-            await stream.open()
+async def test_rules_about_new_keys_and_buckets_wait_for_their_generation() -> None:
+    store, alerts = MemoryStore(), MemoryAlertStore()
+    named = [
+        rule("new", "sum(departures['XX'], 1h) > 5"),
+        rule("left", "sum(departures['UA'], 1h) > 5"),
+        rule("edge", "cdf(departures, 35, 1h) > 0.4"),
+    ]
+    watcher = AlertWatcher(named, store.reader(), alerts)
+    settings: dict[str, Any] = {"epsilon": EXACT, "epoch_bins": 4}
+    streams = [
+        PublishedAxes(store, name="departures", carriers=("UA",), high=120, buckets=3, **settings),
+        PublishedAxes(
+            store,
+            name="departures@2",
+            carriers=("XX",),
+            low=-5,
+            high=75,
+            buckets=2,
+            first_bin=EDGE,
+            successor_of="departures",
+            **settings,
+        ),
+    ]
+    for stream in streams:
+        await stream.open()
+        await watcher.look()
+        for _ in range(4):
+            await stream.close_cells(np.full((1, 2, stream.buckets), 9, dtype=np.int64))
             await watcher.look()
-            for _ in range(4):
-                await stream.close_cells(np.full((1, 2, stream.buckets), 9, dtype=np.int64))
-                await watcher.look()
-        return await told_by(alerts)
-
-    assert asyncio.run(run()) == [
+    assert await told_by(alerts) == [
         ("left", "firing", 1, 1),
         ("new", "firing", 2, 1),
         ("edge", "firing", 2, 1),

@@ -55,30 +55,25 @@ MIDNIGHT_US = 1_795_478_400_000_000  # 2026-11-24T00:00:00Z
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+def one(tmp_path: Path) -> Iterator[OneSource]:
     """Yield a file, a store and a witness."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path)) as one:
         yield one
 
 
 @pytest.mark.parametrize(("hours", "begins"), [(24, 24), (12, 12), (6, 6), (9, 9)])
-def test_longer_bins_begin_at_the_first_end_of_an_epoch_or_cut_one_short(
+async def test_longer_bins_begin_at_the_first_end_of_an_epoch_or_cut_one_short(
     one: OneSource, hours: int, begins: int
 ) -> None:
     """Epochs end every six hours. This midnight is an edge of all these bins, which count from 1970."""
-
-    async def run() -> None:
-        one.clock.now_us = MIDNIGHT_US + 3 * HOUR_US
-        six_hours = {"bin_us": HOUR_US // 12, "epoch_bins": 72, "first_us": MIDNIGHT_US}
-        await Worker.start(one, stream_of(one, **six_hours))
-        [following] = (
-            await plan_of(one, stream_of(one, bin_us=hours * HOUR_US, epoch_bins=30, first_us=MIDNIGHT_US))
-        ).following
-        assert (following.edge_us - MIDNIGHT_US) / HOUR_US == begins
-        assert not following.is_due(one.clock.now_us)
-
-    asyncio.run(run())
+    one.clock.now_us = MIDNIGHT_US + 3 * HOUR_US
+    six_hours = {"bin_us": HOUR_US // 12, "epoch_bins": 72, "first_us": MIDNIGHT_US}
+    await Worker.start(one, stream_of(one, **six_hours))
+    [following] = (
+        await plan_of(one, stream_of(one, bin_us=hours * HOUR_US, epoch_bins=30, first_us=MIDNIGHT_US))
+    ).following
+    assert (following.edge_us - MIDNIGHT_US) / HOUR_US == begins
+    assert not following.is_due(one.clock.now_us)
 
 
 @pytest.mark.parametrize(
@@ -92,189 +87,160 @@ def test_longer_bins_begin_at_the_first_end_of_an_epoch_or_cut_one_short(
         (1440, "Europe/Paris", 695),
     ],
 )
-def test_a_stream_that_began_at_any_time_of_day_can_have_longer_bins(
+async def test_a_stream_that_began_at_any_time_of_day_can_have_longer_bins(
     one: OneSource, minutes: int, zone: str | None, earlier: int
 ) -> None:
     """All epochs of 30 days end at 10:35, because the first start was then. Args: earlier, in minutes."""
-
-    async def run() -> None:
-        begun = MIDNIGHT_US + 635 * MINUTE_US
-        one.clock.now_us = begun + HOUR_US
-        await Worker.start(one, stream_of(one, bin_us=5 * MINUTE_US, epoch_bins=30 * 288, first_us=begun))
-        bins = {"bin_us": minutes * MINUTE_US, "timezone": zone, "epoch_bins": 30}
-        for now_us, epochs in (one.clock.now_us, 1), (begun + (30 * 1440 - earlier) * MINUTE_US, 2):
-            one.clock.now_us = now_us
-            [following] = (await plan_of(one, stream_of(one, **bins, first_us=begun))).following
-            assert (following.edge_us - begun) / MINUTE_US == epochs * 30 * 1440 - earlier
-
-    asyncio.run(run())
+    begun = MIDNIGHT_US + 635 * MINUTE_US
+    one.clock.now_us = begun + HOUR_US
+    await Worker.start(one, stream_of(one, bin_us=5 * MINUTE_US, epoch_bins=30 * 288, first_us=begun))
+    bins = {"bin_us": minutes * MINUTE_US, "timezone": zone, "epoch_bins": 30}
+    for now_us, epochs in (one.clock.now_us, 1), (begun + (30 * 1440 - earlier) * MINUTE_US, 2):
+        one.clock.now_us = now_us
+        [following] = (await plan_of(one, stream_of(one, **bins, first_us=begun))).following
+        assert (following.edge_us - begun) / MINUTE_US == epochs * 30 * 1440 - earlier
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_edge_is_the_last_common_one_of_the_first_epoch_that_has_one(one: OneSource, seed: int) -> None:
+async def test_the_edge_is_the_last_common_one_of_the_first_epoch_that_has_one(
+    one: OneSource, seed: int
+) -> None:
     """The oracle walks along all bins of all epochs."""
-
-    async def run() -> None:
-        chance = random.Random(f"edges {seed}")
-        await Worker.start(one, stream_of(one))
-        for _ in range(8):
-            now_s = 10 * chance.randrange(101, 400) + chance.randrange(10)
-            one.clock.now_us = now_s * 1_000_000
-            bin_s = chance.choice((1, 3, 7, 10, 25, 40, 61, 3600, 7919))
-            meant: int | None = None
-            for begun in range(1000, 1000 + 60 * 10_000, 60):
-                starts = range(begun + 60, begun, -10)
-                ahead = (at for at in starts if at // 10 > (now_s + 5) // 10 and at % bin_s == 0)
-                if (meant := next(ahead, None)) is not None:
-                    break
-            assert meant is not None
-            found = (await plan_of(one, stream_of(one, bin_us=bin_s * 1_000_000, epoch_bins=5))).following
-            assert [following.edge_us for following in found] == [meant * 1_000_000]
-            assert meant > now_s
-
-    asyncio.run(run())
+    chance = random.Random(f"edges {seed}")
+    await Worker.start(one, stream_of(one))
+    for _ in range(8):
+        now_s = 10 * chance.randrange(101, 400) + chance.randrange(10)
+        one.clock.now_us = now_s * 1_000_000
+        bin_s = chance.choice((1, 3, 7, 10, 25, 40, 61, 3600, 7919))
+        meant: int | None = None
+        for begun in range(1000, 1000 + 60 * 10_000, 60):
+            starts = range(begun + 60, begun, -10)
+            ahead = (at for at in starts if at // 10 > (now_s + 5) // 10 and at % bin_s == 0)
+            if (meant := next(ahead, None)) is not None:
+                break
+        assert meant is not None
+        found = (await plan_of(one, stream_of(one, bin_us=bin_s * 1_000_000, epoch_bins=5))).following
+        assert [following.edge_us for following in found] == [meant * 1_000_000]
+        assert meant > now_s
 
 
 @pytest.mark.parametrize("window", [2, 3, 4, 6])
-def test_an_epoch_is_cut_short_only_where_one_of_its_windows_ends(one: OneSource, window: int) -> None:
+async def test_an_epoch_is_cut_short_only_where_one_of_its_windows_ends(one: OneSource, window: int) -> None:
     """The oracle closes an epoch bin by bin. Windows count from the epoch's first bin, here 100, not 1970."""
-
-    async def run() -> None:
-        keys = KeyList(
-            mode="window",
-            window_us=window * BIN_US,
-            mechanism="hb",
-            share=Fraction(4, 5),
-            field="key",
-            names=("a",),
-            other=True,
+    keys = KeyList(
+        mode="window",
+        window_us=window * BIN_US,
+        mechanism="hb",
+        share=Fraction(4, 5),
+        field="key",
+        names=("a",),
+        other=True,
+    )
+    [running] = (await Worker.start(one, stream_of(one, keys=keys, epoch_bins=12))).plan.now.streams
+    kind, held, ended = planned(running).kind, b"", []
+    for bin in range(12):
+        done = kind.close(held, np.zeros((1, 2), np.int64), SeededNoise(bin), None)
+        held = done.state
+        if kind.row_part(done, 0)["windows"]:
+            ended.append(bin + 1)
+    assert ended == [*range(window, 13, window)]
+    one.clock.set_bin(CHANGED_AT)
+    never = set()
+    for bins in range(1, 40):
+        meant = next(
+            (
+                end
+                for begun in range(FIRST_BIN, FIRST_BIN + 12 * 40, 12)
+                for end in (begun + bin for bin in reversed(ended))
+                if end > CHANGED_AT + 0.5 and end % bins == 0
+            ),
+            None,
         )
-        [running] = (await Worker.start(one, stream_of(one, keys=keys, epoch_bins=12))).plan.now.streams
-        kind, held, ended = planned(running).kind, b"", []
-        for bin in range(12):
-            done = kind.close(held, np.zeros((1, 2), np.int64), SeededNoise(bin), None)
-            held = done.state
-            if kind.row_part(done, 0)["windows"]:
-                ended.append(bin + 1)
-        assert ended == [*range(window, 13, window)]
-        one.clock.set_bin(CHANGED_AT)
-        never = set()
-        for bins in range(1, 40):
-            meant = next(
-                (
-                    end
-                    for begun in range(FIRST_BIN, FIRST_BIN + 12 * 40, 12)
-                    for end in (begun + bin for bin in reversed(ended))
-                    if end > CHANGED_AT + 0.5 and end % bins == 0
-                ),
-                None,
-            )
-            found = await plan_of(one, stream_of(one, bin_us=bins * BIN_US, epoch_bins=5))
-            assert [edge.edge_us for edge in found.following] == ([meant * BIN_US] if meant else [])
-            line = f"{STREAM}: {NO_EDGE}{format_instant((FIRST_BIN + 12) * BIN_US)}{REMEDY}"
-            assert found.refused == ([] if meant else [line])
-            never |= set() if meant else {bins}
-        # New bins as long as 6 begin at 102 and 108, but windows of 3 bins end at 103, 106, 109, 112.
-        assert (6 in never) == (window in (3, 6))
-
-    asyncio.run(run())
+        found = await plan_of(one, stream_of(one, bin_us=bins * BIN_US, epoch_bins=5))
+        assert [edge.edge_us for edge in found.following] == ([meant * BIN_US] if meant else [])
+        line = f"{STREAM}: {NO_EDGE}{format_instant((FIRST_BIN + 12) * BIN_US)}{REMEDY}"
+        assert found.refused == ([] if meant else [line])
+        never |= set() if meant else {bins}
+    # New bins as long as 6 begin at 102 and 108, but windows of 3 bins end at 103, 106, 109, 112.
+    assert (6 in never) == (window in (3, 6))
 
 
-def test_bins_that_never_begin_together_are_refused(one: OneSource) -> None:
-    async def run() -> None:
-        days = {"bin_us": 24 * HOUR_US, "epoch_bins": 5}
-        await Worker.start(one, stream_of(one, **days, timezone="Europe/Paris"))
-        found = await plan_of(one, stream_of(one, **days, timezone="Asia/Tokyo"))
-        assert (found.following, found.refused) == (
-            [],
-            [f"{STREAM}: {NO_EDGE}1970-01-05T23:00:00Z{REMEDY}"],
-        )
-
-    asyncio.run(run())
+async def test_bins_that_never_begin_together_are_refused(one: OneSource) -> None:
+    days = {"bin_us": 24 * HOUR_US, "epoch_bins": 5}
+    await Worker.start(one, stream_of(one, **days, timezone="Europe/Paris"))
+    found = await plan_of(one, stream_of(one, **days, timezone="Asia/Tokyo"))
+    assert (found.following, found.refused) == (
+        [],
+        [f"{STREAM}: {NO_EDGE}1970-01-05T23:00:00Z{REMEDY}"],
+    )
 
 
-def test_a_start_that_is_too_slow_for_its_instant_runs_the_old_settings_on(
+async def test_a_start_that_is_too_slow_for_its_instant_runs_the_old_settings_on(
     one: OneSource, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        changed = stream_of(one, epoch_bins=4)
-        worker = await Worker.start(one, stream_of(one))
-        await worker.run(one, {}, CHANGED_AT)
-        slow = await plan_of(one, changed)
-        await worker.run(one, {}, EDGE + 1.5)
-        settings = await slow.store_due(one.store)
-        assert settings is not None
-        assert [stream.name for stream in settings.streams] == [STREAM]
-        assert settings.streams[0].until_us is None
-        state = await one.store.load(STREAM)
-        assert state is not None
-        assert state.until_bin is None
-        [line] = caplog.messages
-        assert line == (
-            f"stream {STREAM}: generation 2 cannot begin at 1970-01-01T00:17:40Z, because bins from there on "
-            "are counted already; the settings so far hold, and the worker chooses a later instant"
-        )
-        # The worker tries again after a minute, not at once.
-        clock = LiveClock(one.store)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(slow.until_next(settings, clock), 0.01)
-        one.clock.now_us = slow.now_us + 60_000_000
-        await slow.until_next(settings, clock)
-        later = await Worker.start(one, changed)
-        [following] = later.plan.following
-        assert following.edge_us == (EDGE + 6) * BIN_US
-        assert [closer.name for closer in later.closers] == [STREAM, f"{STREAM}@2"]
-
-    asyncio.run(run())
+    changed = stream_of(one, epoch_bins=4)
+    worker = await Worker.start(one, stream_of(one))
+    await worker.run(one, {}, CHANGED_AT)
+    slow = await plan_of(one, changed)
+    await worker.run(one, {}, EDGE + 1.5)
+    settings = await slow.store_due(one.store)
+    assert settings is not None
+    assert [stream.name for stream in settings.streams] == [STREAM]
+    assert settings.streams[0].until_us is None
+    state = await one.state()
+    assert state.until_bin is None
+    [line] = caplog.messages
+    assert line == (
+        f"stream {STREAM}: generation 2 cannot begin at 1970-01-01T00:17:40Z, because bins from there on "
+        "are counted already; the settings so far hold, and the worker chooses a later instant"
+    )
+    # The worker tries again after a minute, not at once.
+    clock = LiveClock(one.store)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(slow.until_next(settings, clock), 0.01)
+    one.clock.now_us = slow.now_us + 60_000_000
+    await slow.until_next(settings, clock)
+    later = await Worker.start(one, changed)
+    [following] = later.plan.following
+    assert following.edge_us == (EDGE + 6) * BIN_US
+    assert [closer.name for closer in later.closers] == [STREAM, f"{STREAM}@2"]
 
 
-def test_a_worker_starts_again_where_another_one_has_stored_another_end(one: OneSource) -> None:
+async def test_a_worker_starts_again_where_another_one_has_stored_another_end(one: OneSource) -> None:
     """Its own end was lost with the store. Halted until a restart, the segment would count nothing."""
-
-    async def run() -> None:
-        changed = stream_of(one, epoch_bins=4)
-        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        settings = await (await plan_of(one, changed)).store_due(one.store.copy())
-        assert settings is not None
-        [before, following] = map(planned, settings.streams)
-        both = [Stream(strategy=before), Stream(strategy=following)]
-        closer = one.closer(before, sharing={"until_us": EDGE * BIN_US, "measuring": both})
-        assert await one.store.end_at(STREAM, EDGE + 6, True) is Reply.DONE
-        line = (
-            f"stream {STREAM}: another worker has stored that its generation 1 ends at 1970-01-01T00:18:40Z"
-        )
-        with pytest.raises(OvertakenError, match=line):
-            await closer.reconcile()
-        worker = await Worker.start(one, changed)
-        assert [closer.name for closer in worker.closers] == [STREAM, f"{STREAM}@2"]
-        await worker.run(one, drawn(6), 117)
-        assert max(await one.released()) == EDGE + 5
-
-    asyncio.run(run())
+    changed = stream_of(one, epoch_bins=4)
+    await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+    settings = await (await plan_of(one, changed)).store_due(one.store.copy())
+    assert settings is not None
+    [before, following] = map(planned, settings.streams)
+    both = [Stream(strategy=before), Stream(strategy=following)]
+    closer = one.closer(before, sharing={"until_us": EDGE * BIN_US, "measuring": both})
+    assert await one.store.end_at(STREAM, EDGE + 6, True) is Reply.DONE
+    line = f"stream {STREAM}: another worker has stored that its generation 1 ends at 1970-01-01T00:18:40Z"
+    with pytest.raises(OvertakenError, match=line):
+        await closer.reconcile()
+    worker = await Worker.start(one, changed)
+    assert [closer.name for closer in worker.closers] == [STREAM, f"{STREAM}@2"]
+    await worker.run(one, drawn(6), 117)
+    assert max(await one.released()) == EDGE + 5
 
 
-def test_a_worker_starts_again_where_another_one_was_faster_with_other_settings(one: OneSource) -> None:
+async def test_a_worker_starts_again_where_another_one_was_faster_with_other_settings(one: OneSource) -> None:
     """Halted until a restart, the segment would count nothing. A segment that it knew is refused, as ever."""
-
-    async def run() -> None:
-        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        slow = await (await plan_of(one, stream_of(one, epoch_bins=3))).store_due(one.store)
-        assert slow is not None
-        [_, following] = map(planned, slow.streams)
-        worker = await Worker.start(one, stream_of(one))  # its operator has put the settings back
-        assert [closer.name for closer in worker.closers] == [STREAM, f"{STREAM}@2"]
-        begun = (
-            f"stream {STREAM}: another worker has begun its generation 2 with time.epoch 1m instead of 30s"
-        )
-        with pytest.raises(OvertakenError, match=begun):
-            await one.closer(following, sharing={"begins": True}).agree()
-        with pytest.raises(OperatorError, match=r"time\.epoch was") as refused:
-            await one.closer(following).agree()
-        assert not isinstance(refused.value, OvertakenError)
-        again = await plan_of(one, stream_of(one, epoch_bins=3))
-        assert [coming.segment.name for coming in again.following] == [f"{STREAM}@3"]
-
-    asyncio.run(run())
+    await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+    slow = await (await plan_of(one, stream_of(one, epoch_bins=3))).store_due(one.store)
+    assert slow is not None
+    [_, following] = map(planned, slow.streams)
+    worker = await Worker.start(one, stream_of(one))  # its operator has put the settings back
+    assert [closer.name for closer in worker.closers] == [STREAM, f"{STREAM}@2"]
+    begun = f"stream {STREAM}: another worker has begun its generation 2 with time.epoch 1m instead of 30s"
+    with pytest.raises(OvertakenError, match=begun):
+        await one.closer(following, sharing={"begins": True}).agree()
+    with pytest.raises(OperatorError, match=r"time\.epoch was") as refused:
+        await one.closer(following).agree()
+    assert not isinstance(refused.value, OvertakenError)
+    again = await plan_of(one, stream_of(one, epoch_bins=3))
+    assert [coming.segment.name for coming in again.following] == [f"{STREAM}@3"]
 
 
 class NoUsersKey(OneUserKey):
@@ -286,63 +252,56 @@ class NoUsersKey(OneUserKey):
 
 
 @pytest.mark.parametrize("refused", ["source", "users' key", "file", "end of another stream"])
-def test_a_refused_start_stores_nothing_of_a_generation(one: OneSource, refused: str) -> None:
+async def test_a_refused_start_stores_nothing_of_a_generation(one: OneSource, refused: str) -> None:
     """The operator edits two things, and takes both back when the start refuses one of them."""
-
-    async def run() -> None:
-        users, keys = {"user": PerUser("user", 1)}, one.keys
-        before, after = stream_of(one, **users), stream_of(one, epoch_bins=4, **users)
-        other = replace(before, name="other", accept=ACCEPTED)
-        wanted = [after, other]
-        await (await Worker.start(one, before, other)).run(one, {}, CHANGED_AT)
-        match refused:
-            case "source":
-                wanted = [changed_stream(after, source={"name": "file:other.ndjson"}), other]
-            case "users' key":
-                one.keys = NoUsersKey(one.directory / "noise_keys")
-            case "file":
-                begun = replace(before, source=SourceSettings(one.directory / "other.ndjson", "earliest"))
-                check_file(begun, one.directory / "state")
-            case _:
-                wanted = [after, replace(other, until_us=int(CHANGED_AT - 1) * BIN_US)]
-        with pytest.raises(OperatorError):
-            await Worker.start(one, *wanted)
-        state = await one.store.load(STREAM)
-        assert state is not None
-        assert state.until_bin is None
-        one.keys = keys
-        worker = await Worker.start(one, before, other)
-        assert [closer.name for closer in worker.closers] == [STREAM, "other"]
-        assert worker.plan.lines() == []
-
-    asyncio.run(run())
+    users, keys = {"user": PerUser("user", 1)}, one.keys
+    before, after = stream_of(one, **users), stream_of(one, epoch_bins=4, **users)
+    other = replace(before, name="other", accept=ACCEPTED)
+    wanted = [after, other]
+    await (await Worker.start(one, before, other)).run(one, {}, CHANGED_AT)
+    match refused:
+        case "source":
+            wanted = [changed_stream(after, source={"name": "file:other.ndjson"}), other]
+        case "users' key":
+            one.keys = NoUsersKey(one.directory / "noise_keys")
+        case "file":
+            begun = replace(before, source=SourceSettings(one.directory / "other.ndjson", "earliest"))
+            check_file(begun, one.directory / "state")
+        case _:
+            wanted = [after, replace(other, until_us=int(CHANGED_AT - 1) * BIN_US)]
+    with pytest.raises(OperatorError):
+        await Worker.start(one, *wanted)
+    state = await one.state()
+    assert state.until_bin is None
+    one.keys = keys
+    worker = await Worker.start(one, before, other)
+    assert [closer.name for closer in worker.closers] == [STREAM, "other"]
+    assert worker.plan.lines() == []
 
 
 @pytest.mark.parametrize("said", [b"", b"[]", b"\xff", None])
-def test_a_damaged_note_is_refused_in_one_line_that_has_a_remedy(one: OneSource, said: bytes | None) -> None:
+async def test_a_damaged_note_is_refused_in_one_line_that_has_a_remedy(
+    one: OneSource, said: bytes | None
+) -> None:
     """Args: said, what the file holds instead; None: half of what it held."""
-
-    async def run() -> None:
-        changed, events = stream_of(one, epoch_bins=4), drawn(3)
-        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
-        await (await Worker.start(one, changed)).run(one, events, EDGE + 2)
-        note = one.directory / "state" / "witness" / "visits%402.json"  # of an older build
-        note.parent.mkdir(parents=True)
-        text = canonical_json(changed.declared.plain())
-        note.with_name("gone%402.json").write_bytes(b"")  # of a stream that has left the configuration
-        note.write_bytes(text[:40] if said is None else said)
-        with pytest.raises(OperatorError) as refused:
-            await plan_of(one, changed)
-        line = str(refused.value)
-        assert line.startswith(f"{note}: the settings of visits@2 cannot be read (")
-        assert line.endswith("a copy of state.dir, or, if Redis has lost nothing, remove it")
-        assert "\n" not in line
-        # Redis has lost nothing.
-        note.unlink()
-        worker = await Worker.start(one, changed)
-        assert [closer.name for closer in worker.closers] == [f"{STREAM}@2"]
-
-    asyncio.run(run())
+    changed, events = stream_of(one, epoch_bins=4), drawn(3)
+    await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+    await (await Worker.start(one, changed)).run(one, events, EDGE + 2)
+    note = one.directory / "state" / "witness" / "visits%402.json"  # of an older build
+    note.parent.mkdir(parents=True)
+    text = canonical_json(changed.declared.plain())
+    note.with_name("gone%402.json").write_bytes(b"")  # of a stream that has left the configuration
+    note.write_bytes(text[:40] if said is None else said)
+    with pytest.raises(OperatorError) as refused:
+        await plan_of(one, changed)
+    line = str(refused.value)
+    assert line.startswith(f"{note}: the settings of visits@2 cannot be read (")
+    assert line.endswith("a copy of state.dir, or, if Redis has lost nothing, remove it")
+    assert "\n" not in line
+    # Redis has lost nothing.
+    note.unlink()
+    worker = await Worker.start(one, changed)
+    assert [closer.name for closer in worker.closers] == [f"{STREAM}@2"]
 
 
 TOTAL = Total(Fraction(4), None, "source")
@@ -362,48 +321,41 @@ async def use_up(one: OneSource, epochs: int) -> None:
         assert await one.store.reserve(spent) is Reply.DONE
 
 
-def test_a_total_that_is_used_up_before_the_lead_leaves_the_old_settings(
+async def test_a_total_that_is_used_up_before_the_lead_leaves_the_old_settings(
     one: OneSource, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        await (await Worker.start(one, limited(one, 60))).run(one, {}, CHANGED_AT)
-        assert len((await Worker.start(one, limited(one, 50))).plan.following) == 1
-        await use_up(one, 3)
-        one.clock.set_bin(130)  # 300 seconds before the edge, at bin 160
-        caplog.clear()
-        worker = await Worker.start(one, limited(one, 50))
-        assert caplog.messages == [f"stream {STREAM}: {SPENT}"]
-        assert [closer.name for closer in worker.closers] == [STREAM]
-        state = await one.store.load(STREAM)
-        assert state is not None
-        assert state.until_bin is None
-        next_one = worker.plan.until_next(worker.plan.now, LiveClock(one.store))
-        with pytest.raises(TimeoutError):  # the worker does not start its loops again for it
-            await asyncio.wait_for(next_one, 0.01)
-
-    asyncio.run(run())
+    await (await Worker.start(one, limited(one, 60))).run(one, {}, CHANGED_AT)
+    assert len((await Worker.start(one, limited(one, 50))).plan.following) == 1
+    await use_up(one, 3)
+    one.clock.set_bin(130)  # 300 seconds before the edge, at bin 160
+    caplog.clear()
+    worker = await Worker.start(one, limited(one, 50))
+    assert caplog.messages == [f"stream {STREAM}: {SPENT}"]
+    assert [closer.name for closer in worker.closers] == [STREAM]
+    state = await one.state()
+    assert state.until_bin is None
+    next_one = worker.plan.until_next(worker.plan.now, LiveClock(one.store))
+    with pytest.raises(TimeoutError):  # the worker does not start its loops again for it
+        await asyncio.wait_for(next_one, 0.01)
 
 
-def test_a_total_that_is_used_up_after_the_end_is_stored_ends_this_stream_only(
+async def test_a_total_that_is_used_up_after_the_end_is_stored_ends_this_stream_only(
     one: OneSource, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        other = replace(stream_of(one, **ONE_USER), name="beside", accept=ACCEPTED)
-        await (await Worker.start(one, limited(one, 6), other)).run(one, {}, CHANGED_AT)
-        due = await plan_of(one, limited(one, 4), other)
-        assert await due.store_due(one.store) is not None  # and the worker dies
-        await use_up(one, 3)
-        worker = await Worker.start(one, limited(one, 4), other)
-        assert [closer.name for closer in worker.closers] == [STREAM, "beside"]
-        [line] = worker.plan.refused
-        assert line.startswith(
-            f"{STREAM}: generation 2 cannot begin, so the stream ends at 1970-01-01T00:17:40Z: "
-        )
-        # Later, and alone, the worker has nothing to do, and says so.
-        await worker.run(one, {}, EDGE + 2)
-        worker = await Worker.start(one, limited(one, 4), other)
-        assert [closer.name for closer in worker.closers] == ["beside"]
-        with pytest.raises(OperatorError, match="raise the total"):
-            await Worker.start(one, limited(one, 4))
-
-    asyncio.run(run())
+    other = replace(stream_of(one, **ONE_USER), name="beside", accept=ACCEPTED)
+    await (await Worker.start(one, limited(one, 6), other)).run(one, {}, CHANGED_AT)
+    due = await plan_of(one, limited(one, 4), other)
+    assert await due.store_due(one.store) is not None  # and the worker dies
+    await use_up(one, 3)
+    worker = await Worker.start(one, limited(one, 4), other)
+    assert [closer.name for closer in worker.closers] == [STREAM, "beside"]
+    [line] = worker.plan.refused
+    assert line.startswith(
+        f"{STREAM}: generation 2 cannot begin, so the stream ends at 1970-01-01T00:17:40Z: "
+    )
+    # Later, and alone, the worker has nothing to do, and says so.
+    await worker.run(one, {}, EDGE + 2)
+    worker = await Worker.start(one, limited(one, 4), other)
+    assert [closer.name for closer in worker.closers] == ["beside"]
+    with pytest.raises(OperatorError, match="raise the total"):
+        await Worker.start(one, limited(one, 4))

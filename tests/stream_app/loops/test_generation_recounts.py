@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -37,9 +36,8 @@ class Arriving(Visits):
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arriving]:
+def one(tmp_path: Path) -> Iterator[Arriving]:
     """Yield a file, a store and a witness."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(Arriving(tmp_path)) as one:
         yield one
 
@@ -110,7 +108,7 @@ OF_KEYS = {"keys": KeyList("country", ("DE", "FR"), False)}
         ),
     ],
 )
-def test_each_visit_counts_where_a_recount_has_it(
+async def test_each_visit_counts_where_a_recount_has_it(
     one: Arriving,
     seed: int,
     before: dict[str, Any],
@@ -119,17 +117,14 @@ def test_each_visit_counts_where_a_recount_has_it(
     new: Counted,
     epochs: int,
 ) -> None:
-    async def run() -> None:
-        visits = drawn(seed)
-        await (await Worker.start(one, stream_of(one, **before))).run(one, visits, CHANGED_AT)
-        await (await Worker.start(one, stream_of(one, **after))).run(one, visits, LAST + 0.25)
-        for name, counted in ((STREAM, old), (SECOND, new)):
-            view = await read(None, one.store, name)
-            for key, bins in counted.recounted(visits).items():
-                found = view.of_key(key or None).series("bin", view.span)
-                assert np.rint(found.values).astype(int).tolist()[: len(bins)] == bins
-                assert sum(bins) > 3
-        entries = await one.store.ledger(SOURCE)
-        assert statement(SOURCE, entries).epsilon == epochs * NO_NOISE
-
-    asyncio.run(run())
+    visits = drawn(seed)
+    await (await Worker.start(one, stream_of(one, **before))).run(one, visits, CHANGED_AT)
+    await (await Worker.start(one, stream_of(one, **after))).run(one, visits, LAST + 0.25)
+    for name, counted in ((STREAM, old), (SECOND, new)):
+        view = await read(None, one.store, name)
+        for key, bins in counted.recounted(visits).items():
+            found = view.of_key(key or None).series("bin", view.span)
+            assert np.rint(found.values).astype(int).tolist()[: len(bins)] == bins
+            assert sum(bins) > 3
+    entries = await one.store.ledger(SOURCE)
+    assert statement(SOURCE, entries).epsilon == epochs * NO_NOISE

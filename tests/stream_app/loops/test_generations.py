@@ -50,9 +50,8 @@ SECOND = f"{STREAM}@2"
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+def one(tmp_path: Path) -> Iterator[OneSource]:
     """Yield a file, a store and a witness."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path)) as one:
         yield one
 
@@ -172,107 +171,94 @@ CUT_SHORT: dict[str, Any] = {"bin_us": 4 * BIN_US, "epoch_bins": 2}  # no such b
 
 @pytest.mark.parametrize("facts", [*CHANGES, CUT_SHORT])
 @pytest.mark.parametrize(("seed", "restart_at"), [(1, None), (2, EDGE), (3, EDGE + 0.25), (4, EDGE - 0.25)])
-def test_each_event_counts_in_one_generation(
+async def test_each_event_counts_in_one_generation(
     one: OneSource,
     seed: int,
     restart_at: float | None,
     facts: dict[str, Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def run() -> None:
-        events, bins = drawn(seed), BIN_US / facts.get("bin_us", BIN_US)
-        edge = EDGE - 2 if facts is CUT_SHORT else EDGE
-        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+    events, bins = drawn(seed), BIN_US / facts.get("bin_us", BIN_US)
+    edge = EDGE - 2 if facts is CUT_SHORT else EDGE
+    await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+    worker = await Worker.start(one, stream_of(one, **facts))
+    if restart_at is not None:
+        await worker.run(one, events, restart_at + edge - EDGE)
         worker = await Worker.start(one, stream_of(one, **facts))
-        if restart_at is not None:
-            await worker.run(one, events, restart_at + edge - EDGE)
-            worker = await Worker.start(one, stream_of(one, **facts))
-        await worker.run(one, events, 117)
-        old, new = recounted(events, [edge], [1, bins])
-        assert max(await one.released()) == edge - 1
-        assert Counter(await one.released()) == old
-        assert min(await one.released(SECOND)) == bins * edge
-        assert Counter(await one.released(SECOND)) == new
-        entries = await one.store.ledger(SOURCE)
-        assert statement(SOURCE, entries).epsilon == NO_NOISE
-        assert {entry.successor_of for entry in entries if entry.stream == SECOND} == {STREAM}
-        # A start after the change leaves out the generation that has ended.
-        last = await plan_of(one, stream_of(one, **facts))
-        assert [stream.name for stream in last.now.streams] == [SECOND]
-        assert last.now.names == {STREAM, SECOND}
-
-    asyncio.run(run())
+    await worker.run(one, events, 117)
+    old, new = recounted(events, [edge], [1, bins])
+    assert max(await one.released()) == edge - 1
+    assert Counter(await one.released()) == old
+    assert min(await one.released(SECOND)) == bins * edge
+    assert Counter(await one.released(SECOND)) == new
+    entries = await one.store.ledger(SOURCE)
+    assert statement(SOURCE, entries).epsilon == NO_NOISE
+    assert {entry.successor_of for entry in entries if entry.stream == SECOND} == {STREAM}
+    # A start after the change leaves out the generation that has ended.
+    last = await plan_of(one, stream_of(one, **facts))
+    assert [stream.name for stream in last.now.streams] == [SECOND]
+    assert last.now.names == {STREAM, SECOND}
 
 
-def test_the_end_of_a_stream_names_the_one_that_goes_on(one: OneSource) -> None:
-    async def run() -> None:
-        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        found = await plan_of(one, stream_of(one, **CHANGES[0]))
-        measuring = [Stream(strategy=planned(stream)) for stream in found.checked.streams]
-        before, after = (replace(stream, measuring=measuring).end_in_words for stream in measuring)
-        assert before == f"it has released its last bin; {SECOND} goes on"
-        assert after == "it has released its last bin; it counts nothing more"
-
-    asyncio.run(run())
+async def test_the_end_of_a_stream_names_the_one_that_goes_on(one: OneSource) -> None:
+    await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+    found = await plan_of(one, stream_of(one, **CHANGES[0]))
+    measuring = [Stream(strategy=planned(stream)) for stream in found.checked.streams]
+    before, after = (replace(stream, measuring=measuring).end_in_words for stream in measuring)
+    assert before == f"it has released its last bin; {SECOND} goes on"
+    assert after == "it has released its last bin; it counts nothing more"
 
 
-def test_the_one_before_runs_until_readers_see_its_last_row(one: OneSource) -> None:
-    async def run() -> None:
-        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        worker = await Worker.start(one, stream_of(one, **CHANGES[0]))
-        await worker.run(one, {}, EDGE - 0.25)
-        one.clock.set_bin(EDGE + 0.25)
-        await worker.ingest.step()
-        await worker.closers[0].close_due()
-        # Its last row is released and not visible, and the worker dies here.
-        then = await plan_of(one, stream_of(one, **CHANGES[0]))
-        assert [stream.name for stream in then.now.streams] == [STREAM, SECOND]
-        await (await Worker.start(one, stream_of(one, **CHANGES[0]))).run(one, {}, EDGE + 0.5)
-        then = await plan_of(one, stream_of(one, **CHANGES[0]))
-        assert [stream.name for stream in then.now.streams] == [SECOND]
-
-    asyncio.run(run())
+async def test_the_one_before_runs_until_readers_see_its_last_row(one: OneSource) -> None:
+    await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+    worker = await Worker.start(one, stream_of(one, **CHANGES[0]))
+    await worker.run(one, {}, EDGE - 0.25)
+    one.clock.set_bin(EDGE + 0.25)
+    await worker.ingest.step()
+    await worker.closers[0].close_due()
+    # Its last row is released and not visible, and the worker dies here.
+    then = await plan_of(one, stream_of(one, **CHANGES[0]))
+    assert [stream.name for stream in then.now.streams] == [STREAM, SECOND]
+    await (await Worker.start(one, stream_of(one, **CHANGES[0]))).run(one, {}, EDGE + 0.5)
+    then = await plan_of(one, stream_of(one, **CHANGES[0]))
+    assert [stream.name for stream in then.now.streams] == [SECOND]
 
 
-def test_an_ended_segment_costs_the_reader_nothing(one: OneSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        events, counted = drawn(6, 112), list[str]()
-        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
-        worker = await Worker.start(one, stream_of(one, **CHANGES[0]))
-        await worker.run(one, events, EDGE + 2)
-        apply = one.store.apply
+async def test_an_ended_segment_costs_the_reader_nothing(
+    one: OneSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, counted = drawn(6, 112), list[str]()
+    await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+    worker = await Worker.start(one, stream_of(one, **CHANGES[0]))
+    await worker.run(one, events, EDGE + 2)
+    apply = one.store.apply
 
-        async def applied(stream: str, change: Apply) -> Reply:
-            counted.append(stream)
-            return await apply(stream, change)
+    async def applied(stream: str, change: Apply) -> Reply:
+        counted.append(stream)
+        return await apply(stream, change)
 
-        monkeypatch.setattr(one.store, "apply", applied)
-        await worker.run(one, events, 113)
-        assert {*counted} == {SECOND}
-        views = worker.ingest.counting.views
-        view = views._views[STREAM]
-        [(partition, at)] = view.partitions.items()
-        late = PartitionCuts(partition, at.last_cut_bin, [Cut(at.last_cut_bin + 1, at.position + 1)], 0)
-        views.cut(view, [late])  # it was being stored when the segment ended
-        assert views.reached_cuts()  # the reader pauses as before
-        first, second = recounted(events, [EDGE], [1, 2])
-        assert (Counter(await one.released()), Counter(await one.released(SECOND))) == (first, second)
-
-    asyncio.run(run())
+    monkeypatch.setattr(one.store, "apply", applied)
+    await worker.run(one, events, 113)
+    assert {*counted} == {SECOND}
+    views = worker.ingest.counting.views
+    view = views._views[STREAM]
+    [(partition, at)] = view.partitions.items()
+    late = PartitionCuts(partition, at.last_cut_bin, [Cut(at.last_cut_bin + 1, at.position + 1)], 0)
+    views.cut(view, [late])  # it was being stored when the segment ended
+    assert views.reached_cuts()  # the reader pauses as before
+    first, second = recounted(events, [EDGE], [1, 2])
+    assert (Counter(await one.released()), Counter(await one.released(SECOND))) == (first, second)
 
 
-def test_settings_change_again_and_back(one: OneSource) -> None:
-    async def run() -> None:
-        events, halves = drawn(5, 126), stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
-        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
-        await (await Worker.start(one, halves)).run(one, events, 108)
-        await (await Worker.start(one, stream_of(one))).run(one, events, 127)
-        first, second, third = recounted(events, [EDGE, 112], [1, 2, 1])
-        assert Counter(await one.released()) == first
-        assert Counter(await one.released(SECOND)) == second
-        assert Counter(await one.released(f"{STREAM}@3")) == third
-
-    asyncio.run(run())
+async def test_settings_change_again_and_back(one: OneSource) -> None:
+    events, halves = drawn(5, 126), stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
+    await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+    await (await Worker.start(one, halves)).run(one, events, 108)
+    await (await Worker.start(one, stream_of(one))).run(one, events, 127)
+    first, second, third = recounted(events, [EDGE, 112], [1, 2, 1])
+    assert Counter(await one.released()) == first
+    assert Counter(await one.released(SECOND)) == second
+    assert Counter(await one.released(f"{STREAM}@3")) == third
 
 
 @pytest.mark.parametrize(
@@ -283,114 +269,97 @@ def test_settings_change_again_and_back(one: OneSource) -> None:
         {"user": PerUser("user", 2)},
     ],
 )
-def test_which_settings_need_a_generation_and_which_are_refused(
+async def test_which_settings_need_a_generation_and_which_are_refused(
     one: OneSource, facts: dict[str, Any]
 ) -> None:
-    async def run() -> None:
-        begun = {} if "user" not in facts else {"user": PerUser("user", 1)}
-        await Worker.start(one, stream_of(one, **begun))
-        found = await plan_of(one, stream_of(one, **facts))
-        [following] = found.following
-        assert (following.segment.name, following.edge_us) == (SECOND, EDGE * BIN_US)
-        assert following.segment.declared.successor_of == STREAM
-        for refused in ({"user": PerUser("other", 1)}, {"field": "paid"}, {"format": "ms"}):
-            [stream] = (await plan_of(one, stream_of(one, **facts | refused))).now.streams
-            with pytest.raises(OperatorError, match="put it back"):
-                await one.closer(planned(stream)).reconcile()
-
-    asyncio.run(run())
+    begun = {} if "user" not in facts else {"user": PerUser("user", 1)}
+    await Worker.start(one, stream_of(one, **begun))
+    found = await plan_of(one, stream_of(one, **facts))
+    [following] = found.following
+    assert (following.segment.name, following.edge_us) == (SECOND, EDGE * BIN_US)
+    assert following.segment.declared.successor_of == STREAM
+    for refused in ({"user": PerUser("other", 1)}, {"field": "paid"}, {"format": "ms"}):
+        [stream] = (await plan_of(one, stream_of(one, **facts | refused))).now.streams
+        with pytest.raises(OperatorError, match="put it back"):
+            await one.closer(planned(stream)).reconcile()
 
 
-def test_a_change_can_be_taken_back_until_it_is_stored(one: OneSource) -> None:
-    async def run() -> None:
-        hours = {"epoch_bins": 60}  # ends at bin 160; the beginning is stored 30 bins before
-        changed = stream_of(one, **hours, bin_us=BIN_US // 2)
-        await (await Worker.start(one, stream_of(one, **hours))).run(one, {}, CHANGED_AT)
-        worker = await Worker.start(one, changed)
-        [line] = worker.plan.lines()
-        assert line == (
-            f"{STREAM}: from 1970-01-01T00:26:40Z on, as generation 2: time.bin 5s instead of 10s, "
-            "time.epoch 5m instead of 10m; until 1970-01-01T00:21:40Z, the old settings can be put back"
-        )
-        assert [closer.name for closer in worker.closers] == [STREAM]
-        state = await one.store.load(STREAM)
-        assert state is not None
-        assert state.until_bin is None
-        # Put back in time, nothing has changed.
-        one.clock.set_bin(129)
-        assert (await Worker.start(one, stream_of(one, **hours))).plan.following == []
-        # Once it is stored, the old settings follow as the generation after.
-        one.clock.set_bin(130)
-        await Worker.start(one, changed)
-        worker = await Worker.start(one, stream_of(one, **hours))
-        assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
-        [following] = worker.plan.following
-        assert (following.segment.name, following.edge_us) == (f"{STREAM}@3", 190 * BIN_US)
-
-    asyncio.run(run())
+async def test_a_change_can_be_taken_back_until_it_is_stored(one: OneSource) -> None:
+    hours = {"epoch_bins": 60}  # ends at bin 160; the beginning is stored 30 bins before
+    changed = stream_of(one, **hours, bin_us=BIN_US // 2)
+    await (await Worker.start(one, stream_of(one, **hours))).run(one, {}, CHANGED_AT)
+    worker = await Worker.start(one, changed)
+    [line] = worker.plan.lines()
+    assert line == (
+        f"{STREAM}: from 1970-01-01T00:26:40Z on, as generation 2: time.bin 5s instead of 10s, "
+        "time.epoch 5m instead of 10m; until 1970-01-01T00:21:40Z, the old settings can be put back"
+    )
+    assert [closer.name for closer in worker.closers] == [STREAM]
+    state = await one.state()
+    assert state.until_bin is None
+    # Put back in time, nothing has changed.
+    one.clock.set_bin(129)
+    assert (await Worker.start(one, stream_of(one, **hours))).plan.following == []
+    # Once it is stored, the old settings follow as the generation after.
+    one.clock.set_bin(130)
+    await Worker.start(one, changed)
+    worker = await Worker.start(one, stream_of(one, **hours))
+    assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
+    [following] = worker.plan.following
+    assert (following.segment.name, following.edge_us) == (f"{STREAM}@3", 190 * BIN_US)
 
 
-def test_the_instant_that_another_worker_has_stored_counts(one: OneSource) -> None:
-    async def run() -> None:
-        changed = stream_of(one, epoch_bins=4)
-        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        slow = await plan_of(one, changed)
-        assert await one.store.end_at(STREAM, EDGE + 6) is Reply.DONE
-        assert await slow.store_due(one.store) is None
-        worker = await Worker.start(one, changed)
-        assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
-        await worker.run(one, drawn(6), 117)
-        assert max(await one.released()) == EDGE + 5
-        assert min(await one.released(SECOND)) == EDGE + 6
-
-    asyncio.run(run())
+async def test_the_instant_that_another_worker_has_stored_counts(one: OneSource) -> None:
+    changed = stream_of(one, epoch_bins=4)
+    await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+    slow = await plan_of(one, changed)
+    assert await one.store.end_at(STREAM, EDGE + 6) is Reply.DONE
+    assert await slow.store_due(one.store) is None
+    worker = await Worker.start(one, changed)
+    assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
+    await worker.run(one, drawn(6), 117)
+    assert max(await one.released()) == EDGE + 5
+    assert min(await one.released(SECOND)) == EDGE + 6
 
 
 @pytest.mark.parametrize(("epoch_bins", "late"), [(6, False), (6, True), (4, True)])
-def test_a_worker_goes_on_at_an_end_whose_generation_never_opened(
+async def test_a_worker_goes_on_at_an_end_whose_generation_never_opened(
     one: OneSource, epoch_bins: int, late: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also with the settings of before. All events are there if it starts late."""
-
-    async def run() -> None:
-        events = drawn(7)
-        worker = await Worker.start(one, stream_of(one))
-        await worker.run(one, {}, CHANGED_AT)
-        changed = await plan_of(one, stream_of(one, epoch_bins=4))
-        assert await changed.store_due(one.store) is not None  # the worker then died
-        if late:
-            await worker.run(one, events, 117)
-            assert max(await one.released()) == EDGE - 1
-            assert {entry.stream for entry in await one.store.ledger(SOURCE)} == {STREAM}
-        following = await Worker.start(one, stream_of(one, epoch_bins=epoch_bins))
-        assert [closer.name for closer in following.closers] == [STREAM, SECOND]
-        assert ("as generation 2: the same settings; this is stored" in caplog.text) == (epoch_bins == 6)
-        await following.run(one, {} if late else events, 119)
-        _, counted = recounted(events, [EDGE], [1, 1])
-        if late:
-            times = [(time, quarter / 4) for quarter, times in events.items() for time in times]
-            counted = Counter(max(int(time), EDGE) for time, at in times if max(time, at) >= EDGE)
-        assert Counter(await one.released(SECOND)) == counted
-
-    asyncio.run(run())
+    events = drawn(7)
+    worker = await Worker.start(one, stream_of(one))
+    await worker.run(one, {}, CHANGED_AT)
+    changed = await plan_of(one, stream_of(one, epoch_bins=4))
+    assert await changed.store_due(one.store) is not None  # the worker then died
+    if late:
+        await worker.run(one, events, 117)
+        assert max(await one.released()) == EDGE - 1
+        assert {entry.stream for entry in await one.store.ledger(SOURCE)} == {STREAM}
+    following = await Worker.start(one, stream_of(one, epoch_bins=epoch_bins))
+    assert [closer.name for closer in following.closers] == [STREAM, SECOND]
+    assert ("as generation 2: the same settings; this is stored" in caplog.text) == (epoch_bins == 6)
+    await following.run(one, {} if late else events, 119)
+    _, counted = recounted(events, [EDGE], [1, 1])
+    if late:
+        times = [(time, quarter / 4) for quarter, times in events.items() for time in times]
+        counted = Counter(max(int(time), EDGE) for time, at in times if max(time, at) >= EDGE)
+    assert Counter(await one.released(SECOND)) == counted
 
 
 @pytest.mark.parametrize("lost_at", [CHANGED_AT + 1, EDGE + 0.5, EDGE + 6])
-def test_a_lost_store_gets_all_generations_back(one: OneSource, lost_at: float) -> None:
-    async def run() -> None:
-        events, changed = drawn(8), stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
-        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
-        await (await Worker.start(one, changed)).run(one, events, lost_at)
-        one.store = MemoryStore(one.clock)
-        worker = await Worker.start(one, changed)
-        assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
-        await worker.run(one, events, 117)
-        released, following = await one.released(), await one.released(SECOND)
-        assert (min(released), max(released)) == (FIRST_BIN, EDGE - 1)
-        assert (min(following), max(following)) == (2 * EDGE, 233)
-        assert sum(entry.successor_of == STREAM for entry in await one.store.ledger(SOURCE)) >= 1
-
-    asyncio.run(run())
+async def test_a_lost_store_gets_all_generations_back(one: OneSource, lost_at: float) -> None:
+    events, changed = drawn(8), stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
+    await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+    await (await Worker.start(one, changed)).run(one, events, lost_at)
+    one.store = MemoryStore(one.clock)
+    worker = await Worker.start(one, changed)
+    assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
+    await worker.run(one, events, 117)
+    released, following = await one.released(), await one.released(SECOND)
+    assert (min(released), max(released)) == (FIRST_BIN, EDGE - 1)
+    assert (min(following), max(following)) == (2 * EDGE, 233)
+    assert sum(entry.successor_of == STREAM for entry in await one.store.ledger(SOURCE)) >= 1
 
 
 async def dies_everywhere(one: OneSource, *, after_effect: bool) -> None:
@@ -403,8 +372,7 @@ async def dies_everywhere(one: OneSource, *, after_effect: bool) -> None:
         dying = Dying(one.store, calls, after_effect)
         with suppress(asyncio.CancelledError):
             await Worker.start(one, changed, store=dying)
-        state = await one.store.load(STREAM)
-        assert state is not None
+        state = await one.state()
         begun = [entry for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
         assert state.until_bin in (None, EDGE)
         assert state.until_bin == EDGE or not begun
@@ -426,13 +394,13 @@ async def dies_everywhere(one: OneSource, *, after_effect: bool) -> None:
 
 
 @pytest.mark.parametrize("after_effect", [False, True])
-def test_a_worker_that_dies_at_any_call_begins_one_generation_once(
+async def test_a_worker_that_dies_at_any_call_begins_one_generation_once(
     one: OneSource, after_effect: bool
 ) -> None:
-    asyncio.run(dies_everywhere(one, after_effect=after_effect))
+    await dies_everywhere(one, after_effect=after_effect)
 
 
-def test_a_generation_that_begins_before_the_end_is_stored_is_caught(
+async def test_a_generation_that_begins_before_the_end_is_stored_is_caught(
     one: OneSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def nothing(*_others: Any, **_named: Any) -> bool:
@@ -442,7 +410,7 @@ def test_a_generation_that_begins_before_the_end_is_stored_is_caught(
     monkeypatch.setattr("stream_app.loops.opening.announce_ends", nothing)
     monkeypatch.setattr("stream_app.loops.opening.changed_by_end", nothing)
     with pytest.raises(AssertionError):
-        asyncio.run(dies_everywhere(one, after_effect=True))
+        await dies_everywhere(one, after_effect=True)
 
 
 async def done(*_arguments: Any, **_named: Any) -> Reply:
@@ -450,123 +418,109 @@ async def done(*_arguments: Any, **_named: Any) -> Reply:
     return Reply.DONE
 
 
-def test_a_generation_that_is_forgotten_at_a_restart_is_caught(
+async def test_a_generation_that_is_forgotten_at_a_restart_is_caught(
     one: OneSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in ("loops.segments", "core.segments.plan"):
         monkeypatch.setattr(f"stream_app.{place}.number_of", lambda name: 1)
     with pytest.raises((AssertionError, KeyError, OperatorError)):
-        asyncio.run(dies_everywhere(one, after_effect=True))
+        await dies_everywhere(one, after_effect=True)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_under_restarts_restored_backups_and_lost_noise_no_event_counts_twice(
+async def test_under_restarts_restored_backups_and_lost_noise_no_event_counts_twice(
     one: OneSource, seed: int
 ) -> None:
-    async def run() -> None:
-        chance, events = random.Random(f"faults {seed}"), drawn(seed)
-        changed = stream_of(one, **CHANGES[seed % 2])
-        bins = BIN_US // changed.declared.time.bin_us
-        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
-        worker, backup, seen = await Worker.start(one, changed), one.store.copy(), dict[Any, bytes]()
-        at = CHANGED_AT
-        while at < 117:
-            at += chance.choice((0.25, 0.75, 1.5, 3))
-            await worker.run(one, events, at)
-            for name in (STREAM, SECOND):
-                for released in await one.witness.rows(name, 0):
-                    assert seen.setdefault((name, released.seq), released.row) == released.row
-            match chance.choice(["restart", "backup", "restore", "noise"]):
-                case "backup":
-                    backup = one.store.copy()
-                case "restore":
-                    one.store.restore(backup)
-                case "noise":
-                    rmtree(one.directory / "noise_keys", ignore_errors=True)
-            worker = await Worker.start(one, changed)
-        await worker.run(one, events, 119)
-        first = [json.loads(row)["bin"] for (name, _), row in seen.items() if name == STREAM]
-        second = [json.loads(row)["bin"] for (name, _), row in seen.items() if name == SECOND]
-        assert first == list(range(FIRST_BIN, EDGE))
-        assert second == list(range(bins * EDGE, bins * EDGE + len(second)))
-        assert len(second) > 4
-        total = (await one.released()).values(), (await one.released(SECOND)).values()
-        assert sum(map(sum, total)) <= sum(map(len, events.values()))
-        # A store that is set back after the edge lets the first generation open an empty epoch at its end.
-        entries = await one.store.ledger(SOURCE)
-        empty = any(entry.stream == STREAM and entry.start_us >= EDGE * BIN_US for entry in entries)
-        assert statement(SOURCE, entries).epsilon == (2 if empty else 1) * NO_NOISE
-
-    asyncio.run(run())
+    chance, events = random.Random(f"faults {seed}"), drawn(seed)
+    changed = stream_of(one, **CHANGES[seed % 2])
+    bins = BIN_US // changed.declared.time.bin_us
+    await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+    worker, backup, seen = await Worker.start(one, changed), one.store.copy(), dict[Any, bytes]()
+    at = CHANGED_AT
+    while at < 117:
+        at += chance.choice((0.25, 0.75, 1.5, 3))
+        await worker.run(one, events, at)
+        for name in (STREAM, SECOND):
+            for released in await one.witness.rows(name, 0):
+                assert seen.setdefault((name, released.seq), released.row) == released.row
+        match chance.choice(["restart", "backup", "restore", "noise"]):
+            case "backup":
+                backup = one.store.copy()
+            case "restore":
+                one.store.restore(backup)
+            case "noise":
+                rmtree(one.directory / "noise_keys", ignore_errors=True)
+        worker = await Worker.start(one, changed)
+    await worker.run(one, events, 119)
+    first = [json.loads(row)["bin"] for (name, _), row in seen.items() if name == STREAM]
+    second = [json.loads(row)["bin"] for (name, _), row in seen.items() if name == SECOND]
+    assert first == list(range(FIRST_BIN, EDGE))
+    assert second == list(range(bins * EDGE, bins * EDGE + len(second)))
+    assert len(second) > 4
+    total = (await one.released()).values(), (await one.released(SECOND)).values()
+    assert sum(map(sum, total)) <= sum(map(len, events.values()))
+    # A store that is set back after the edge lets the first generation open an empty epoch at its end.
+    entries = await one.store.ledger(SOURCE)
+    empty = any(entry.stream == STREAM and entry.start_us >= EDGE * BIN_US for entry in entries)
+    assert statement(SOURCE, entries).epsilon == (2 if empty else 1) * NO_NOISE
 
 
-def test_a_generation_beside_another_stream_of_the_source_needs_no_second_consent(one: OneSource) -> None:
-    async def run() -> None:
-        small = {"epsilon": 1, "private": True}
-        other = replace(stream_of(one, **small), name="other", accept=ACCEPTED)
-        both = stream_of(one, **small), other
-        for stream in both:
-            await one.closer(planned(stream), accept=stream.accept).reconcile()
-        one.strategies = ()
-        for epsilon, line in ((2, None), (30, "protects nobody")):
-            changed = stream_of(one, **small | {"epsilon": epsilon, "epoch_bins": 4}), other
-            found = (await plan_of(one, *changed)).checked
-            refused = await refused_segments(found, one.store, one.clock.now_us)
-            assert list(refused) == ([] if line is None else [SECOND])
-            assert all(str(line) in why for why in refused.values())
-            witnesses = dict.fromkeys(found.names, MemoryWitness())
-            with nullcontext() if line is None else pytest.raises(OperatorError, match=line):
-                await check_measured_before(found, one.store, witnesses, None, one.clock.now_us)
+async def test_a_generation_beside_another_stream_of_the_source_needs_no_second_consent(
+    one: OneSource,
+) -> None:
+    small = {"epsilon": 1, "private": True}
+    other = replace(stream_of(one, **small), name="other", accept=ACCEPTED)
+    both = stream_of(one, **small), other
+    for stream in both:
+        await one.closer(planned(stream), accept=stream.accept).reconcile()
+    one.strategies = ()
+    for epsilon, line in ((2, None), (30, "protects nobody")):
+        changed = stream_of(one, **small | {"epsilon": epsilon, "epoch_bins": 4}), other
+        found = (await plan_of(one, *changed)).checked
+        refused = await refused_segments(found, one.store, one.clock.now_us)
+        assert list(refused) == ([] if line is None else [SECOND])
+        assert all(str(line) in why for why in refused.values())
+        witnesses = dict.fromkeys(found.names, MemoryWitness())
+        with nullcontext() if line is None else pytest.raises(OperatorError, match=line):
+            await check_measured_before(found, one.store, witnesses, None, one.clock.now_us)
 
-    asyncio.run(run())
 
-
-def test_another_streams_successor_is_the_newest_generation(one: OneSource) -> None:
-    async def run() -> None:
-        changed = stream_of(one, epoch_bins=4)
-        await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
-        await (await Worker.start(one, changed)).run(one, {}, 108)
-        follows = changed_stream(changed, time={"first_us": 118 * BIN_US}, successor_of=STREAM)
-        follows = replace(follows, name="after")
-        both = replace(changed, until_us=118 * BIN_US), follows
-        worker = await Worker.start(one, *both)
-        assert [closer.name for closer in worker.closers] == [SECOND, "after"]
-        entries = await one.store.ledger(SOURCE)
-        assert {entry.successor_of for entry in entries if entry.stream == "after"} == {SECOND}
-        again = await plan_of(one, *both)
-        assert again.following == []
-
-    asyncio.run(run())
+async def test_another_streams_successor_is_the_newest_generation(one: OneSource) -> None:
+    changed = stream_of(one, epoch_bins=4)
+    await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+    await (await Worker.start(one, changed)).run(one, {}, 108)
+    follows = changed_stream(changed, time={"first_us": 118 * BIN_US}, successor_of=STREAM)
+    follows = replace(follows, name="after")
+    both = replace(changed, until_us=118 * BIN_US), follows
+    worker = await Worker.start(one, *both)
+    assert [closer.name for closer in worker.closers] == [SECOND, "after"]
+    entries = await one.store.ledger(SOURCE)
+    assert {entry.successor_of for entry in entries if entry.stream == "after"} == {SECOND}
+    again = await plan_of(one, *both)
+    assert again.following == []
 
 
 @pytest.mark.parametrize("first", [None, FIRST_BIN, FIRST_BIN - 50])
-def test_a_next_generation_does_not_keep_time_first(one: OneSource, first: int | None) -> None:
+async def test_a_next_generation_does_not_keep_time_first(one: OneSource, first: int | None) -> None:
     """The first of long bins may lie inside a new one, so the configuration has to change it."""
-
-    async def run() -> None:
-        begun = (FIRST_BIN + 1) * BIN_US
-        first_us = None if first is None else first * BIN_US
-        await Worker.start(one, stream_of(one, epoch_bins=5, first_us=begun))
-        changed = stream_of(one, bin_us=2 * BIN_US, epoch_bins=3, first_us=first_us)
-        found = await plan_of(one, changed)
-        [following] = found.following
-        assert following.segment.declared.time.first_us == following.edge_us > begun
-        assert not any("time.first" in line for line in found.lines())
-        worker = await Worker.start(one, changed)
-        assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
-        again = stream_of(one, bin_us=2 * BIN_US, epoch_bins=3, first_us=(FIRST_BIN - 10) * BIN_US)
-        assert (await plan_of(one, again)).following == []
-
-    asyncio.run(run())
+    begun = (FIRST_BIN + 1) * BIN_US
+    first_us = None if first is None else first * BIN_US
+    await Worker.start(one, stream_of(one, epoch_bins=5, first_us=begun))
+    changed = stream_of(one, bin_us=2 * BIN_US, epoch_bins=3, first_us=first_us)
+    found = await plan_of(one, changed)
+    [following] = found.following
+    assert following.segment.declared.time.first_us == following.edge_us > begun
+    assert not any("time.first" in line for line in found.lines())
+    worker = await Worker.start(one, changed)
+    assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
+    again = stream_of(one, bin_us=2 * BIN_US, epoch_bins=3, first_us=(FIRST_BIN - 10) * BIN_US)
+    assert (await plan_of(one, again)).following == []
 
 
-def test_time_first_alone_cannot_change(one: OneSource) -> None:
-    async def run() -> None:
-        await Worker.start(one, stream_of(one))
-        one.strategies = ()
-        changed = stream_of(one, first_us=None)
-        assert (await plan_of(one, changed)).following == []
-        with pytest.raises(OperatorError, match=r"time\.first was .*; put it back"):
-            await Worker.start(one, changed)
-
-    asyncio.run(run())
+async def test_time_first_alone_cannot_change(one: OneSource) -> None:
+    await Worker.start(one, stream_of(one))
+    one.strategies = ()
+    changed = stream_of(one, first_us=None)
+    assert (await plan_of(one, changed)).following == []
+    with pytest.raises(OperatorError, match=r"time\.first was .*; put it back"):
+        await Worker.start(one, changed)

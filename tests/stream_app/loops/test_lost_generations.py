@@ -43,9 +43,8 @@ LOST_AT = EDGE + 3
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+def one(tmp_path: Path) -> Iterator[OneSource]:
     """Yield a file, a store and a witness."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path)) as one:
         yield one
 
@@ -77,50 +76,45 @@ def tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", ["lost", "set_back"])
 @pytest.mark.parametrize("puts_back", [False, True])
-def test_the_witness_tells_the_generations_to_another_machine(
+async def test_the_witness_tells_the_generations_to_another_machine(
     one: OneSource, kind: str, puts_back: bool
 ) -> None:
     """An operator may start with the settings of the first generation, or with those of the second one."""
-
-    async def run() -> None:
-        events, first = drawn(8, 140), stream_of(one, user=PerUser("user", 8), epsilon=NO_NOISE / 2)
-        second = stream_of(one, user=PerUser("user", 8), bin_us=BIN_US // 2, epoch_bins=12)
-        await until_lost(one, events, kind, first, second)
-        worker = await started(one, first if puts_back else second)
-        assert [closer.name for closer in worker.closers][:2] == [STREAM, SECOND]
-        await worker.run(one, events, EDGE + 20)
-        bins = Counter[float]()
-        for name, width in ((STREAM, 1), (SECOND, 2), (f"{STREAM}@3", 1)):
-            rows = await one.witness.rows(name, 0)
-            seen = [json.loads(row.row)["bin"] for row in rows]
-            bins.update(bin / width for bin in seen)
-            assert name != STREAM or max(seen) == EDGE - 1
-        assert max(bins.values()) == 1  # no time is in the rows of two generations, or twice in one's
-        # Each epoch of the first generation is in the statement again, also those that only its rows know.
-        entries = await one.store.ledger(SOURCE)
-        assert {(entry.stream, entry.epoch) for entry in entries} >= {(STREAM, 0), (SECOND, 0)}
-        assert statement(SOURCE, entries).epsilon == sum(float(entry.epsilon) for entry in entries)
-
-    asyncio.run(run())
+    events, first = drawn(8, 140), stream_of(one, user=PerUser("user", 8), epsilon=NO_NOISE / 2)
+    second = stream_of(one, user=PerUser("user", 8), bin_us=BIN_US // 2, epoch_bins=12)
+    await until_lost(one, events, kind, first, second)
+    worker = await started(one, first if puts_back else second)
+    assert [closer.name for closer in worker.closers][:2] == [STREAM, SECOND]
+    await worker.run(one, events, EDGE + 20)
+    bins = Counter[float]()
+    for name, width in ((STREAM, 1), (SECOND, 2), (f"{STREAM}@3", 1)):
+        rows = await one.witness.rows(name, 0)
+        seen = [json.loads(row.row)["bin"] for row in rows]
+        bins.update(bin / width for bin in seen)
+        assert name != STREAM or max(seen) == EDGE - 1
+    assert max(bins.values()) == 1  # no time is in the rows of two generations, or twice in one's
+    # Each epoch of the first generation is in the statement again, also those that only its rows know.
+    entries = await one.store.ledger(SOURCE)
+    assert {(entry.stream, entry.epoch) for entry in entries} >= {(STREAM, 0), (SECOND, 0)}
+    assert statement(SOURCE, entries).epsilon == sum(float(entry.epsilon) for entry in entries)
 
 
 @pytest.mark.parametrize("kind", ["lost", "set_back"])
 @pytest.mark.parametrize("puts_back", [False, True])
 @pytest.mark.usefixtures("tells_nothing")
-def test_a_start_refuses_settings_that_nothing_tells(one: OneSource, kind: str, puts_back: bool) -> None:
-    async def run() -> None:
-        first, second = stream_of(one), stream_of(one, epoch_bins=4)
-        await until_lost(one, {}, kind, first, second)
-        before = await one.store.ledger(SOURCE)
-        line = (
-            rf"stream {STREAM}: its generation 2 has released, and the settings of generation [12] are lost: "
-            r".* bring back the witness, or the store"
-        )
-        with pytest.raises(OperatorError, match=line):
-            await started(one, first if puts_back else second)
-        assert await one.store.ledger(SOURCE) == before
-
-    asyncio.run(run())
+async def test_a_start_refuses_settings_that_nothing_tells(
+    one: OneSource, kind: str, puts_back: bool
+) -> None:
+    first, second = stream_of(one), stream_of(one, epoch_bins=4)
+    await until_lost(one, {}, kind, first, second)
+    before = await one.store.ledger(SOURCE)
+    line = (
+        rf"stream {STREAM}: its generation 2 has released, and the settings of generation [12] are lost: "
+        r".* bring back the witness, or the store"
+    )
+    with pytest.raises(OperatorError, match=line):
+        await started(one, first if puts_back else second)
+    assert await one.store.ledger(SOURCE) == before
 
 
 async def copied_to_files(one: OneSource) -> Path:
@@ -134,117 +128,97 @@ async def copied_to_files(one: OneSource) -> Path:
 
 
 @pytest.mark.usefixtures("tells_nothing")
-def test_files_of_older_builds_beside_the_witness_tell_the_generations(one: OneSource) -> None:
-    async def run() -> None:
-        first, second = stream_of(one), stream_of(one, epoch_bins=4)
-        await (await Worker.start(one, first)).run(one, {}, CHANGED_AT)
-        await (await Worker.start(one, second)).run(one, {}, LOST_AT)
-        after = (await plan_of(one, second)).history
-        place = await copied_to_files(one)
-        for stream in after.streams:
-            file = place / f"{quote(stream.name, safe='')}.json"
-            file.write_bytes(canonical_json(stream.declared.plain()))
-        one.store = MemoryStore(one.clock)
-        for stream in (first, second):
-            found = await with_segments(settings_of(one, stream), one.store, None, one.clock.now_us)
-            assert [one.name for one in found.history.streams] == [STREAM, SECOND]
-            assert found.history.streams == after.streams
-        file.write_text("{")
-        with pytest.raises(OperatorError, match=r"visits%402.json: the settings of visits@2 cannot be read"):
-            await with_segments(settings_of(one, first), one.store, None, one.clock.now_us)
-
-    asyncio.run(run())
+async def test_files_of_older_builds_beside_the_witness_tell_the_generations(one: OneSource) -> None:
+    first, second = stream_of(one), stream_of(one, epoch_bins=4)
+    await (await Worker.start(one, first)).run(one, {}, CHANGED_AT)
+    await (await Worker.start(one, second)).run(one, {}, LOST_AT)
+    after = (await plan_of(one, second)).history
+    place = await copied_to_files(one)
+    for stream in after.streams:
+        file = place / f"{quote(stream.name, safe='')}.json"
+        file.write_bytes(canonical_json(stream.declared.plain()))
+    one.store = MemoryStore(one.clock)
+    for stream in (first, second):
+        found = await with_segments(settings_of(one, stream), one.store, None, one.clock.now_us)
+        assert [one.name for one in found.history.streams] == [STREAM, SECOND]
+        assert found.history.streams == after.streams
+    file.write_text("{")
+    with pytest.raises(OperatorError, match=r"visits%402.json: the settings of visits@2 cannot be read"):
+        await with_segments(settings_of(one, first), one.store, None, one.clock.now_us)
 
 
-def test_files_of_the_witness_tell_the_generations(one: OneSource) -> None:
-    async def run() -> None:
-        first, second = stream_of(one), stream_of(one, epoch_bins=4)
-        await until_lost(one, {}, "lost", first, second)
-        place = await copied_to_files(one)
-        for stream in (first, second):
-            found = await with_segments(settings_of(one, stream), one.store, None, one.clock.now_us)
-            assert [one.name for one in found.history.streams] == [STREAM, SECOND]
-        # A build that knows no generations does not start over this directory.
-        assert (place / "format").read_text() == f"{GENERATIONS}\n"
-
-    asyncio.run(run())
+async def test_files_of_the_witness_tell_the_generations(one: OneSource) -> None:
+    first, second = stream_of(one), stream_of(one, epoch_bins=4)
+    await until_lost(one, {}, "lost", first, second)
+    place = await copied_to_files(one)
+    for stream in (first, second):
+        found = await with_segments(settings_of(one, stream), one.store, None, one.clock.now_us)
+        assert [one.name for one in found.history.streams] == [STREAM, SECOND]
+    # A build that knows no generations does not start over this directory.
+    assert (place / "format").read_text() == f"{GENERATIONS}\n"
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_a_generation_that_a_dead_worker_reserved_is_opened_by_another_machine(
+async def test_a_generation_that_a_dead_worker_reserved_is_opened_by_another_machine(
     one: OneSource, same: bool
 ) -> None:
     """The dead worker's entry stays in the sum, whatever settings the other machine has."""
-
-    async def run() -> None:
-        events = drawn(4, 130)
-        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
-        before, tried = one.store, 0
-        for calls in range(14, 30):
-            one.store = before.copy()
-            with suppress(asyncio.CancelledError):
-                await Worker.start(one, stream_of(one, epoch_bins=4), store=Dying(one.store, calls, True))
-            entries = [entry for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
-            if not entries or await one.store.load(SECOND) is not None:
-                continue
-            tried += 1
-            other = stream_of(one, epoch_bins=4 if same else 3)
-            worker = await Worker.start(one, other)
-            assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
-            epochs = [entry.epoch for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
-            assert epochs == ([0] if same else [0, 1])
-            if tried == 2:
-                break
-        assert tried == 2
-        await worker.run(one, events, 117)
-        assert min(await one.released(SECOND)) == EDGE
-        # The worker that died comes back: its settings follow as the generation after.
-        found = await plan_of(one, stream_of(one, epoch_bins=4))
-        assert [following.segment.name for following in found.following] == ([] if same else [f"{STREAM}@3"])
-
-    asyncio.run(run())
+    events = drawn(4, 130)
+    await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+    before, tried = one.store, 0
+    for calls in range(14, 30):
+        one.store = before.copy()
+        with suppress(asyncio.CancelledError):
+            await Worker.start(one, stream_of(one, epoch_bins=4), store=Dying(one.store, calls, True))
+        entries = [entry for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
+        if not entries or await one.store.load(SECOND) is not None:
+            continue
+        tried += 1
+        other = stream_of(one, epoch_bins=4 if same else 3)
+        worker = await Worker.start(one, other)
+        assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
+        epochs = [entry.epoch for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
+        assert epochs == ([0] if same else [0, 1])
+        if tried == 2:
+            break
+    assert tried == 2
+    await worker.run(one, events, 117)
+    assert min(await one.released(SECOND)) == EDGE
+    # The worker that died comes back: its settings follow as the generation after.
+    found = await plan_of(one, stream_of(one, epoch_bins=4))
+    assert [following.segment.name for following in found.following] == ([] if same else [f"{STREAM}@3"])
 
 
-def test_an_end_for_good_is_not_taken_back_by_changing_something_else(one: OneSource) -> None:
-    async def run() -> None:
-        ending = replace(stream_of(one), until_us=EDGE * BIN_US)
-        await (await Worker.start(one, ending)).run(one, drawn(3), EDGE + 8)
-        [found] = (await plan_of(one, stream_of(one))).found
-        assert found.abandoned_us == EDGE * BIN_US
-        with pytest.raises(OperatorError, match=r"time.epoch was .* with successor_of to continue this one"):
-            await Worker.start(one, stream_of(one, epoch_bins=4))
-        assert {entry.stream for entry in await one.store.ledger(SOURCE)} == {STREAM}
-
-    asyncio.run(run())
+async def test_an_end_for_good_is_not_taken_back_by_changing_something_else(one: OneSource) -> None:
+    ending = replace(stream_of(one), until_us=EDGE * BIN_US)
+    await (await Worker.start(one, ending)).run(one, drawn(3), EDGE + 8)
+    [found] = (await plan_of(one, stream_of(one))).found
+    assert found.abandoned_us == EDGE * BIN_US
+    with pytest.raises(OperatorError, match=r"time.epoch was .* with successor_of to continue this one"):
+        await Worker.start(one, stream_of(one, epoch_bins=4))
+    assert {entry.stream for entry in await one.store.ledger(SOURCE)} == {STREAM}
 
 
-def test_a_generation_that_has_released_is_found_behind_one_without_rows(one: OneSource) -> None:
-    async def run() -> None:
-        third, streams = f"{STREAM}@3", (stream_of(one), stream_of(one, epoch_bins=4))
-        await until_lost(one, {}, "lost", *streams)
-        one.witness.kept[third] = one.witness.kept[SECOND]
-        found = await plan_of(one, streams[1])
-        assert [one.name for one in found.history.streams] == [STREAM, SECOND, third]
-
-    asyncio.run(run())
+async def test_a_generation_that_has_released_is_found_behind_one_without_rows(one: OneSource) -> None:
+    third, streams = f"{STREAM}@3", (stream_of(one), stream_of(one, epoch_bins=4))
+    await until_lost(one, {}, "lost", *streams)
+    one.witness.kept[third] = one.witness.kept[SECOND]
+    found = await plan_of(one, streams[1])
+    assert [one.name for one in found.history.streams] == [STREAM, SECOND, third]
 
 
-def test_a_machine_that_joins_after_the_edge_survives_a_loss_of_the_store(one: OneSource) -> None:
+async def test_a_machine_that_joins_after_the_edge_survives_a_loss_of_the_store(one: OneSource) -> None:
     """It keeps the rows of the generation that has ended, too, although it never ran it."""
-
-    async def run() -> None:
-        changed, events = stream_of(one, epoch_bins=4), drawn(8, 116)
-        await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
-        await (await Worker.start(one, changed)).run(one, events, LOST_AT)
-        joined = (await plan_of(one, changed)).now
-        assert ([one.name for one in joined.streams], *joined.ended) == ([SECOND], STREAM)
-        rows = [await one.witness.rows(name, 0) for name in (STREAM, SECOND)]
-        one.witness = MemoryWitness()  # another machine
-        assert [await catch_up(one.store, one.witness, name) for name in (STREAM, SECOND)] == [True, True]
-        assert [await one.witness.rows(name, 0) for name in (STREAM, SECOND)] == rows
-        assert not await catch_up(one.store, one.witness, STREAM)
-        one.store = MemoryStore(one.clock)
-        found = await plan_of(one, changed)
-        assert [stream.name for stream in found.history.streams] == [STREAM, SECOND]
-
-    asyncio.run(run())
+    changed, events = stream_of(one, epoch_bins=4), drawn(8, 116)
+    await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
+    await (await Worker.start(one, changed)).run(one, events, LOST_AT)
+    joined = (await plan_of(one, changed)).now
+    assert ([one.name for one in joined.streams], *joined.ended) == ([SECOND], STREAM)
+    rows = [await one.witness.rows(name, 0) for name in (STREAM, SECOND)]
+    one.witness = MemoryWitness()  # another machine
+    assert [await catch_up(one.store, one.witness, name) for name in (STREAM, SECOND)] == [True, True]
+    assert [await one.witness.rows(name, 0) for name in (STREAM, SECOND)] == rows
+    assert not await catch_up(one.store, one.witness, STREAM)
+    one.store = MemoryStore(one.clock)
+    found = await plan_of(one, changed)
+    assert [stream.name for stream in found.history.streams] == [STREAM, SECOND]

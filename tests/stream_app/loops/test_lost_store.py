@@ -80,9 +80,8 @@ class Departures(ProductSource):
 
 
 @pytest.fixture(params=list(KINDS.values()), ids=list(KINDS))
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[OneSource]:
+def one(tmp_path: Path, request: Any) -> Iterator[OneSource]:
     """Yield a service with one noisy stream. Its first bin is 100, and its epochs have six bins."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     kind = OneSource if request.param.declared.cells.width == 1 else Departures
     with closing(kind(tmp_path, request.param)) as one:
         yield one
@@ -137,113 +136,98 @@ async def answers(one: OneSource, last_bin: int) -> list[float]:
 
 
 @pytest.mark.parametrize("how", [EMPTIED, SET_BACK])
-def test_readers_have_the_history_again(one: OneSource, how: str) -> None:
-    async def run() -> None:
-        await release_until(one, 103)
-        backup = one.store.copy()
-        await release_until(one, 109)  # one epoch further
-        before, seen = await answers(one, 108), await one.store.rows(STREAM, 0, 100)
-        held = await tables(one)
-        lose(one, how, backup)
-        await release_until(one, 109)
-        assert await one.store.rows(STREAM, 0, 100) == seen
-        assert await answers(one, 108) == before
-        assert (await tables(one))[: len(held)] == held
-        await release_until(one, 111)
-        assert (await answers(one, 110))[:9] == before[:9]
-        assert [bin for _, bin, _ in await one.epochs()] == [100, 106, 109]
-
-    asyncio.run(run())
+async def test_readers_have_the_history_again(one: OneSource, how: str) -> None:
+    await release_until(one, 103)
+    backup = one.store.copy()
+    await release_until(one, 109)  # one epoch further
+    before, seen = await answers(one, 108), await one.store.rows(STREAM, 0, 100)
+    held = await tables(one)
+    lose(one, how, backup)
+    await release_until(one, 109)
+    assert await one.store.rows(STREAM, 0, 100) == seen
+    assert await answers(one, 108) == before
+    assert (await tables(one))[: len(held)] == held
+    await release_until(one, 111)
+    assert (await answers(one, 110))[:9] == before[:9]
+    assert [bin for _, bin, _ in await one.epochs()] == [100, 106, 109]
 
 
-def test_an_api_that_looked_at_any_moment_follows(one: OneSource) -> None:
+async def test_an_api_that_looked_at_any_moment_follows(one: OneSource) -> None:
     """The API saw the first epoch while it ran. It learns of the epoch's end together with later rows."""
-
-    async def run(looks: tuple[int, ...]) -> None:
-        one.witness, one.clock.now_us = type(one.witness)(), FIRST_BIN * BIN_US
-        one.store.restore(MemoryStore())
-        replica = StreamReplica(
-            one.store.reader(), STREAM, Replicas(one.store.reader()).stated, KnownEpochs()
-        )
-
-        async def look(moment: int) -> None:
-            if moment in looks:
-                await replica.refresh()
-
-        await release_until(one, 102)
-        await look(0)
-        lose(one, EMPTIED, one.store)
-        await look(1)
-        closer = one.closer()
-        await closer.reconcile()
-        await look(2)
-        await closer.publisher.publish()
-        await look(3)
-        await release_until(one, 104)
-        await replica.refresh()
-        assert replica.view is not None
-        assert (replica.seq, replica.view.visible_seq) == (4, 4)
-
     for moments in range(5):
         for looks in combinations(range(4), moments):
-            asyncio.run(run(looks))
+            one.witness, one.clock.now_us = type(one.witness)(), FIRST_BIN * BIN_US
+            one.store.restore(MemoryStore())
+            await follows(one, looks)
 
 
-def test_an_emptied_store_skips_no_bin_whose_records_are_still_there(one: OneSource) -> None:
+async def follows(one: OneSource, looks: tuple[int, ...]) -> None:
+    """Refresh a replica at some moments while the store is lost; check that it has all rows at the end."""
+    replica = StreamReplica(one.store.reader(), STREAM, Replicas(one.store.reader()).stated, KnownEpochs())
+
+    async def look(moment: int) -> None:
+        if moment in looks:
+            await replica.refresh()
+
+    await release_until(one, 102)
+    await look(0)
+    lose(one, EMPTIED, one.store)
+    await look(1)
+    closer = one.closer()
+    await closer.reconcile()
+    await look(2)
+    await closer.publisher.publish()
+    await look(3)
+    await release_until(one, 104)
+    await replica.refresh()
+    assert replica.view is not None
+    assert (replica.seq, replica.view.visible_seq) == (4, 4)
+
+
+async def test_an_emptied_store_skips_no_bin_whose_records_are_still_there(one: OneSource) -> None:
     """The worker was down during the loss and for four more bins. The stream had begun at the log's end."""
-
-    async def run() -> None:
-        await release_until(one, 103)
-        lose(one, EMPTIED, one.store)
-        one.clock.set_bin(107)
-        one.append(103, 104, 105, 106)
-        told: list[tuple[Ending, int]] = []
-        await release_until(one, 108, sharing={"on_end": lambda *end: told.append(end)})
-        rows = await one.store.rows(STREAM, 0, 100)
-        assert [seq for seq, _ in rows] == list(range(1, 9)), "bins 100 to 107"
-        assert len({letter.position for letter in one.letters.kept}) == 3, "those of released bins"
-        assert set(one.letters.reasons()) == {"before_first_bin"}
-        assert told == [(Ending.STORE_LOST, 0)]
-
-    asyncio.run(run())
+    await release_until(one, 103)
+    lose(one, EMPTIED, one.store)
+    one.clock.set_bin(107)
+    one.append(103, 104, 105, 106)
+    told: list[tuple[Ending, int]] = []
+    await release_until(one, 108, sharing={"on_end": lambda *end: told.append(end)})
+    rows = await one.store.rows(STREAM, 0, 100)
+    assert [seq for seq, _ in rows] == list(range(1, 9)), "bins 100 to 107"
+    assert len({letter.position for letter in one.letters.kept}) == 3, "those of released bins"
+    assert set(one.letters.reasons()) == {"before_first_bin"}
+    assert told == [(Ending.STORE_LOST, 0)]
 
 
-def test_bins_whose_records_are_gone_are_missing_and_the_operator_is_notified(
+async def test_bins_whose_records_are_gone_are_missing_and_the_operator_is_notified(
     one: OneSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        await release_until(one, 103)
-        lose(one, EMPTIED, one.store)
-        one.clock.set_bin(107)
+    await release_until(one, 103)
+    lose(one, EMPTIED, one.store)
+    one.clock.set_bin(107)
 
-        async def kept_since_us(_: FileSource) -> int:
-            return int(103.5 * BIN_US)
+    async def kept_since_us(_: FileSource) -> int:
+        return int(103.5 * BIN_US)
 
-        monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
-        told: list[tuple[Ending, int]] = []
-        await release_until(one, 108, sharing={"on_end": lambda *end: told.append(end)})
-        ahead = 1 + 1  # a record may be written one bin early, and the bin that ran then is not complete
-        assert (await one.epochs())[-1] == (1, 103 + ahead, 4)
-        assert told == [(Ending.STORE_LOST, ahead)]
-        view = await view_of(one)
-        assert list(view.unmeasured(Span(102, 106))) == [Span(103, 105)]
-        assert "the bins from 1970-01-01T00:17:10Z to 1970-01-01T00:17:30Z are missing" in caplog.text
-
-    asyncio.run(run())
+    monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
+    told: list[tuple[Ending, int]] = []
+    await release_until(one, 108, sharing={"on_end": lambda *end: told.append(end)})
+    ahead = 1 + 1  # a record may be written one bin early, and the bin that ran then is not complete
+    assert (await one.epochs())[-1] == (1, 103 + ahead, 4)
+    assert told == [(Ending.STORE_LOST, ahead)]
+    view = await view_of(one)
+    assert list(view.unmeasured(Span(102, 106))) == [Span(103, 105)]
+    assert "the bins from 1970-01-01T00:17:10Z to 1970-01-01T00:17:30Z are missing" in caplog.text
 
 
-def test_a_store_that_is_emptied_while_a_closer_waits_is_an_outage(one: OneSource) -> None:
+async def test_a_store_that_is_emptied_while_a_closer_waits_is_an_outage(one: OneSource) -> None:
     """Another loop may have met the failing connection; this one only finds the stream gone."""
-
-    async def run() -> None:
-        await release_until(one, 103)
-        closer = one.closer()
-        await closer.reconcile()
-        lose(one, EMPTIED, one.store)
-        with pytest.raises(ConnectionError, match="never opened"):  # the loop then asks the witness
-            await closer._until_sealed(103)
-
-    asyncio.run(run())
+    await release_until(one, 103)
+    closer = one.closer()
+    await closer.reconcile()
+    lose(one, EMPTIED, one.store)
+    with pytest.raises(ConnectionError, match="never opened"):  # the loop then asks the witness
+        await closer._until_sealed(103)
 
 
 class _Dies:
@@ -269,31 +253,27 @@ class _Dies:
 
 @pytest.mark.parametrize("effect", [False, True])
 @pytest.mark.parametrize("how", [EMPTIED, SET_BACK])
-def test_putting_back_may_be_interrupted_at_every_call(
+async def test_putting_back_may_be_interrupted_at_every_call(
     one: OneSource, how: str, effect: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stream_app.core.releases.restored.ROWS_A_STEP", 2)
-
-    async def run() -> None:
-        await release_until(one, 103)
-        backup = one.store.copy()
-        await release_until(one, 109)
-        seen, witnessed = await one.store.rows(STREAM, 0, 100), await one.witness.rows(STREAM, 0)
-        before = await answers(one, 108)
-        for call in range(1, 100):
-            lose(one, how, backup)
-            try:
-                await one.closer(store=_Dies(one.store, call, effect)).reconcile()
-            except ConnectionError:
-                await release_until(one, 109)
-            else:
-                break
-            assert await one.store.rows(STREAM, 0, 100) == seen
-            assert await answers(one, 108) == before
-            assert await one.witness.rows(STREAM, 0) == witnessed
-        assert call > 8, "each call was the last one once"
-
-    asyncio.run(run())
+    await release_until(one, 103)
+    backup = one.store.copy()
+    await release_until(one, 109)
+    seen, witnessed = await one.store.rows(STREAM, 0, 100), await one.witness.rows(STREAM, 0)
+    before = await answers(one, 108)
+    for call in range(1, 100):
+        lose(one, how, backup)
+        try:
+            await one.closer(store=_Dies(one.store, call, effect)).reconcile()
+        except ConnectionError:
+            await release_until(one, 109)
+        else:
+            break
+        assert await one.store.rows(STREAM, 0, 100) == seen
+        assert await answers(one, 108) == before
+        assert await one.witness.rows(STREAM, 0) == witnessed
+    assert call > 8, "each call was the last one once"
 
 
 @pytest.mark.parametrize(
@@ -328,7 +308,7 @@ def test_values_that_no_row_vouches_for_are_not_put_back(
         assert caplog.text.count(f"what the store lost cannot be put back: {why}") in (1, 2)
 
 
-def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
+async def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
     one: OneSource, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The lost store had an open epoch without releases, and the log's first records are gone."""
@@ -338,82 +318,73 @@ def test_a_number_that_only_the_ledger_outside_knows_is_not_used_again(
     async def kept_since_us(_: FileSource) -> int:
         return kept["since_us"]
 
-    async def run() -> None:
-        outside = LedgerFile.create(tmp_path / "elsewhere")
-        ledger = {"outside": outside}
-        await release_until(one, 106, ledger=ledger)
-        assert [bin for _, bin, _ in await one.epochs()] == [100, 106]
-        lose(one, EMPTIED, one.store)
-        one.clock.set_bin(109)
-        monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
-        await one.closer(ledger=ledger).reconcile()
-        assert [(epoch, bin) for epoch, bin, _ in await one.epochs()] == [(0, 100), (2, 109)]
+    outside = LedgerFile.create(tmp_path / "elsewhere")
+    ledger = {"outside": outside}
+    await release_until(one, 106, ledger=ledger)
+    assert [bin for _, bin, _ in await one.epochs()] == [100, 106]
+    lose(one, EMPTIED, one.store)
+    one.clock.set_bin(109)
+    monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
+    await one.closer(ledger=ledger).reconcile()
+    assert [(epoch, bin) for epoch, bin, _ in await one.epochs()] == [(0, 100), (2, 109)]
 
-        async def start() -> None:
-            """Run the checks of a worker's start. They must pass while the new epoch has no release yet."""
-            await compare(one.store, outside, SOURCE, await outside.entries())
-            assert lost_measurement(await one.store.ledger(SOURCE), STREAM, 0) is None
-            await one.closer(ledger=ledger).reconcile()
-
-        for _ in range(2):
-            await start()
-        entries = await one.store.ledger(SOURCE)
-        assert sorted((entry.epoch, entry.start_us // BIN_US, entry.lost) for entry in entries) == [
-            (0, 100, False),
-            (1, 106, True),  # the sum of costs keeps this epoch
-            (2, 109, False),
-        ]
-        # The store is lost again before this epoch released anything. Its number is not used again either.
-        lose(one, EMPTIED, one.store)
-        one.clock.set_bin(111)
-        kept["since_us"] = 109 * BIN_US
+    async def start() -> None:
+        """Run the checks of a worker's start. They must pass while the new epoch has no release yet."""
+        await compare(one.store, outside, SOURCE, await outside.entries())
+        assert lost_measurement(await one.store.ledger(SOURCE), STREAM, 0) is None
         await one.closer(ledger=ledger).reconcile()
-        assert (await one.epochs())[-1][:2] == (3, 111)
+
+    for _ in range(2):
         await start()
+    entries = await one.store.ledger(SOURCE)
+    assert sorted((entry.epoch, entry.start_us // BIN_US, entry.lost) for entry in entries) == [
+        (0, 100, False),
+        (1, 106, True),  # the sum of costs keeps this epoch
+        (2, 109, False),
+    ]
+    # The store is lost again before this epoch released anything. Its number is not used again either.
+    lose(one, EMPTIED, one.store)
+    one.clock.set_bin(111)
+    kept["since_us"] = 109 * BIN_US
+    await one.closer(ledger=ledger).reconcile()
+    assert (await one.epochs())[-1][:2] == (3, 111)
+    await start()
 
-    asyncio.run(run())
 
-
-def test_a_stream_that_only_the_ledger_outside_knows_does_not_begin_anew(
+async def test_a_stream_that_only_the_ledger_outside_knows_does_not_begin_anew(
     one: OneSource, tmp_path: Path
 ) -> None:
     """Store and witness are lost while a worker runs. It must not draw noise for the same bins again."""
-
-    async def run() -> None:
-        ledger = {"outside": LedgerFile.create(tmp_path / "elsewhere")}
-        await release_until(one, 103, ledger=ledger)
-        lose(one, EMPTIED, one.store)
-        one.witness.kept.clear()
-        with pytest.raises(
-            OperatorError, match=r"knows that it measured .* \(epoch 0, from .*; restore a copy of the store"
-        ):
-            await one.closer(ledger=ledger).reconcile()
-
-    asyncio.run(run())
+    ledger = {"outside": LedgerFile.create(tmp_path / "elsewhere")}
+    await release_until(one, 103, ledger=ledger)
+    lose(one, EMPTIED, one.store)
+    one.witness.kept.clear()
+    with pytest.raises(
+        OperatorError, match=r"knows that it measured .* \(epoch 0, from .*; restore a copy of the store"
+    ):
+        await one.closer(ledger=ledger).reconcile()
 
 
 @pytest.mark.parametrize("how", [EMPTIED, SET_BACK])
-def test_a_reservation_that_the_store_lost_skips_no_bin(one: OneSource, how: str, tmp_path: Path) -> None:
+async def test_a_reservation_that_the_store_lost_skips_no_bin(
+    one: OneSource, how: str, tmp_path: Path
+) -> None:
     """Readers had not seen the epoch's last row when the store was lost. The next epoch was reserved.
 
     A worker's start copies the reservation from the ledger outside. It is for the bin after the lost row.
     """
-
-    async def run() -> None:
-        outside = LedgerFile.create(tmp_path / "elsewhere")
-        ledger = {"outside": outside}
-        await release_until(one, 103, ledger=ledger)
-        backup = one.store.copy()
-        await release_until(one, 106, ledger=ledger)
-        assert [bin for _, bin, _ in await one.epochs()] == [100, 106]
-        del one.witness.kept[STREAM][-1]
-        lose(one, how, backup)
-        for _ in range(2):  # a worker starts, and starts again before the new epoch has a row
-            await compare(one.store, outside, SOURCE, await outside.entries())
-            await one.closer(ledger=ledger).reconcile()
-            assert (await one.epochs())[-1][:2] == (2, 105)
-        await release_until(one, 108, ledger=ledger)
-        rows = [json.loads(row) for _, row in await one.store.rows(STREAM, 0, 100)]
-        assert [row["bin"] for row in rows] == list(range(100, 108))
-
-    asyncio.run(run())
+    outside = LedgerFile.create(tmp_path / "elsewhere")
+    ledger = {"outside": outside}
+    await release_until(one, 103, ledger=ledger)
+    backup = one.store.copy()
+    await release_until(one, 106, ledger=ledger)
+    assert [bin for _, bin, _ in await one.epochs()] == [100, 106]
+    del one.witness.kept[STREAM][-1]
+    lose(one, how, backup)
+    for _ in range(2):  # a worker starts, and starts again before the new epoch has a row
+        await compare(one.store, outside, SOURCE, await outside.entries())
+        await one.closer(ledger=ledger).reconcile()
+        assert (await one.epochs())[-1][:2] == (2, 105)
+    await release_until(one, 108, ledger=ledger)
+    rows = [json.loads(row) for _, row in await one.store.rows(STREAM, 0, 100)]
+    assert [row["bin"] for row in rows] == list(range(100, 108))

@@ -52,9 +52,8 @@ def successor(**facts: Any) -> Strategy:
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+def one(tmp_path: Path) -> Iterator[OneSource]:
     """Yield a service with a stream and its successor."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path, strategy_of(), successor())) as one:
         yield one
 
@@ -121,29 +120,22 @@ def recounted(events: dict[int, list[float]], bins: int = 2) -> tuple[Counter[in
 @pytest.mark.parametrize(
     ("seed", "restart_at"), [(1, -1), (2, 4 * EDGE), (3, 4 * EDGE + 1), (4, 4 * EDGE - 1)]
 )
-def test_each_event_counts_in_one_of_both_streams(one: OneSource, seed: int, restart_at: int) -> None:
-    async def run() -> None:
-        events = drawn(seed)
-        await run_until(one, 117, events, restart_at)
-        old, new, late = recounted(events)
-        released = await one.released()
-        assert max(released) == EDGE - 1
-        assert Counter(released) == old
-        assert min(await one.released("halves")) == 2 * EDGE
-        assert Counter(await one.released("halves")) == new
-        assert late
-        assert one.letters.reasons() == ["late"] * late
-        assert set(one.letters.streams) == {"visits"}
-
-    asyncio.run(run())
+async def test_each_event_counts_in_one_of_both_streams(one: OneSource, seed: int, restart_at: int) -> None:
+    events = drawn(seed)
+    await run_until(one, 117, events, restart_at)
+    old, new, late = recounted(events)
+    released = await one.released()
+    assert max(released) == EDGE - 1
+    assert Counter(released) == old
+    assert min(await one.released("halves")) == 2 * EDGE
+    assert Counter(await one.released("halves")) == new
+    assert late
+    assert one.letters.reasons() == ["late"] * late
+    assert set(one.letters.streams) == {"visits"}
 
 
-def test_both_streams_have_one_history_if_their_bins_agree(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
-
-    async def run(one: OneSource) -> None:
+async def test_both_streams_have_one_history_if_their_bins_agree(tmp_path: Path) -> None:
+    with closing(OneSource(tmp_path, strategy_of(), successor(bin_us=BIN_US))) as one:
         events = drawn(5)
         await run_until(one, 117, events)
         old, new, late = recounted(events, bins=1)
@@ -156,61 +148,48 @@ def test_both_streams_have_one_history_if_their_bins_agree(
             counted = sum(every[bin] for bin in range(start, stop))
             assert view.count(Span(start, stop)).value == counted
 
-    with closing(OneSource(tmp_path, strategy_of(), successor(bin_us=BIN_US))) as one:
-        asyncio.run(run(one))
+
+async def test_a_stream_ends_at_its_edge_without_its_successor_and_for_good(one: OneSource) -> None:
+    await run_until(one, EDGE - 1, {})
+    # A worker whose configuration knows no end, over the same store.
+    closer, ingest = one.closer(), one.ingest()
+    await closer.reconcile()
+    one.clock.set_bin(EDGE + 9)
+    for _ in range(3):
+        await ingest.step()
+        await closer.close_due()
+    assert max(await one.released()) == EDGE - 1
+    state = await one.state()
+    assert (state.until_bin, state.stopped, state.epoch.end_reason) == (EDGE, True, ENDED)
+    assert one.store.streams["visits"].cells == {}
 
 
-def test_a_stream_ends_at_its_edge_without_its_successor_and_for_good(one: OneSource) -> None:
-    async def run() -> None:
-        await run_until(one, EDGE - 1, {})
-        # A worker whose configuration knows no end, over the same store.
-        closer, ingest = one.closer(), one.ingest()
+async def test_the_ledger_counts_both_streams_as_one(one: OneSource) -> None:
+    await run_until(one, 112, {})
+    entries = await one.store.ledger(SOURCE)
+    stated = statement(SOURCE, entries)
+    assert stated.epsilon == NO_NOISE
+    assert [(m.stream, m.end_us) for m in stated.measurements] == [("visits", EDGE_US), ("halves", None)]
+    # Without the link, or if the first stream went on, both add up.
+    unlinked = [replace(entry, successor_of=None) for entry in entries]
+    longer = [*entries, replace(entries[0], epoch=9, start_us=EDGE_US)]
+    assert statement(SOURCE, unlinked).epsilon == statement(SOURCE, longer).epsilon == 2 * NO_NOISE
+
+
+async def test_a_store_that_forgot_the_end_gets_it_back_before_the_stream_goes_on(one: OneSource) -> None:
+    await run_until(one, FIRST_BIN + 1, {}, restart_at=4 * FIRST_BIN)
+    backup = one.store.copy()
+    await run_until(one, EDGE + 2, {})
+    backup.streams["visits"].until_bin = None
+    one.store.restore(backup)
+    for closer in reversed(closers(one)):  # the successor first: its witness knows where it began
         await closer.reconcile()
-        one.clock.set_bin(EDGE + 9)
-        for _ in range(3):
-            await ingest.step()
-            await closer.close_due()
-        assert max(await one.released()) == EDGE - 1
-        state = await one.store.load("visits")
-        assert state is not None
-        assert (state.until_bin, state.stopped, state.epoch.end_reason) == (EDGE, True, ENDED)
-        assert one.store.streams["visits"].cells == {}
-
-    asyncio.run(run())
-
-
-def test_the_ledger_counts_both_streams_as_one(one: OneSource) -> None:
-    async def run() -> None:
-        await run_until(one, 112, {})
-        entries = await one.store.ledger(SOURCE)
-        stated = statement(SOURCE, entries)
-        assert stated.epsilon == NO_NOISE
-        assert [(m.stream, m.end_us) for m in stated.measurements] == [("visits", EDGE_US), ("halves", None)]
-        # Without the link, or if the first stream went on, both add up.
-        unlinked = [replace(entry, successor_of=None) for entry in entries]
-        longer = [*entries, replace(entries[0], epoch=9, start_us=EDGE_US)]
-        assert statement(SOURCE, unlinked).epsilon == statement(SOURCE, longer).epsilon == 2 * NO_NOISE
-
-    asyncio.run(run())
-
-
-def test_a_store_that_forgot_the_end_gets_it_back_before_the_stream_goes_on(one: OneSource) -> None:
-    async def run() -> None:
-        await run_until(one, FIRST_BIN + 1, {}, restart_at=4 * FIRST_BIN)
-        backup = one.store.copy()
-        await run_until(one, EDGE + 2, {})
-        backup.streams["visits"].until_bin = None
-        one.store.restore(backup)
-        for closer in reversed(closers(one)):  # the successor first: its witness knows where it began
-            await closer.reconcile()
-        closer, ingest = one.closer(), one.ingest()
-        one.clock.set_bin(EDGE + 8)
-        for _ in range(4):
-            await ingest.step()
-            await closer.close_due()
-        assert max(await one.released()) <= EDGE - 1
-
-    asyncio.run(run())
+    closer, ingest = one.closer(), one.ingest()
+    one.clock.set_bin(EDGE + 8)
+    for _ in range(4):
+        await ingest.step()
+        await closer.close_due()
+    assert max(await one.released()) <= EDGE - 1
 
 
 async def dies(work: Awaitable[object]) -> None:
@@ -220,49 +199,43 @@ async def dies(work: Awaitable[object]) -> None:
 
 
 @pytest.mark.parametrize("after_effect", [False, True])
-def test_a_worker_that_dies_at_any_call_begins_no_successor_before_the_end_is_stored(
+async def test_a_worker_that_dies_at_any_call_begins_no_successor_before_the_end_is_stored(
     one: OneSource, after_effect: bool
 ) -> None:
-    async def run() -> None:
-        await one.closer().reconcile()
-        for calls in range(1, 100):
-            store = one.store.copy()
-            dying, witness = Dying(store, calls, after_effect), MemoryWitness()
-            await dies(one.closer(one.strategies[1], store=dying, witness=witness).reconcile())
-            begun = [entry for entry in await store.ledger(SOURCE) if entry.stream == "halves"]
-            assert not begun or store.streams["visits"].until_bin == EDGE
-            if dying.left > 0:
-                break
-            state = await one.closer(one.strategies[1], store=store, witness=witness).reconcile()
-            assert (state.epoch.epoch, state.epoch.first_bin) == (0, 2 * EDGE)
-            assert store.streams["visits"].until_bin == EDGE
-        assert calls > 5
-
-    asyncio.run(run())
+    await one.closer().reconcile()
+    for calls in range(1, 100):
+        store = one.store.copy()
+        dying, witness = Dying(store, calls, after_effect), MemoryWitness()
+        await dies(one.closer(one.strategies[1], store=dying, witness=witness).reconcile())
+        begun = [entry for entry in await store.ledger(SOURCE) if entry.stream == "halves"]
+        assert not begun or store.streams["visits"].until_bin == EDGE
+        if dying.left > 0:
+            break
+        state = await one.closer(one.strategies[1], store=store, witness=witness).reconcile()
+        assert (state.epoch.epoch, state.epoch.first_bin) == (0, 2 * EDGE)
+        assert store.streams["visits"].until_bin == EDGE
+    assert calls > 5
 
 
 @pytest.mark.parametrize("after_effect", [False, True])
-def test_a_worker_that_dies_at_any_call_at_the_end_leaves_a_stream_that_ends(
+async def test_a_worker_that_dies_at_any_call_at_the_end_leaves_a_stream_that_ends(
     one: OneSource, after_effect: bool
 ) -> None:
-    async def run() -> None:
-        await run_until(one, EDGE - 0.25, {4 * EDGE - 3: [EDGE - 0.5, EDGE + 0.1]})
-        one.clock.set_bin(EDGE + 0.25)
-        await one.ingest().step()
-        for calls in range(1, 100):
-            store, witness = one.store.copy(), deepcopy(one.witness)
-            dying = Dying(store, calls, after_effect)
-            await dies(one.closer(store=dying, witness=witness).close_due())
-            if dying.left > 0:
-                break
-            await one.closer(store=store, witness=witness).close_due()
-            state = await store.load("visits")
-            assert state is not None
-            assert (state.stopped, state.epoch.end_reason, state.released_bin) == (True, ENDED, EDGE - 1)
-            assert store.streams["visits"].cells == {}
-        assert calls > 8
-
-    asyncio.run(run())
+    await run_until(one, EDGE - 0.25, {4 * EDGE - 3: [EDGE - 0.5, EDGE + 0.1]})
+    one.clock.set_bin(EDGE + 0.25)
+    await one.ingest().step()
+    for calls in range(1, 100):
+        store, witness = one.store.copy(), deepcopy(one.witness)
+        dying = Dying(store, calls, after_effect)
+        await dies(one.closer(store=dying, witness=witness).close_due())
+        if dying.left > 0:
+            break
+        await one.closer(store=store, witness=witness).close_due()
+        state = await store.load("visits")
+        assert state is not None
+        assert (state.stopped, state.epoch.end_reason, state.released_bin) == (True, ENDED, EDGE - 1)
+        assert store.streams["visits"].cells == {}
+    assert calls > 8
 
 
 @pytest.mark.parametrize(
@@ -272,24 +245,21 @@ def test_a_worker_that_dies_at_any_call_at_the_end_leaves_a_stream_that_ends(
         ((FIRST_BIN + 1) * BIN_US, r"visits has already counted bins from .* on; write a later instant, for"),
     ],
 )
-def test_an_end_that_cannot_be_is_refused_in_one_line(one: OneSource, until_us: int, line: str) -> None:
-    async def run() -> None:
-        one.strategies = one.strategies[:1]
-        closer, ingest = one.closer(), one.ingest()
-        await closer.reconcile()
-        one.clock.set_bin(FIRST_BIN + 3)
-        for _ in range(3):
-            await ingest.step()
-            await closer.close_due()
-        with pytest.raises(OperatorError, match=line):
-            await one.closer(sharing={"until_us": until_us}).reconcile()
-
-    asyncio.run(run())
+async def test_an_end_that_cannot_be_is_refused_in_one_line(one: OneSource, until_us: int, line: str) -> None:
+    one.strategies = one.strategies[:1]
+    closer, ingest = one.closer(), one.ingest()
+    await closer.reconcile()
+    one.clock.set_bin(FIRST_BIN + 3)
+    for _ in range(3):
+        await ingest.step()
+        await closer.close_due()
+    with pytest.raises(OperatorError, match=line):
+        await one.closer(sharing={"until_us": until_us}).reconcile()
 
 
-def test_a_successor_of_no_stream_is_refused(one: OneSource) -> None:
+async def test_a_successor_of_no_stream_is_refused(one: OneSource) -> None:
     with pytest.raises(OperatorError, match=r"successor_of: this store has no stream visits; correct"):
-        asyncio.run(one.closer(one.strategies[1]).reconcile())
+        await one.closer(one.strategies[1]).reconcile()
 
 
 @pytest.mark.parametrize(
@@ -301,103 +271,87 @@ def test_a_successor_of_no_stream_is_refused(one: OneSource) -> None:
         ({"source": "file:other.ndjson"}, r"visits counts file:visits\.ndjson, not file:other\.ndjson"),
     ],
 )
-def test_a_stream_that_is_in_another_configuration_ends_only_for_a_stream_like_it(
+async def test_a_stream_that_is_in_another_configuration_ends_only_for_a_stream_like_it(
     one: OneSource, facts: dict[str, str], line: str
 ) -> None:
-    async def run() -> None:
-        await one.closer().reconcile()
-        before, after = one.strategies[0], successor()
-        parts: dict[str, Any] = {"time": {key: value for key, value in facts.items() if key != "source"}}
-        if "source" in facts:
-            parts["source"] = {"name": facts["source"]}
-        other = replace(after, declared=changed(after.declared, **parts))
-        with pytest.raises(OperatorError, match=rf"streams\.halves\.successor_of: .*{line}"):
-            await one.closer(other).reconcile()
-        state = await one.store.load(before.stream)
-        assert state is not None
-        assert state.until_bin is None
-        assert all(entry.stream == "visits" for entry in await one.store.ledger(SOURCE))
-
-    asyncio.run(run())
+    await one.closer().reconcile()
+    before, after = one.strategies[0], successor()
+    parts: dict[str, Any] = {"time": {key: value for key, value in facts.items() if key != "source"}}
+    if "source" in facts:
+        parts["source"] = {"name": facts["source"]}
+    other = replace(after, declared=changed(after.declared, **parts))
+    with pytest.raises(OperatorError, match=rf"streams\.halves\.successor_of: .*{line}"):
+        await one.closer(other).reconcile()
+    state = await one.store.load(before.stream)
+    assert state is not None
+    assert state.until_bin is None
+    assert all(entry.stream == "visits" for entry in await one.store.ledger(SOURCE))
 
 
 @pytest.mark.parametrize(
     "order", [(0, 1), (1, 0), (1,)]
 )  # the stream before first, last, in no configuration
 @pytest.mark.parametrize("kept_from", [None, EDGE + 3])
-def test_both_streams_survive_a_loss_of_the_store_after_the_edge(
+async def test_both_streams_survive_a_loss_of_the_store_after_the_edge(
     one: OneSource, monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...], kept_from: int | None
 ) -> None:
     async def kept_since_us(self: FileSource) -> int | None:
         return None if kept_from is None else kept_from * BIN_US
 
-    async def run() -> None:
-        await run_until(one, EDGE + 4, {})
-        released = await one.released()
-        one.store = MemoryStore(one.clock)
-        monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
-        for number in order:
-            state = await closers(one)[number].reconcile()
-            assert (state.stopped, state.until_bin) == ((True, EDGE) if number == 0 else (False, None))
-        assert await one.released("halves")
-        if 0 in order:
-            assert await one.released() == released
-
-    asyncio.run(run())
+    await run_until(one, EDGE + 4, {})
+    released = await one.released()
+    one.store = MemoryStore(one.clock)
+    monkeypatch.setattr(FileSource, "kept_since_us", kept_since_us)
+    for number in order:
+        state = await closers(one)[number].reconcile()
+        assert (state.stopped, state.until_bin) == ((True, EDGE) if number == 0 else (False, None))
+    assert await one.released("halves")
+    if 0 in order:
+        assert await one.released() == released
 
 
-def test_a_lost_store_gets_the_end_from_the_ledger_before_another_configuration_counts_on(
+async def test_a_lost_store_gets_the_end_from_the_ledger_before_another_configuration_counts_on(
     one: OneSource,
 ) -> None:
-    async def run() -> None:
-        await run_until(one, EDGE - 2, {})
-        await one.closer(one.strategies[1]).reconcile()
-        one.clock.set_bin(EDGE + 2)
-        second, ingest = one.closer(one.strategies[1]), one.ingest()
-        for _ in range(3):
-            await ingest.step()
-            await second.close_due()
-        await second.publisher.publish()
-        one.store = MemoryStore(one.clock)
-        await one.closer(one.strategies[1]).reconcile()  # knows no stream before it, and goes on
-        one.strategies = one.strategies[:1]
-        first, ingest = one.closer(), one.ingest()  # a configuration without the successor
-        await first.reconcile()
-        one.clock.set_bin(EDGE + 5)
-        for _ in range(3):
-            await ingest.step()
-            await first.close_due()
-        assert max(await one.released()) == EDGE - 1
-
-    asyncio.run(run())
+    await run_until(one, EDGE - 2, {})
+    await one.closer(one.strategies[1]).reconcile()
+    one.clock.set_bin(EDGE + 2)
+    second, ingest = one.closer(one.strategies[1]), one.ingest()
+    for _ in range(3):
+        await ingest.step()
+        await second.close_due()
+    await second.publisher.publish()
+    one.store = MemoryStore(one.clock)
+    await one.closer(one.strategies[1]).reconcile()  # knows no stream before it, and goes on
+    one.strategies = one.strategies[:1]
+    first, ingest = one.closer(), one.ingest()  # a configuration without the successor
+    await first.reconcile()
+    one.clock.set_bin(EDGE + 5)
+    for _ in range(3):
+        await ingest.step()
+        await first.close_due()
+    assert max(await one.released()) == EDGE - 1
 
 
-def test_a_stream_that_its_total_stopped_opens_no_epoch_after_its_end(one: OneSource) -> None:
-    async def run() -> None:
-        await run_until(one, FIRST_BIN + 2, {})
-        state = await one.store.load("visits")
-        assert state is not None
-        await one.store.end_epoch("visits", state.epoch.epoch, state.seq, "stopped")
-        await one.store.stop("visits", state.epoch.epoch, state.seq)
-        one.clock.set_bin(EDGE + 5)
-        state = await closers(one)[0].reconcile()
-        assert (state.epoch.epoch, state.stopped, state.until_bin) == (0, True, EDGE)
-        assert statement(SOURCE, await one.store.ledger(SOURCE)).epsilon == NO_NOISE
-
-    asyncio.run(run())
+async def test_a_stream_that_its_total_stopped_opens_no_epoch_after_its_end(one: OneSource) -> None:
+    await run_until(one, FIRST_BIN + 2, {})
+    state = await one.state()
+    await one.store.end_epoch("visits", state.epoch.epoch, state.seq, "stopped")
+    await one.store.stop("visits", state.epoch.epoch, state.seq)
+    one.clock.set_bin(EDGE + 5)
+    state = await closers(one)[0].reconcile()
+    assert (state.epoch.epoch, state.stopped, state.until_bin) == (0, True, EDGE)
+    assert statement(SOURCE, await one.store.ledger(SOURCE)).epsilon == NO_NOISE
 
 
-def test_what_a_successor_lost_with_the_store_is_its_own_dead_letter(one: OneSource) -> None:
-    async def run() -> None:
-        await run_until(one, EDGE + 4, {})
-        one.store = MemoryStore(one.clock)
-        one.strategies = one.strategies[1:]
-        await one.closer().reconcile()  # its new epoch begins after the last row of the witness
-        one.clock.set_bin(EDGE + 5)
-        ingest = one.ingest()
-        one.append(EDGE - 0.5, EDGE + 0.5, EDGE + 5.1)
-        for _ in range(3):
-            await ingest.step()
-        assert (one.letters.reasons(), one.letters.streams) == (["before_first_bin"], ["halves"])
-
-    asyncio.run(run())
+async def test_what_a_successor_lost_with_the_store_is_its_own_dead_letter(one: OneSource) -> None:
+    await run_until(one, EDGE + 4, {})
+    one.store = MemoryStore(one.clock)
+    one.strategies = one.strategies[1:]
+    await one.closer().reconcile()  # its new epoch begins after the last row of the witness
+    one.clock.set_bin(EDGE + 5)
+    ingest = one.ingest()
+    one.append(EDGE - 0.5, EDGE + 0.5, EDGE + 5.1)
+    for _ in range(3):
+        await ingest.step()
+    assert (one.letters.reasons(), one.letters.streams) == (["before_first_bin"], ["halves"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,8 @@ NAMES = "ab"
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneSource]:
+def one(tmp_path: Path) -> Iterator[OneSource]:
     """Yield a service with two streams, whose epochs of six bins add up for a user. The first bin is 100."""
-    monkeypatch.setattr("stream_app.loops.ingest.READ_TIMEOUT_S", 0.0)
     with closing(OneSource(tmp_path, *(strategy_of(stream=name, max_events=9) for name in NAMES))) as one:
         yield one
 
@@ -73,148 +72,117 @@ async def spent(one: OneSource) -> float:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0), (0,), (1,)])
 @pytest.mark.parametrize("at_start", [False, True])
-def test_no_stream_opens_before_all_are_back(one: OneSource, order: Sequence[int], at_start: bool) -> None:
+async def test_no_stream_opens_before_all_are_back(
+    one: OneSource, order: Sequence[int], at_start: bool
+) -> None:
     """The store is emptied under a running worker, or before a start; one stream may not run at all."""
-
-    async def run() -> None:
+    running = closers(one, 2)
+    await release_until(one, 104, running)
+    one.store.restore(MemoryStore())
+    if at_start:
         running = closers(one, 2)
-        await release_until(one, 104, running)
-        one.store.restore(MemoryStore())
-        if at_start:
-            running = closers(one, 2)
-        for place in order:
-            with pytest.raises(OperatorError, match="and a new one would exceed"):
-                await running[place].reconcile()
-        assert await opened_of(one) == [("a", 0), ("b", 0)]
-
-    asyncio.run(run())
+    for place in order:
+        with pytest.raises(OperatorError, match="and a new one would exceed"):
+            await running[place].reconcile()
+    assert await opened_of(one) == [("a", 0), ("b", 0)]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_the_rest_of_a_total_is_spent_once(one: OneSource, order: Sequence[int]) -> None:
-    async def run() -> None:
-        running = closers(one, 3)
-        await release_until(one, 104, running)
-        one.store.restore(MemoryStore())
-        state = await running[order[0]].reconcile()
-        assert state.epoch.epoch == 1
-        with pytest.raises(OperatorError, match="and a new one would exceed"):
-            await running[order[1]].reconcile()
-        assert await spent(one) == 3
-
-    asyncio.run(run())
+async def test_the_rest_of_a_total_is_spent_once(one: OneSource, order: Sequence[int]) -> None:
+    running = closers(one, 3)
+    await release_until(one, 104, running)
+    one.store.restore(MemoryStore())
+    state = await running[order[0]].reconcile()
+    assert state.epoch.epoch == 1
+    with pytest.raises(OperatorError, match="and a new one would exceed"):
+        await running[order[1]].reconcile()
+    assert await spent(one) == 3
 
 
-def test_a_stream_that_lost_nothing_knows_of_others(one: OneSource) -> None:
+async def test_a_stream_that_lost_nothing_knows_of_others(one: OneSource) -> None:
     """A backup is put in place that lacks epochs of one stream only. The other one's next epoch is due."""
-
-    async def run() -> None:
-        first, second = closers(one, 4)
-        await release_until(one, 104, [first, second])
-        backup = one.store.copy()
-        await release_until(one, 108, [first])
-        one.store.restore(backup)
-        await release_until(one, 113, [second])
-        assert await opened_of(one) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
-        state = await one.store.load("b")
-        assert state is not None
-        assert state.stopped
-
-    asyncio.run(run())
+    first, second = closers(one, 4)
+    await release_until(one, 104, [first, second])
+    backup = one.store.copy()
+    await release_until(one, 108, [first])
+    one.store.restore(backup)
+    await release_until(one, 113, [second])
+    assert await opened_of(one) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    state = await one.store.load("b")
+    assert state is not None
+    assert state.stopped
 
 
-def test_both_ledgers_of_a_group_are_filled_again(one: OneSource) -> None:
-    async def run() -> None:
-        running = closers(one, 2, logs=["file:log"])
-        await release_until(one, 104, running)
-        one.store.ledgers["file:log"].clear()
-        with suppress(OperatorError):
-            await release_until(one, 107, running)
-        assert {entry.stream for entry in await one.store.ledger("file:log")} == {"a", "b"}
-
-    asyncio.run(run())
+async def test_both_ledgers_of_a_group_are_filled_again(one: OneSource) -> None:
+    running = closers(one, 2, logs=["file:log"])
+    await release_until(one, 104, running)
+    one.store.ledgers["file:log"].clear()
+    with suppress(OperatorError):
+        await release_until(one, 107, running)
+    assert {entry.stream for entry in await one.store.ledger("file:log")} == {"a", "b"}
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_a_witness_of_another_strategy_is_refused_unless_its_rows_tell_the_cost(
+async def test_a_witness_of_another_strategy_is_refused_unless_its_rows_tell_the_cost(
     one: OneSource, monkeypatch: pytest.MonkeyPatch, tells: bool
 ) -> None:
     """Where the cost is not known, the total may not be asked. Rows of older builds tell none."""
     if not tells:
         monkeypatch.setattr("stream_app.core.releases.release.settings_in_row", lambda text: {})
-
-    async def run() -> None:
-        await release_until(one, 104, closers(one, 3))
-        before = {(entry.stream, entry.epoch): entry.epsilon for entry in await one.store.ledger(SOURCE)}
-        one.store.restore(MemoryStore())
-        one.strategies = (one.strategies[0], strategy_of(design_of((3, 2)), stream="b", max_events=9))
-        if tells:
-            await closers(one, 3)[0].reconcile()
-            after = {(entry.stream, entry.epoch): entry.epsilon for entry in await one.store.ledger(SOURCE)}
-            assert before.items() <= after.items()
-            return
-        with pytest.raises(OperatorError, match=r"^stream b: the witness holds releases of another strategy"):
-            await closers(one, 3)[0].reconcile()
-        assert await one.store.load("a") is None
-
-    asyncio.run(run())
+    await release_until(one, 104, closers(one, 3))
+    before = {(entry.stream, entry.epoch): entry.epsilon for entry in await one.store.ledger(SOURCE)}
+    one.store.restore(MemoryStore())
+    one.strategies = (one.strategies[0], strategy_of(design_of((3, 2)), stream="b", max_events=9))
+    if tells:
+        await closers(one, 3)[0].reconcile()
+        after = {(entry.stream, entry.epoch): entry.epsilon for entry in await one.store.ledger(SOURCE)}
+        assert before.items() <= after.items()
+        return
+    with pytest.raises(OperatorError, match=r"^stream b: the witness holds releases of another strategy"):
+        await closers(one, 3)[0].reconcile()
+    assert await one.store.load("a") is None
 
 
-def test_a_stream_that_only_another_configuration_knows_is_refused(one: OneSource) -> None:
-    async def run() -> None:
-        await closers(one, 3, "b")[1].reconcile()
-        with pytest.raises(
-            OperatorError, match=r"^streams\.a\.privacy\.total: .* stream b, too, .*"
-        ) as refusal:
-            await closers(one, 3, "a")[0].reconcile()
-        assert "\n" not in str(refusal.value)
-        assert "write ledger: {file: ...} or {topic: ...}, or per: stream in the total" in str(refusal.value)
-        assert await opened_of(one) == [("b", 0)]
-        await closers(one, 3, "a", total=Total(3 * NO_NOISE, per="stream"))[0].reconcile()
-
-    asyncio.run(run())
+async def test_a_stream_that_only_another_configuration_knows_is_refused(one: OneSource) -> None:
+    await closers(one, 3, "b")[1].reconcile()
+    with pytest.raises(OperatorError, match=r"^streams\.a\.privacy\.total: .* stream b, too, .*") as refusal:
+        await closers(one, 3, "a")[0].reconcile()
+    assert "\n" not in str(refusal.value)
+    assert "write ledger: {file: ...} or {topic: ...}, or per: stream in the total" in str(refusal.value)
+    assert await opened_of(one) == [("b", 0)]
+    await closers(one, 3, "a", total=Total(3 * NO_NOISE, per="stream"))[0].reconcile()
 
 
-def test_a_stream_that_begins_elsewhere_meanwhile_is_noticed_by_the_next_epoch(one: OneSource) -> None:
-    async def run() -> None:
-        [first, _], [_, second] = closers(one, 9, "a"), closers(one, 9, "b", total=None)
-        one.strategies = one.strategies[:1]
-        await release_until(one, 104, [first])
-        await second.reconcile()
-        with pytest.raises(OperatorError, match=r"^streams\.a\.privacy\.total: "):
-            await release_until(one, 107, [first])
-        assert ("a", 1) not in await opened_of(one)
-
-    asyncio.run(run())
+async def test_a_stream_that_begins_elsewhere_meanwhile_is_noticed_by_the_next_epoch(one: OneSource) -> None:
+    [first, _], [_, second] = closers(one, 9, "a"), closers(one, 9, "b", total=None)
+    one.strategies = one.strategies[:1]
+    await release_until(one, 104, [first])
+    await second.reconcile()
+    with pytest.raises(OperatorError, match=r"^streams\.a\.privacy\.total: "):
+        await release_until(one, 107, [first])
+    assert ("a", 1) not in await opened_of(one)
 
 
-def test_a_lost_ledger_is_filled_again_before_each_streams_next_epoch(one: OneSource) -> None:
+async def test_a_lost_ledger_is_filled_again_before_each_streams_next_epoch(one: OneSource) -> None:
     """In a cluster the ledger's node may be lost alone. No total has to be declared."""
-
-    async def run() -> None:
-        running = closers(one, 0, total=None)
-        await release_until(one, 109, running)
-        one.store.ledgers.clear()
-        await release_until(one, 113, running)
-        assert await opened_of(one) == [(name, epoch) for name in NAMES for epoch in range(3)]
-        assert await spent(one) == 6
-
-    asyncio.run(run())
+    running = closers(one, 0, total=None)
+    await release_until(one, 109, running)
+    one.store.ledgers.clear()
+    await release_until(one, 113, running)
+    assert await opened_of(one) == [(name, epoch) for name in NAMES for epoch in range(3)]
+    assert await spent(one) == 6
 
 
-def test_the_ledger_elsewhere_puts_back_streams_of_other_configurations(one: OneSource) -> None:
-    async def run() -> None:
-        outside = MemoryLedger()
-        [first, _], [_, running] = (closers(one, 0, name, total=None, outside=outside) for name in NAMES)
-        await first.reconcile()
-        one.strategies = one.strategies[1:]
-        await release_until(one, 104, [running])
-        one.store.ledgers.clear()
-        await release_until(one, 107, [running])
-        known = {(entry.stream, entry.epoch): entry.lost for entry in await one.store.ledger(SOURCE)}
-        assert known == {("a", 0): True, ("b", 0): False, ("b", 1): False}
-
-    asyncio.run(run())
+async def test_the_ledger_elsewhere_puts_back_streams_of_other_configurations(one: OneSource) -> None:
+    outside = MemoryLedger()
+    [first, _], [_, running] = (closers(one, 0, name, total=None, outside=outside) for name in NAMES)
+    await first.reconcile()
+    one.strategies = one.strategies[1:]
+    await release_until(one, 104, [running])
+    one.store.ledgers.clear()
+    await release_until(one, 107, [running])
+    known = {(entry.stream, entry.epoch): entry.lost for entry in await one.store.ledger(SOURCE)}
+    assert known == {("a", 0): True, ("b", 0): False, ("b", 1): False}
 
 
 class Dying(MemoryStore):
@@ -231,30 +199,27 @@ class Dying(MemoryStore):
 
 
 @pytest.mark.parametrize("entries", range(1, 7))
-def test_a_worker_that_dies_between_the_ledgers_of_a_group_opens_nothing_too_many(
+async def test_a_worker_that_dies_between_the_ledgers_of_a_group_opens_nothing_too_many(
     one: OneSource, entries: int
 ) -> None:
-    async def run() -> None:
-        grouped = [strategy_of(stream=name, max_events=9, source="g") for name in NAMES]
-        one.store = dying = Dying(one.clock)
-        dying.left = entries
+    grouped = [strategy_of(stream=name, max_events=9, source="g") for name in NAMES]
+    one.store = dying = Dying(one.clock)
+    dying.left = entries
 
-        def start(strategy: Strategy, logs: Sequence[str]) -> Closer:
-            facts = {"total": Total(2 * NO_NOISE), "logs": logs, "configured": "abc"}
-            return one.closer(strategy, ACCEPTED, facts)
+    def start(strategy: Strategy, logs: Sequence[str]) -> Closer:
+        facts = {"total": Total(2 * NO_NOISE), "logs": logs, "configured": "abc"}
+        return one.closer(strategy, ACCEPTED, facts)
 
-        alone = start(strategy_of(stream="c", max_events=9, source="file:log"), [])
-        for again in range(2):
-            for strategy in grouped:
-                with suppress(asyncio.CancelledError, OperatorError):
-                    await start(strategy, ["file:log"]).reconcile()
-            if not again:
-                with suppress(OperatorError):
-                    await alone.reconcile()
-        begun = [name for name in "abc" if await one.store.load(name) is not None]
-        assert len(begun) == 2
-
-    asyncio.run(run())
+    alone = start(strategy_of(stream="c", max_events=9, source="file:log"), [])
+    for again in range(2):
+        for strategy in grouped:
+            with suppress(asyncio.CancelledError, OperatorError):
+                await start(strategy, ["file:log"]).reconcile()
+        if not again:
+            with suppress(OperatorError):
+                await alone.reconcile()
+    begun = [name for name in "abc" if await one.store.load(name) is not None]
+    assert len(begun) == 2
 
 
 async def _own_only(ports: Ports, streams: Sequence[Stream]) -> None:
@@ -279,9 +244,9 @@ async def _of_streams_without_any(store: Any, witnesses: Any, ledgers: Any) -> l
 restore = recovery.restore_ledgers
 
 
-def emptied(one: OneSource) -> None:
+async def emptied(one: OneSource) -> None:
     """Run one case of the test above."""
-    test_no_stream_opens_before_all_are_back(one, (0,), False)
+    await test_no_stream_opens_before_all_are_back(one, (0,), False)
 
 
 @pytest.mark.parametrize(
@@ -298,13 +263,13 @@ def emptied(one: OneSource) -> None:
         ("with_lost_entries", _of_streams_without_any, test_both_ledgers_of_a_group_are_filled_again),
     ],
 )
-def test_mutants_are_caught(
+async def test_mutants_are_caught(
     one: OneSource,
     monkeypatch: pytest.MonkeyPatch,
     place: str,
     mutant: Callable[..., Any],
-    caught_by: Callable[[OneSource], None],
+    caught_by: Callable[[OneSource], Awaitable[None]],
 ) -> None:
     monkeypatch.setattr(opening if place == "restore_ledgers" else recovery, place, mutant)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
-        caught_by(one)
+        await caught_by(one)

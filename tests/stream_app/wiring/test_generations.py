@@ -120,7 +120,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 @pytest.mark.redis
 @pytest.mark.parametrize("decodes_all", [True, False])
-def test_a_segment_joins_the_running_loops(
+async def test_a_segment_joins_the_running_loops(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -134,60 +134,52 @@ def test_a_segment_joins_the_running_loops(
     monkeypatch.setattr(
         *(CountedLog, "can_read"), lambda *asked: answers.pop() if answers else can_read(*asked)
     )
+    service = Service(tmp_path, "16s")
+    async with service.runs("1s", "clicks"):
+        pass
+    async with service.runs("2s", "clicks", KEYS) as starts:
+        begin()
 
-    async def run() -> None:
-        service = Service(tmp_path, "16s")
-        async with service.runs("1s", "clicks"):
-            pass
-        async with service.runs("2s", "clicks", KEYS) as starts:
-            begin()
+        async def has_begun() -> bool:
+            return service.rows("clicks%402") > 1
 
-            async def has_begun() -> bool:
-                return service.rows("clicks%402") > 1
-
-            await eventually_async(has_begun, "the segment has released")
-            assert len(starts) == (1 if decodes_all else 2)
-        assert "on, as generation 2: keys" in caplog.text
-
-    asyncio.run(run())
+        await eventually_async(has_begun, "the segment has released")
+        assert len(starts) == (1 if decodes_all else 2)
+    assert "on, as generation 2: keys" in caplog.text
 
 
 @pytest.mark.redis
-def test_a_segment_that_cannot_join_stops_nothing(
+async def test_a_segment_that_cannot_join_stops_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     begin: Callable[[], None],
 ) -> None:
     monkeypatch.setattr("stream_app.wiring.counted_logs.REFUSED_S", 0.1)
+    service = Service(tmp_path, "1h")
+    async with service.runs("1s", "clicks"):
+        pass
+    async with service.runs("2s", "clicks") as starts:
+        with monkeypatch.context() as patch:
+            patch.setattr("stream_app.wiring.starting.check_streams", _refuse)
+            begin()
 
-    async def run() -> None:
-        service = Service(tmp_path, "1h")
-        async with service.runs("1s", "clicks"):
-            pass
-        async with service.runs("2s", "clicks") as starts:
-            with monkeypatch.context() as patch:
-                patch.setattr("stream_app.wiring.starting.check_streams", _refuse)
-                begin()
+            async def is_refused() -> bool:
+                return "a segment cannot begin, so the settings so far hold: no room" in caplog.text
 
-                async def is_refused() -> bool:
-                    return "a segment cannot begin, so the settings so far hold: no room" in caplog.text
+            await eventually_async(is_refused, "the segment is refused")
+            before = service.rows("clicks")
 
-                await eventually_async(is_refused, "the segment is refused")
-                before = service.rows("clicks")
+            async def goes_on() -> bool:
+                return service.rows("clicks") > before + 1
 
-                async def goes_on() -> bool:
-                    return service.rows("clicks") > before + 1
+            await eventually_async(goes_on, "the old settings hold")
 
-                await eventually_async(goes_on, "the old settings hold")
+        async def is_stored() -> bool:
+            return "this is stored" in str((await service.compared("2s")).changes)
 
-            async def is_stored() -> bool:
-                return "this is stored" in str((await service.compared("2s")).changes)
-
-            await eventually_async(is_stored, "it is stored as soon as it may be")
-            assert len(starts) == 1
-
-    asyncio.run(run())
+        await eventually_async(is_stored, "it is stored as soon as it may be")
+        assert len(starts) == 1
 
 
 async def _refuse(*_asked: Any) -> None:
@@ -195,108 +187,92 @@ async def _refuse(*_asked: Any) -> None:
 
 
 @pytest.mark.redis
-def test_settings_that_are_put_back_in_time_leave_nothing(
+async def test_settings_that_are_put_back_in_time_leave_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-
-    async def run() -> None:
-        service = Service(tmp_path, "1h")
-        async with service.runs("1s", "clicks"):
-            pass
-        async with service.runs("2s", "clicks") as starts:
-            assert len(starts) == 1
-            # The other settings are wanted, and nothing of them is stored.
-            assert "on, as generation 2: time.bin 2s instead of 1s" in caplog.text
-            [change] = (await service.compared("2s")).changes
-            assert "the old settings can be put back" in change
-        caplog.clear()
-        async with service.runs("1s", "clicks"):
-            assert (await service.compared("1s")).changes == []
-        assert "generation" not in caplog.text
-        assert "ends" not in caplog.text
-        assert service.rows("clicks%402") == 0
-
-    asyncio.run(run())
+    service = Service(tmp_path, "1h")
+    async with service.runs("1s", "clicks"):
+        pass
+    async with service.runs("2s", "clicks") as starts:
+        assert len(starts) == 1
+        # The other settings are wanted, and nothing of them is stored.
+        assert "on, as generation 2: time.bin 2s instead of 1s" in caplog.text
+        [change] = (await service.compared("2s")).changes
+        assert "the old settings can be put back" in change
+    caplog.clear()
+    async with service.runs("1s", "clicks"):
+        assert (await service.compared("1s")).changes == []
+    assert "generation" not in caplog.text
+    assert "ends" not in caplog.text
+    assert service.rows("clicks%402") == 0
 
 
 @pytest.mark.redis
-def test_what_is_stored_is_said_until_it_begins(
+async def test_what_is_stored_is_said_until_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """``doctor``, ``check-config`` and each start name the coming generation, and that it stays."""
     monkeypatch.setattr("stream_app.core.segments.plan.LEAD_US", 7_200_000_000)
-
-    async def run() -> None:
-        service = Service(tmp_path, "1h")
-        async with service.runs("1s", "clicks"):
-            pass
-        async with service.runs("2s", "clicks"):
-            caplog.clear()
-        async with service.runs("2s", "clicks"):
-            [change] = (await service.compared("2s")).changes
-        said = r"clicks: from \S+ on, as generation 2; this is stored, and it cannot be taken back"
-        assert re.fullmatch(said, change)
-        assert re.search(said, caplog.text)
-
-    asyncio.run(run())
+    service = Service(tmp_path, "1h")
+    async with service.runs("1s", "clicks"):
+        pass
+    async with service.runs("2s", "clicks"):
+        caplog.clear()
+    async with service.runs("2s", "clicks"):
+        [change] = (await service.compared("2s")).changes
+    said = r"clicks: from \S+ on, as generation 2; this is stored, and it cannot be taken back"
+    assert re.fullmatch(said, change)
+    assert re.search(said, caplog.text)
 
 
 @pytest.mark.redis
-def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
+async def test_a_start_that_is_refused_or_has_a_wrong_clock_stores_no_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The epoch ends soon, so a start stores the change at once."""
+    service = Service(tmp_path, "2m")
+    async with service.runs("1s", "clicks"):
+        pass
+    file, number = service.write("2s"), tmp_path / "state" / "id"
+    begun = number.read_text()
+    number.write_text("0123456789abcdef")
+    with pytest.raises(OperatorError, match="its file is counted from another state directory"):
+        await run_worker(load(file, {}))
+    number.write_text(begun)
 
-    async def run() -> None:
-        service = Service(tmp_path, "2m")
-        async with service.runs("1s", "clicks"):
-            pass
-        file, number = service.write("2s"), tmp_path / "state" / "id"
-        begun = number.read_text()
-        number.write_text("0123456789abcdef")
-        with pytest.raises(OperatorError, match="its file is counted from another state directory"):
-            await run_worker(load(file, {}))
-        number.write_text(begun)
+    with monkeypatch.context() as patch:
+        ahead = partial(LiveClock, own_us=lambda: own_clock_us() + 60_000_000)
+        patch.setattr("stream_app.wiring.workers.LiveClock", ahead)
+        waiting = asyncio.create_task(run_worker(load(file, {})))
 
-        with monkeypatch.context() as patch:
-            ahead = partial(LiveClock, own_us=lambda: own_clock_us() + 60_000_000)
-            patch.setattr("stream_app.wiring.workers.LiveClock", ahead)
-            waiting = asyncio.create_task(run_worker(load(file, {})))
+        async def has_waited() -> bool:
+            return "is 60 s behind this worker's" in caplog.text
 
-            async def has_waited() -> bool:
-                return "is 60 s behind this worker's" in caplog.text
-
-            await eventually_async(has_waited, "the worker waits for right clocks")
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-        # A change that finds no instant: the worker counts on, and ``check-config`` and ``doctor`` refuse it.
-        monkeypatch.setattr("stream_app.core.segments.plan.common_edge", lambda *_asked: None)
-        async with service.runs("2s", "clicks"):
-            [refused] = (await service.compared("2s")).refused
-            assert refused.said.startswith("stream clicks: generation 2 cannot begin, so the settings so far")
-            assert await service.refused() == ['stream_app_generation_refused{stream="clicks"} 1.0']
-        assert "stream clicks: generation 2 cannot begin, so the settings so far hold" in caplog.text
-        async with service.runs("1s", "clicks"):
-            assert await service.refused() == []
-        assert "does not say how it goes on" not in caplog.text  # no end is stored
-
-    asyncio.run(run())
+        await eventually_async(has_waited, "the worker waits for right clocks")
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    # A change that finds no instant: the worker counts on, and ``check-config`` and ``doctor`` refuse it.
+    monkeypatch.setattr("stream_app.core.segments.plan.common_edge", lambda *_asked: None)
+    async with service.runs("2s", "clicks"):
+        [refused] = (await service.compared("2s")).refused
+        assert refused.said.startswith("stream clicks: generation 2 cannot begin, so the settings so far")
+        assert await service.refused() == ['stream_app_generation_refused{stream="clicks"} 1.0']
+    assert "stream clicks: generation 2 cannot begin, so the settings so far hold" in caplog.text
+    async with service.runs("1s", "clicks"):
+        assert await service.refused() == []
+    assert "does not say how it goes on" not in caplog.text  # no end is stored
 
 
 @pytest.mark.redis
-def test_no_metric_says_that_a_stream_is_late_that_has_left_the_loops(
+async def test_no_metric_says_that_a_stream_is_late_that_has_left_the_loops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a generation that another worker has released to its end: this one last saw an early bin."""
     metrics = Metrics()
     metrics.next_bin("clicks@9", Closing(Binning(1_000_000), 0), 0)
     monkeypatch.setattr("stream_app.wiring.workers.Metrics", lambda: metrics)
-
-    async def run() -> None:
-        service = Service(tmp_path, "1h")
-        async with service.runs("1s", "clicks"):
-            [series] = await service.series("stream_app_closing_overdue_seconds")
-            assert 'stream="clicks"' in series
-
-    asyncio.run(run())
+    service = Service(tmp_path, "1h")
+    async with service.runs("1s", "clicks"):
+        [series] = await service.series("stream_app_closing_overdue_seconds")
+        assert 'stream="clicks"' in series

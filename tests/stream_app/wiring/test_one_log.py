@@ -348,18 +348,17 @@ def test_what_an_earlier_build_counted_under_two_names_is_added_up_at_the_next_s
         assert world.stated("a") == world.stated("b") == [6, 6, 6]
 
 
-def test_of_two_names_that_begin_at_the_same_moment_one_is_asked_about() -> None:
+async def test_of_two_names_that_begin_at_the_same_moment_one_is_asked_about() -> None:
     """Each worker has looked for other names before the other one wrote its own."""
     names = ("file:day.ndjson", "file:day*")
-
-    async def race() -> list[object]:
-        store = MemoryStore()
-        ledgers = [SourceLedger(store, find_others=_others(name, names)) for name in names]
-        entries = [LedgerEntry(name, name[-1], 0, 0, 10, "3", "event", name) for name in names]
-        begins = (ledger.begin(entry) for ledger, entry in zip(ledgers, entries, strict=True))
-        return list(await asyncio.gather(*begins, return_exceptions=True))
-
-    assert any(isinstance(found, OperatorError) for found in asyncio.run(race()))
+    store = MemoryStore()
+    ledgers = [SourceLedger(store, find_others=_others(name, names)) for name in names]
+    entries = [LedgerEntry(name, name[-1], 0, 0, 10, "3", "event", name) for name in names]
+    begins = (ledger.begin(entry) for ledger, entry in zip(ledgers, entries, strict=True))
+    assert any(
+        isinstance(found, OperatorError)
+        for found in list(await asyncio.gather(*begins, return_exceptions=True))
+    )
 
 
 def _others(own: str, same: tuple[str, ...]) -> Callable[[Iterable[str]], Awaitable[Sequence[str]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Sequence
@@ -72,31 +71,26 @@ class World:
     def __post_init__(self) -> None:
         self.outside: LedgerFile | None = LedgerFile.create(self.directory / "elsewhere" / "ledger.ndjson")
 
-    def start(self, *streams: str) -> None:
+    async def start(self, *streams: str) -> None:
         """Run the checks of a start."""
         read = settings(self.directory, *streams)
         witnesses = dict.fromkeys((stream.name for stream in read.streams), self.witness)
-        asyncio.run(check_measured_before(read, self.store, witnesses, self.outside, NOW_US))
+        await check_measured_before(read, self.store, witnesses, self.outside, NOW_US)
 
-    def measure(self, stream: str, epochs: int) -> None:
+    async def measure(self, stream: str, epochs: int) -> None:
         """Reserve this many epochs of a stream, and put the first row of each into the witness."""
-
         strategy = planned(settings(self.directory, stream).streams[0])
+        for epoch in range(epochs):
+            await self.store.reserve(epoch_of(stream, epoch))
+            await self.witness.append(stream, [row_of(epoch, strategy.hash)])
 
-        async def live() -> None:
-            for epoch in range(epochs):
-                await self.store.reserve(epoch_of(stream, epoch))
-                await self.witness.append(stream, [row_of(epoch, strategy.hash)])
-
-        asyncio.run(live())
-
-    def ledger(self) -> list[tuple[str, int, bool]]:
-        entries = asyncio.run(self.store.ledger(SOURCE))
+    async def ledger(self) -> list[tuple[str, int, bool]]:
+        entries = await self.store.ledger(SOURCE)
         return sorted((entry.stream, entry.epoch, entry.lost) for entry in entries)
 
-    def outside_entries(self) -> Sequence[LedgerEntry]:
+    async def outside_entries(self) -> Sequence[LedgerEntry]:
         assert self.outside is not None
-        return asyncio.run(self.outside.entries())
+        return await self.outside.entries()
 
 
 @pytest.fixture
@@ -104,136 +98,135 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_a_start_copies_what_the_store_knows(world: World) -> None:
-    world.measure("a", 2)
+async def test_a_start_copies_what_the_store_knows(world: World) -> None:
+    await world.measure("a", 2)
     for _ in range(2):
-        world.start("a")
-    assert world.outside_entries() == (epoch_of("a", 0), epoch_of("a", 1))
-    assert world.ledger() == [("a", 0, False), ("a", 1, False)]
+        await world.start("a")
+    assert await world.outside_entries() == (epoch_of("a", 0), epoch_of("a", 1))
+    assert await world.ledger() == [("a", 0, False), ("a", 1, False)]
 
 
-def test_a_running_epoch_without_a_row_goes_on_if_the_ledger_alone_was_lost(world: World) -> None:
-    async def open_first() -> None:
-        strategy = planned(settings(world.directory, "a").streams[0])
-        record = EpochRecord(0, FIRST_US // HOUR_US, 24, 1, strategy.hash)
-        await world.store.reserve(ledger_entry(strategy, record))
-        assert await world.store.open_epoch("a", strategy.to_json(), record, GENESIS) is Reply.DONE
-
-    asyncio.run(open_first())
-    world.start("a")
+async def test_a_running_epoch_without_a_row_goes_on_if_the_ledger_alone_was_lost(world: World) -> None:
+    strategy = planned(settings(world.directory, "a").streams[0])
+    record = EpochRecord(0, FIRST_US // HOUR_US, 24, 1, strategy.hash)
+    await world.store.reserve(ledger_entry(strategy, record))
+    assert await world.store.open_epoch("a", strategy.to_json(), record, GENESIS) is Reply.DONE
+    await world.start("a")
     world.store.ledgers.clear()
     for _ in range(2):
-        world.start("a")
-    assert world.ledger() == [("a", 0, True)]
+        await world.start("a")
+    assert await world.ledger() == [("a", 0, True)]
 
 
-def test_where_store_and_witness_are_lost_a_stream_does_not_go_on(world: World) -> None:
-    world.measure("a", 2)
-    world.start("a")
+async def test_where_store_and_witness_are_lost_a_stream_does_not_go_on(world: World) -> None:
+    await world.measure("a", 2)
+    await world.start("a")
     world.store, world.witness = MemoryStore(), MemoryWitness()
     for _ in range(2):  # another start, or a crash, does not count as an answer
         with pytest.raises(
             OperatorError, match=r"^stream a: ledger\.file: .* knows that it measured"
         ) as refused:
-            world.start("a")
+            await world.start("a")
         assert "(epoch 1, from 2024-06-02T00:00:00Z)" in str(refused.value)
         assert "give stream a another name, whose privacy.accept then says" in str(refused.value)
 
 
-def test_another_name_is_asked_and_the_sum_knows_what_was_lost(world: World) -> None:
-    world.measure("a", 2)
-    world.start("a")
+async def test_another_name_is_asked_and_the_sum_knows_what_was_lost(world: World) -> None:
+    await world.measure("a", 2)
+    await world.start("a")
     world.store, world.witness = MemoryStore(), MemoryWitness()
     with pytest.raises(OperatorError, match=r"streams\.b\.privacy\.accept is missing.*cost epsilon 2;"):
-        world.start("b")
-    world.start("b|" + ACCEPT)
-    assert statement(SOURCE, asyncio.run(world.store.ledger(SOURCE))).epsilon == 1
-    assert world.ledger() == [("a", 0, True), ("a", 1, True)]
+        await world.start("b")
+    await world.start("b|" + ACCEPT)
+    assert statement(SOURCE, await world.store.ledger(SOURCE)).epsilon == 1
+    assert await world.ledger() == [("a", 0, True), ("a", 1, True)]
     # The old name stays refused, even beside the new name, and after the ledger was copied again.
     with pytest.raises(OperatorError, match=r"^stream a: ledger\.file"):
-        world.start("a", "b|" + ACCEPT)
+        await world.start("a", "b|" + ACCEPT)
     world.outside = None
     with pytest.raises(OperatorError, match=r"^stream a: the ledger outside the store"):
-        world.start("a")
+        await world.start("a")
 
 
-def test_a_witness_that_knows_everything_is_enough(world: World) -> None:
-    world.measure("a", 2)
-    world.start("a")
+async def test_a_witness_that_knows_everything_is_enough(world: World) -> None:
+    await world.measure("a", 2)
+    await world.start("a")
     world.store = MemoryStore()
-    world.start("a")
+    await world.start("a")
     # But a witness that was set back together with the store is not accepted.
     world.store = MemoryStore()
     world.witness.kept["a"].pop()
     with pytest.raises(OperatorError, match=r"^stream a: .*epoch 1, from"):
-        world.start("a")
+        await world.start("a")
 
 
-def test_another_measurement_in_the_same_place_is_refused(world: World) -> None:
+async def test_another_measurement_in_the_same_place_is_refused(world: World) -> None:
     """A stream began anew under its old name, while the ledger in the other place was missing."""
-    world.measure("a", 1)
-    world.start("a")
+    await world.measure("a", 1)
+    await world.start("a")
     world.store = MemoryStore()
-    asyncio.run(world.store.reserve(LedgerEntry(SOURCE, "a", 0, NOW_US, NOW_US + 1, "1", "event", "other")))
+    await world.store.reserve(LedgerEntry(SOURCE, "a", 0, NOW_US, NOW_US + 1, "1", "event", "other"))
     with pytest.raises(OperatorError, match=r"knows another epoch 0 of stream a than the store"):
-        world.start("a")
+        await world.start("a")
 
 
-def test_the_witness_is_entered_in_the_ledger_before_a_new_stream_is_asked_about(world: World) -> None:
+async def test_the_witness_is_entered_in_the_ledger_before_a_new_stream_is_asked_about(world: World) -> None:
     """The store is lost. Without the witness's epochs, a stream that opens first would see no measurement."""
     world.outside = None
-    world.measure("b", 2)
+    await world.measure("b", 2)
     world.store = MemoryStore()
     with pytest.raises(OperatorError, match=r"streams\.a\.privacy\.accept is missing.* measured by b from"):
-        world.start("a", "b")
-    assert world.ledger() == [("b", 0, False), ("b", 1, False)]
-    world.start("a|" + ACCEPT, "b")
+        await world.start("a", "b")
+    assert await world.ledger() == [("b", 0, False), ("b", 1, False)]
+    await world.start("a|" + ACCEPT, "b")
 
 
-def test_a_store_that_was_set_back_gets_the_later_epochs(world: World) -> None:
+async def test_a_store_that_was_set_back_gets_the_later_epochs(world: World) -> None:
     world.outside = None
-    world.measure("a", 1)
+    await world.measure("a", 1)
     backup = world.store.copy()
-    world.measure("a", 3)
+    await world.measure("a", 3)
     world.store.restore(backup)
-    world.start("a")
-    assert world.ledger() == [("a", 0, False), ("a", 1, False), ("a", 2, False)]
+    await world.start("a")
+    assert await world.ledger() == [("a", 0, False), ("a", 1, False), ("a", 2, False)]
 
 
 TOTAL = ", total: {epsilon: 9}"
 
 
-def test_a_total_over_a_stream_of_another_configuration_needs_a_ledger_elsewhere(world: World) -> None:
+async def test_a_total_over_a_stream_of_another_configuration_needs_a_ledger_elsewhere(world: World) -> None:
     outside, world.outside = world.outside, None
-    world.measure("retired", 1)
+    await world.measure("retired", 1)
     with pytest.raises(
         OperatorError, match=r"^streams\.a\..*total: .* by stream retired, too, .*forget"
     ) as one:
-        world.start("a|" + TOTAL + ACCEPT)
+        await world.start("a|" + TOTAL + ACCEPT)
     assert "\n" not in str(one.value)
-    assert world.ledger() == [("retired", 0, False)]
-    world.start("a|" + TOTAL.replace("}", ", per: stream}") + ACCEPT)
-    world.start("retired", "a|" + TOTAL + ACCEPT)
+    assert await world.ledger() == [("retired", 0, False)]
+    await world.start("a|" + TOTAL.replace("}", ", per: stream}") + ACCEPT)
+    await world.start("retired", "a|" + TOTAL + ACCEPT)
     world.outside = outside
-    world.start("a|" + TOTAL + ACCEPT)
+    await world.start("a|" + TOTAL + ACCEPT)
 
 
-def test_a_first_start_that_nothing_knows_of_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_first_start_that_nothing_knows_of_says_so(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
-        world.start("a")
+        await world.start("a")
     assert caplog.messages == []  # the ledger in the other place says that this is the first start
     world.outside = None
     with caplog.at_level(logging.WARNING):
-        world.start("a", "b|" + ACCEPT)
+        await world.start("a", "b|" + ACCEPT)
     [line] = caplog.messages
     assert line.startswith("a, b: no earlier run is known. A new stream needs nothing.")
     assert "\n" not in line
     caplog.clear()
     (world.directory / "state" / "streams").mkdir(parents=True)
     (world.directory / "state" / "streams" / "a.json").touch()
-    world.measure("b", 1)
+    await world.measure("b", 1)
     with caplog.at_level(logging.WARNING):
-        world.start("a|" + ACCEPT, "b")
+        await world.start("a|" + ACCEPT, "b")
     assert caplog.messages == []
 
 
@@ -263,7 +256,7 @@ READERS = {"x": "events", "y": "events", "listed": "ev*", "renamed": "old", "far
 
 @pytest.mark.parametrize(("name", "content"), UNREAD)
 @pytest.mark.parametrize("kept", [False, True])
-def test_no_stream_begins_over_a_source_of_which_one_stream_cannot_be_read(
+async def test_no_stream_begins_over_a_source_of_which_one_stream_cannot_be_read(
     tmp_path: Path, name: str, content: bytes, kept: bool
 ) -> None:
     """The store was lost, so only what cannot be read knows what the stream has cost."""
@@ -282,15 +275,11 @@ def test_no_stream_begins_over_a_source_of_which_one_stream_cannot_be_read(
     (tmp_path / "state" / "witness").mkdir(parents=True)
     (tmp_path / "state" / "witness" / name).write_bytes(content)
     LedgerFile.create(tmp_path / "ledger.ndjson")
-
-    async def start() -> tuple[set[str], set[str]]:
-        store, metrics = MemoryStore(), Metrics()
-        halted = Halted([stream.name for stream in read.streams], store, metrics)
-        async with AsyncExitStack() as resources:
-            started = await checked_start(read, store, Noon(), metrics, (), halted, resources)
-        assert started is not None
-        return {stream.name for stream in started.settings.streams}, set(halted.lines)
-
-    running, stopped = asyncio.run(start())
+    store, metrics = MemoryStore(), Metrics()
+    halted = Halted([stream.name for stream in read.streams], store, metrics)
+    async with AsyncExitStack() as resources:
+        started = await checked_start(read, store, Noon(), metrics, (), halted, resources)
+    assert started is not None
+    running, stopped = {stream.name for stream in started.settings.streams}, set(halted.lines)
     assert stopped == ({"x"} if kept else {"x", "y", "listed"})
     assert running == READERS.keys() - stopped
