@@ -1,4 +1,7 @@
-"""Closing bins: visible <= witnessed <= released at every moment, and each node is released once."""
+"""Closing bins: visible <= witnessed <= released at every moment, and each node is released once.
+
+Deleted counts leave the log of the store while bins close, and before the run of a replay returns.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,8 @@ import numpy as np
 import pytest
 
 from dphist.noise import SystemNoise
+from stream_app import outage
+from stream_app.core.kinds import pages as noise_pages
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.stream import Ports, Stream
@@ -22,6 +28,7 @@ from stream_app.sources.replay import ReplaySource
 from stream_app.vault.key_files import KeyFiles
 from stream_app.wiring.pipeline import Pipeline
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
 from tests.stream_app.files import AT, write_events
 from tests.world import Struck, World, first, lost_call, lost_reply, raising, slow
@@ -244,3 +251,132 @@ async def test_a_replay_cancelled_at_any_call_goes_on(tmp_path: Path, after_effe
         assert await replay.counts() == expected_counts(times_us, 7)
         assert (await replay.store.rows(STREAM, 0, 100))[: len(seen)] == seen
     assert calls > 30
+
+
+BINS = 7
+LAST_BIN = FIRST_BIN + BINS - 1
+
+
+class Forgetful:
+    """A store whose ``forget`` waits until the test lets it go, and fails as often as the test says."""
+
+    def __init__(self, store: MemoryStore, failures: int = 0) -> None:
+        self._store = store
+        self.failures = failures
+        self.may_end = asyncio.Event()
+        self.asked_at: list[int] = []  # for each call: the last bin released by then
+        self.done = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def released_bin(self) -> int:
+        """Return the last released bin of the stream."""
+        stream = self._store.streams.get(STREAM)
+        return FIRST_BIN - 1 if stream is None else stream.released_bin
+
+    async def forget(self) -> None:
+        """Wait as the test says, then rewrite the log or fail."""
+        self.asked_at.append(self.released_bin())
+        await self.may_end.wait()
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the rewriting failed")
+        self.done += 1
+
+
+async def until_released(store: Forgetful, bin: int) -> None:
+    """Wait until a bin is released."""
+    async with asyncio.timeout(PATIENCE_S):
+        while store.released_bin() < bin:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def replay(tmp_path: Path) -> Replay:
+    """Return a replay over one whole epoch and one bin of the next."""
+    return Replay(tmp_path, strategy_of(bins=BINS), some_times())
+
+
+async def test_closing_does_not_wait_until_counts_left_the_log(replay: Replay) -> None:
+    store = Forgetful(replay.store)
+    worker = asyncio.create_task(replay.run(store))
+    await until_released(store, LAST_BIN)  # also over the end of an epoch
+    assert store.asked_at == [FIRST_BIN - 1]
+    store.may_end.set()
+    await worker
+    assert await replay.counts() == expected_counts(some_times(), BINS)
+
+
+async def test_finished_replay_returns_only_after_its_counts_left_the_log(replay: Replay) -> None:
+    async def run() -> Forgetful:
+        store = Forgetful(replay.store)
+        worker = asyncio.create_task(replay.run(store))
+        await until_released(store, LAST_BIN)
+        await asyncio.sleep(0.2)
+        assert not worker.done()
+        store.may_end.set()
+        await worker
+        return store
+
+    store = await run()
+    assert store.asked_at[-1] == LAST_BIN
+    assert store.done == len(store.asked_at)
+
+
+async def test_failed_rewriting_is_repeated_before_a_replay_returns(
+    replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "RETRY_S", 0.01)
+
+    async def run() -> Forgetful:
+        store = Forgetful(replay.store, failures=3)
+        store.may_end.set()
+        await replay.run(store)
+        return store
+
+    store = await run()
+    assert store.failures == 0
+    assert store.done >= 1
+    assert store.asked_at[-1] == LAST_BIN
+
+
+async def test_rewriting_that_ends_while_the_last_noise_is_discarded_is_not_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker knows that the replay has finished, but has not asked for the last rewriting yet."""
+    monkeypatch.setattr(noise_pages, "BINS_PER_PAGE", 1)
+    drawn_ahead = strategy_of(replace(design_of(), release="anticipating"), bins=2)
+    replay = Replay(tmp_path, drawn_ahead, some_times())
+
+    class Slow(Forgetful):
+        async def discard_noise(self, *arguments: Any) -> None:
+            """Let an earlier rewriting end while the noise pages of the last release are deleted."""
+            if self.released_bin() == FIRST_BIN + 1:
+                self.may_end.set()
+                await asyncio.sleep(0.05)
+            await self._store.discard_noise(*arguments)
+
+    async def run() -> Slow:
+        store = Slow(replay.store)
+        async with asyncio.timeout(PATIENCE_S):
+            await replay.run(store)
+        return store
+
+    store = await run()
+    assert store.asked_at == [FIRST_BIN - 1, FIRST_BIN + 1]
+
+
+async def test_a_position_ahead_of_the_clock_waits_for_it(tmp_path: Path) -> None:
+    """An interrupted replay goes on after its released bins, even if more of its file was counted."""
+    path = write_events(tmp_path / "events.ndjson", [1_000, 2_000, 3_000, 4_000])
+    reached_us = 3_500
+    source = ReplaySource(path, "ndjson", AT, tmp_path / "notes", lambda: reached_us)
+    [counted] = await source.read({"0": 0}, 0.0)
+    assert counted.columns["at"].tolist() == [1_000, 2_000, 3_000]
+    reached_us = 1_500  # where its released bins end
+    assert await source.read({"0": counted.end}, 0.0) == ()
+    reached_us = 4_500
+    [rest] = await source.read({"0": counted.end}, 0.0)
+    assert rest.columns["at"].tolist() == [4_000]
+    await source.close()

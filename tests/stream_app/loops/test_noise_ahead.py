@@ -1,4 +1,4 @@
-"""Noise drawn before its epoch is never used twice, wherever a worker stops and whatever is lost."""
+"""Noise drawn before it is needed is never used twice, wherever a worker stops and whatever is lost."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dphist import SeededNoise, plan_product
 from dphist.arrays import Int64Array
 from dphist.noise import Scale, SystemNoise
+from dphist.product.counter import ProductCounter
 from dphist.product.published import draw_errors
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
@@ -22,7 +24,9 @@ from stream_app.core.kinds import pages as noise_pages
 from stream_app.core.kinds.pages import PageGeometry, part_of_page, read_page
 from stream_app.core.records import EpochRecord
 from stream_app.core.strategy import Strategy
+from stream_app.loops import noise_ahead
 from stream_app.loops.closer import NOISE_LOST
+from stream_app.loops.noise_ahead import NoisePool
 from tests.oracles import KeyedNoise
 from tests.simulator.memory_sinks import MemoryKeys
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of
@@ -199,3 +203,74 @@ def test_a_stream_too_wide_to_draw_ahead_is_known() -> None:
     long = TreeDesign(TreeShape((10**7,)), 10**7, Fraction(1), (Fraction(1),), release="anticipating")
     assert can_draw_ahead(kind_of(long))
     assert not can_draw_ahead(kind_of(long, 2))
+
+
+WIDE = plan_product(12, 1, keys=3, buckets=6, branching=(2, 2, 3))
+
+
+class Kept:
+    """The system's noise, which remembers each draw."""
+
+    private = True
+
+    def __init__(self) -> None:
+        self.draws: list[tuple[Fraction, Int64Array]] = []
+
+    def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
+        # Noise so wide that two vectors are never equal by chance.
+        values = SystemNoise().discrete_laplace(10**9, shape)
+        self.draws.append((Fraction(scale), values))
+        return values
+
+    def select(self, scores: Any, scale: Scale) -> int:
+        raise AssertionError("nothing here selects")
+
+
+def fill(pool: NoisePool) -> int:
+    drawn = 0
+    while pool.draw_one():
+        drawn += 1
+    return drawn
+
+
+def test_closing_a_bin_takes_what_is_ready_and_nothing_twice() -> None:
+    source = Kept()
+    pool = NoisePool(source, kind_of(WIDE).vectors())
+    assert fill(pool) == len(WIDE.groups) * 3
+    assert fill(pool) == 0
+    counter, seen = ProductCounter(WIDE, pool), set()
+    for bin in range(12):
+        before = len(source.draws)
+        releases = counter.push_many(np.zeros((1, WIDE.cells), np.int64))
+        assert len(source.draws) == before, f"bin {bin} had to wait for noise"
+        for level in releases.levels:
+            for row in level.values:
+                for group in WIDE.groups:
+                    vector = row[group.columns].tolist()
+                    scale = group.design.scales[level.level - 1]
+                    # The noise is one whole draw at this scale, which no other node has.
+                    [place] = [
+                        number
+                        for number, (of, values) in enumerate(source.draws)
+                        if of == scale and values.ravel().tolist() == vector
+                    ]
+                    assert place not in seen
+                    seen.add(place)
+        # The pool draws again as much as the bin took, and no more.
+        assert fill(pool) == sum(len(level.values) for level in releases.levels) * len(WIDE.groups)
+
+
+def test_noise_that_is_not_ready_is_drawn_at_once() -> None:
+    source = Kept()
+    pool = NoisePool(source, kind_of(WIDE).vectors())
+    scale = WIDE.groups[0].design.scales[0]
+    assert pool.discrete_laplace(scale, (5, WIDE.groups[0].width)).shape == (5, WIDE.groups[0].width)
+    assert pool.discrete_laplace(3, 4).shape == (4,)
+    assert [of for of, _ in source.draws] == [scale, 3]
+
+
+def test_a_pool_is_as_private_as_its_source_and_not_larger_than_its_limit(monkeypatch: Any) -> None:
+    assert NoisePool(SystemNoise(), {}).private
+    assert not NoisePool(SeededNoise(1), {}).private
+    monkeypatch.setattr(noise_ahead, "LARGEST_POOL", WIDE.columns * 3 - 1)
+    assert not NoisePool(Kept(), kind_of(WIDE).vectors()).draw_one()

@@ -1,4 +1,7 @@
-"""Several workers share a stream: one at a time closes it, and rows reach readers at public instants only."""
+"""Several workers share a stream: one at a time closes it, and rows reach readers at public instants only.
+
+Each may have a witness of its own: who may start with which, and what a follower copies into its own.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ import pytest
 from stream_app.core.records import WitnessRow
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.lease import Lease
+from stream_app.loops.recovery import OwnWitness
+from stream_app.loops.stream import Stream
 from stream_app.ports import NoiseKeys, OperatorError
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
@@ -254,3 +259,113 @@ def test_a_successor_without_the_keys_takes_over_and_ends_the_epoch(tmp_path: Pa
         world.until(103)
         assert world.epochs()[0] == (0, 100, 1)
         assert world.epochs()[-1][0] == 1
+
+
+@pytest.fixture
+def alone() -> Iterator[World]:
+    """Yield a world with one stream whose noise is zero; its workers share no witness."""
+    with World(EXACT) as world:
+        yield world
+
+
+def lease(world: World, name: str) -> Lease:
+    return Lease(world.store, STREAM, name, 5.0)
+
+
+def join(world: World, name: str, witness: MemoryWitness) -> Worker:
+    """Start a worker whose witness is its own. Args: name, of its lease."""
+    return world.start(lease=lease(world, name), witness=witness)
+
+
+@pytest.mark.parametrize("name", [None, "b"])
+def test_a_start_with_another_witness_is_refused_once_readers_have_seen_rows(
+    alone: World, name: str | None
+) -> None:
+    kept, lost = MemoryWitness(), MemoryWitness()
+
+    def start(witness: MemoryWitness, until: float) -> None:
+        alone.start(witness=witness, lease=None if name is None else lease(alone, name))
+        alone.until(until)
+        alone.end()
+
+    start(kept, 101.05)
+    assert (len(alone.stored()), alone.rows()) == (1, [])
+    start(MemoryWitness(), 101.06)  # nobody has seen the row
+    alone.until(102)
+    start(kept, 102.15)
+    before = alone.state()
+    with pytest.raises(
+        OperatorError, match=rf"^stream {STREAM}: Redis has rows up to the bin of .*new-witness$"
+    ):
+        start(lost, 106)
+    assert lost.kept.get(STREAM, []) == []
+    assert alone.state() == before
+    assert alone.run(lease(alone, "other").held()), "a start that is refused holds no lease"
+    alone.run(lease(alone, "other").give_up())
+    start(kept, alone.now + 0.5)
+
+
+def test_a_worker_that_joins_witnesses_what_readers_see_and_may_start_alone_later(alone: World) -> None:
+    closes, joins = MemoryWitness(), MemoryWitness()
+    join(alone, "a", closes)
+    alone.until(102.2)
+    join(alone, "b", joins)
+    alone.until(103.9)
+    assert joins.kept[STREAM] == closes.kept[STREAM]
+    assert len(joins.kept[STREAM]) == 3
+    alone.end()
+    join(alone, "c", joins)
+    alone.until(106.2)
+    assert alone.bins() == [*range(100, 106)]
+
+
+def test_after_a_loss_the_worker_that_followed_gives_no_bin_that_it_copied_noise_again(alone: World) -> None:
+    """The machine of the worker that closed is lost, with the store, which comes back from a copy."""
+    closes, follows = MemoryWitness(), MemoryWitness()
+    join(alone, "a", closes)
+    alone.until(101.2)
+    backup = alone.backup()
+    join(alone, "b", follows)
+    alone.until(104.9)
+    alone.end()
+    copied = list(follows.kept[STREAM])
+    assert copied == closes.kept[STREAM]
+    assert len(copied) == 4
+    alone.restore(backup)
+    join(alone, "b", follows)
+    alone.until(107.5)
+    alone.end()
+    rows = follows.kept[STREAM]
+    assert rows[:4] == copied
+    assert alone.bins() == [*range(100, 107)], "each bin once"
+    assert alone.epochs() == [(0, 100, 1), (1, 104, 5)]
+    assert [row for _, row in alone.stored()] == [row.row for row in rows]
+
+
+def test_a_worker_that_follows_copies_nothing_that_nobody_sees_or_that_does_not_follow_its_rows(
+    alone: World,
+) -> None:
+    closes, follows = MemoryWitness(), MemoryWitness()
+    following = OwnWitness(
+        alone.ports(witness=follows), Stream(strategy=EXACT, lease=lease(alone, "follower"))
+    )
+    join(alone, "a", closes)
+    alone.until(100.2)
+    empty = alone.backup()
+    alone.until(102.05)
+    alone.run(following.keep_up(EXACT))
+    assert len(follows.kept[STREAM]) == 1, "a row is copied once readers see it"
+    assert len(closes.kept[STREAM]) == 2
+    alone.until(102.9)
+    alone.end()
+    alone.run(following.keep_up(EXACT))
+    kept = list(follows.kept[STREAM])
+    assert kept == closes.kept[STREAM]
+    # The store is set back, and a worker that knows nothing of it releases the bins again, and one more.
+    alone.restore(empty)
+    alone.arrive(101)
+    join(alone, "a", MemoryWitness())
+    alone.until(103.9)
+    assert bins_of(alone.rows()) == [100, 101, 102]
+    alone.run(following.keep_up(EXACT))
+    assert follows.kept[STREAM] == kept, "its rows tell it later that the store was set back"

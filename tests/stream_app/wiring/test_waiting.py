@@ -1,8 +1,9 @@
-"""Processes without Redis answer their supervisor and their operator, and readers whom they can answer."""
+"""Processes that start or wait for Redis answer their supervisor, their operator and readers."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
@@ -11,14 +12,20 @@ import httpx
 import pytest
 
 from deploy.ports import free_port
+from stream_app.api.admission.access import AccessRules
+from stream_app.api.app import create_app
 from stream_app.config import load_text
+from stream_app.core.answers.labels import AllLabels
+from stream_app.ports.access import ApiKey, digest_of
 from stream_app.state.embedded import find_server
+from stream_app.wiring import workers
 from stream_app.wiring.public import run_alerts, run_api
-from stream_app.wiring.workers import run_worker
+from stream_app.wiring.workers import Preparing, run_worker
+from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S, eventually_async
 from tests.redis_servers import PASSWORDS, shipped_server
-
-pytestmark = [pytest.mark.redis, pytest.mark.slow]
+from tests.simulator.loop import simulate
+from tests.stream_app.api.client import SHARED
 
 DAY = """
 redis:
@@ -49,6 +56,8 @@ streams:
 """
 
 
+@pytest.mark.redis
+@pytest.mark.slow
 def test_a_worker_without_redis_is_alive_and_not_ready_until_redis_answers(tmp_path: Path) -> None:
     (tmp_path / "clicks.ndjson").touch()
     port, redis = free_port(), shipped_server(tmp_path / "redis", free_port(), Path(find_server()))
@@ -85,6 +94,8 @@ def test_a_worker_without_redis_is_alive_and_not_ready_until_redis_answers(tmp_p
         redis.kill()
 
 
+@pytest.mark.redis
+@pytest.mark.slow
 def test_an_outage_of_redis_is_no_outage_of_readers_and_the_operator_sees_it(tmp_path: Path) -> None:
     (tmp_path / "clicks.ndjson").write_text('{"at": "2024-01-01T12:00:00Z"}\n' * 100)
     free = [free_port() for _ in range(4)]
@@ -140,6 +151,8 @@ def test_an_outage_of_redis_is_no_outage_of_readers_and_the_operator_sees_it(tmp
         redis.kill()
 
 
+@pytest.mark.redis
+@pytest.mark.slow
 def test_a_watcher_that_has_read_no_released_values_is_not_ready(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,3 +188,45 @@ def test_a_watcher_that_has_read_no_released_values_is_not_ready(
 async def _of(asked: Awaitable[httpx.Response]) -> tuple[int, str]:
     answer = await asked
     return answer.status_code, answer.text
+
+
+NOT_OPEN = "stream 'clicks' is not open yet: its worker prepares it or is down, the worker's log says which"
+
+
+def test_a_long_start_logs_how_many_streams_are_open(caplog: pytest.LogCaptureFixture) -> None:
+    async def start() -> None:
+        streams = Preparing(["a", "b", "c"])
+        async with streams.said():
+            await asyncio.sleep(workers.SAY_EVERY_S - 1)
+            streams.opened("a")
+            await asyncio.sleep(workers.SAY_EVERY_S)
+            streams.opened("c")
+            await asyncio.sleep(workers.SAY_EVERY_S)
+            streams.opened("b")
+        await asyncio.sleep(100)
+
+    with caplog.at_level(logging.WARNING):
+        simulate(1, start())  # in virtual time
+    assert caplog.messages == [
+        "start: 1 of 3 streams open; preparing b",
+        "start: 2 of 3 streams open; preparing b",
+    ]
+
+
+def test_readers_of_a_stream_that_is_not_open_hear_so_and_others_hear_of_no_stream() -> None:
+    keys = tuple(ApiKey(name, digest_of(name), frozenset({name})) for name in ("clicks", "orders"))
+    app = create_app(
+        MemoryStore().reader(), AccessRules(keys=keys), apart=SHARED, labels=AllLabels({"clicks": ""})
+    )
+
+    asyncio.run(app.state.replicas.refresh())
+
+    async def asked(key: str) -> str:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.get("/v1/streams/clicks", headers={"Authorization": f"Bearer {key}"})
+            assert answer.status_code == 404
+            return str(answer.json()["error"])
+
+    assert asyncio.run(asked("clicks")) == NOT_OPEN
+    assert "not open" not in asyncio.run(asked("orders"))

@@ -1,4 +1,4 @@
-"""A process that runs for long finds garbage soon, and gives memory that it has freed back to the system."""
+"""A process imports what its work needs, finds garbage soon, and gives freed memory back to the system."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import subprocess
 import sys
 
 import pytest
+
+
+def test_a_service_over_files_imports_no_kafka_client() -> None:
+    modules = ("stream_app.shell.supervision", "stream_app.wiring.workers", "stream_app.wiring.public")
+    asked = f"import sys, {', '.join(modules)}; print({{'kafka', 'aiokafka'}} & sys.modules.keys() or 'none')"
+    assert subprocess.check_output([sys.executable, "-c", asked], text=True) == "none\n"
+
 
 # Objects live through some searches before they become garbage, like those of a connection that is closed.
 CODE = """
