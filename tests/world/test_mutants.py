@@ -28,7 +28,7 @@ from stream_app.loops.letters import RefusedAhead
 from stream_app.source_ledger import SourceLedger
 from tests.models import choosing
 from tests.stream_app.declared import FIRST_BIN
-from tests.stream_app.loops import test_engine_rows, test_ingest, test_over_epochs, test_sums
+from tests.stream_app.loops import test_answers, test_engine_rows, test_ingest, test_over_epochs
 from tests.stream_app.loops.test_total import TWO_EPOCHS, users
 from tests.world.arrivals import CASES, check
 from tests.world.features import FEATURES
@@ -160,7 +160,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         release,
         "row_errors",
         lambda strategy, first_bin, bins, of_sums=False: _errors(strategy, first_bin, bins),
-        test_sums.test_rows_say_the_sum_that_was_the_answer_when_they_were_new,
+        test_answers.test_rows_say_the_sum_that_was_the_answer_when_they_were_new,
     ),
     "an epoch over epochs begins with nothing": (
         OverEpochs,
