@@ -148,7 +148,6 @@ async def give_up(leases: Sequence[Lease]) -> None:
 async def keep(
     leases: Sequence[Lease],
     wall: Clock,
-    every_s: float = LEASE_S / 4,
     kept: Callable[[], None] = lambda: None,
     division: Spreading | None = None,
 ) -> None:
@@ -169,7 +168,7 @@ async def keep(
             await division.divide()
         await renew([lease for lease in leases if lease.is_wanted])
         kept()
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(LEASE_S / 4)
 
 
 def _now_s() -> float:

@@ -270,6 +270,7 @@ class Slices:
                 named = far[:MOST_NAMED_AHEAD]
                 places = zip(rows.bins[named].tolist(), positions[named].tolist(), strict=True)
                 aside = Ahead(*rows.aggregated(far), list(places), rows.weight)
+            closes_bin = None if part.rows is None else part.rows.closed_at(new)
             yield Apply(
                 strategy_hash="",
                 partition=part.batch.partition,
@@ -288,7 +289,7 @@ class Slices:
                 below=known if known is not None and new <= known.position else None,
                 waiting=ALL_WAIT if bounds is None else bounds.waiting,
                 origins=() if part.rows is None else part.rows.origins_at(new),
-                closes_bin=(closes_bin := None if part.rows is None else part.rows.closed_at(new)),
+                closes_bin=closes_bin,
             )
             last_cut_bin = last_cut_bin if closes_bin is None else closes_bin
             expected = new

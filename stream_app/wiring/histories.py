@@ -14,6 +14,7 @@ from stream_app.core.answers.visible import visible_rows
 from stream_app.core.exports import Export, ExportedStream, read_export
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import EpochRecord, History, LedgerEntry, PublicState, Reply, WitnessRow
+from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import Restored, WitnessedStream
 from stream_app.core.releases.row_values import packed, place_of, rows_of_bin
 from stream_app.core.segments.history import read_strategy
@@ -145,7 +146,9 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
         _check_totals(known, export.ledger)
         await _enter(store, outside, export.ledger)
         for one in export.streams:
-            await _put(Histories(store), one, steps[one.strategy.stream], now_us)
+            name, history = one.strategy.stream, History(one.history and one.history.retired_us, now_us)
+            if not await stored(store, _texts(one), one.epochs, one.last, history, steps[name]):
+                raise OperatorError(f"stream {name}: somebody else writes it at this moment; import again")
     return [f"{one.strategy.stream}: {len(one.rows)} bins are history here" for one in export.streams]
 
 
@@ -234,16 +237,26 @@ async def _enter(store: RedisStore, outside: OutsideLedger | None, ledger: Seque
         await outside.append([replace(entry, lost=False) for entry in ledger])
 
 
-async def _put(histories: Histories, one: ExportedStream, steps: Sequence[Restored], now_us: int) -> None:
-    name = one.strategy.stream
-    history = History(one.history.retired_us if one.history else None, now_us)
-    reply = await histories.begin_import(_texts(one), one.epochs, one.last, history)
+async def stored(
+    store: RedisStore,
+    texts: Sequence[bytes],
+    epochs: Sequence[EpochRecord],
+    last: RowLink,
+    history: History,
+    steps: Iterable[Restored],
+    rebuilt: Sequence[bytes] = (),
+) -> bool:
+    """Store a stream as history and show it; return False if the store has, or gets, other rows of its name.
+
+    Args: as ``Histories.begin_import`` and ``end_import``. Until the last row is there, no worker counts it.
+    """
+    histories, name = Histories(store), Strategy.from_json(texts[-1]).stream
+    reply = await histories.begin_import(texts, epochs, last, history)
     for step in steps:
         if reply is Reply.CONFLICT:
-            break
+            return False
         reply = await histories.put(name, step)
-    if reply is Reply.CONFLICT or await histories.end_import(name, one.last) is not Reply.DONE:
-        raise OperatorError(f"stream {name}: somebody else writes it at this moment; import again")
+    return reply is not Reply.CONFLICT and await histories.end_import(name, last, rebuilt) is Reply.DONE
 
 
 async def retire(settings: Settings, name: str) -> str:

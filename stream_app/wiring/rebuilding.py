@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
-from stream_app.core.records import Reply, WitnessRow
+from stream_app.core.records import WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import Restored, WitnessedStream
 from stream_app.core.segments.history import REBUILDING, read_strategy
@@ -20,10 +20,9 @@ from stream_app.loops.configured import check_counted
 from stream_app.loops.publishing import write_rows
 from stream_app.loops.recovery import witnessed_stream
 from stream_app.ports import OperatorError, Witness
-from stream_app.state.history import Histories
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import named_as_begun
-from stream_app.wiring.histories import writing
+from stream_app.wiring.histories import stored, writing
 from stream_app.wiring.segments import Witnesses, of_all_segments
 from stream_app.wiring.starting import check_measured_before
 from stream_app.wiring.storage import (
@@ -107,14 +106,8 @@ async def _rebuilt(stream: StreamSettings, settings: Settings, store: RedisStore
     strategy = witnessed.last or begun
     texts = with_strategy([one.to_json() for one in witnessed.strategies.values()], strategy.to_json())
     steps = await asyncio.to_thread(_steps, witnessed, strategy)
-    histories, link = Histories(store), RowLink.of(last.row)
-    # Until the last row is back, the store refuses workers for this stream, as it does for history.
-    reply = await histories.begin_import(texts, witnessed.epochs, link, REBUILDING)
-    for step in steps:
-        if reply is Reply.CONFLICT:
-            break
-        reply = await histories.put(stream.name, step)
-    if reply is Reply.CONFLICT or await histories.end_import(stream.name, link, texts) is not Reply.DONE:
+    link = RowLink.of(last.row)
+    if not await stored(store, texts, witnessed.epochs, link, REBUILDING, steps, texts):
         return "the store has a part of it; its worker puts back the rest at a start"
     return f"{len(rows):,} bins were put back from its witness; its worker goes on after them"
 

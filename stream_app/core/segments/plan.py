@@ -77,11 +77,6 @@ class KnownSegment:
         return self.end_us is not None and self.state is not None and self.state.late_from is not None
 
     @property
-    def has_ended_for_good(self) -> bool:
-        """Whether it has counted to an end at which no next segment was to begin."""
-        return self.has_stopped and not self.ends_for_next
-
-    @property
     def end_us(self) -> int | None:
         """The end that the store has of it; None: it has none."""
         if self.state is None or self.strategy is None or self.state.until_bin is None:
@@ -157,10 +152,6 @@ class Segments:
         """The name of the newest one that is known."""
         return self.running[-1].name
 
-    def due(self, now_us: int) -> NextSegment | None:
-        """Return the next one if its beginning is to be stored now; None: it is not."""
-        return self.next if self.next is not None and self.next.is_due(now_us) else None
-
     def beginning(self, following: NextSegment | None) -> tuple[Segment, ...]:
         """Return the segments that run if the next one begins; None: it does not."""
         if following is None:
@@ -227,7 +218,8 @@ def segments_of(
         return segments if is_followed else replace(segments, abandoned_us=end_us)
     wanted = _with_first(as_configured.declared, then.declared)
     continued = any(_continues(entry, newest.name) for entry in entries)
-    is_over = configured.until_us is not None or newest.has_ended_for_good or continued
+    has_ended_for_good = newest.has_stopped and not newest.ends_for_next
+    is_over = configured.until_us is not None or has_ended_for_good or continued
     if is_over or not (is_same or needs_segment(then.declared, wanted)):
         return segments
     before = Segment(newest.name, then.declared)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from stream_app.core.alerts.readings import readings, shown_now
-from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.answers.succession import continued
 from stream_app.core.counting.where import OneOf
 from stream_app.core.segments.endings import ENDED
@@ -17,17 +16,13 @@ from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.core.test_query import read
+from tests.stream_app.loops.test_alert_watch import EXACT, rule
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 from tests.stream_app.published_axes import PublishedAxes
 from tests.world.counted import counted
 from tests.world.features import FEATURES
 
-EXACT = "1000000000"
 EDGE = FIRST_BIN + 4
-
-
-def rule(name: str, text: str, **options: Any) -> Rule:
-    return Rule(name, text, parse_condition(text), **options)
 
 
 RULES = [

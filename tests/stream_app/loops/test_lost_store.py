@@ -35,6 +35,7 @@ from stream_app.sources.file import FileSource
 from stream_app.wiring.starting import compare
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM, design_of, strategy_of
+from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import OneSource
 from tests.stream_app.product_stream import BUCKETS, ProductSource, product_strategy
 
@@ -230,27 +231,6 @@ async def test_a_store_that_is_emptied_while_a_closer_waits_is_an_outage(one: On
         await closer._until_sealed(103)
 
 
-class _Dies:
-    """A store whose caller dies at a chosen call, before or after the call takes effect."""
-
-    def __init__(self, store: Any, call: int, effect: bool) -> None:
-        self._store, self._left, self._effect = store, call, effect
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self._store, name)
-
-        async def call(*arguments: Any) -> Any:
-            self._left -= 1
-            if self._left == 0 and not self._effect:
-                raise ConnectionError("died before")
-            reply = await real(*arguments)
-            if self._left == 0:
-                raise ConnectionError("died after")
-            return reply
-
-        return call
-
-
 @pytest.mark.parametrize("effect", [False, True])
 @pytest.mark.parametrize("how", [EMPTIED, SET_BACK])
 async def test_putting_back_may_be_interrupted_at_every_call(
@@ -265,7 +245,7 @@ async def test_putting_back_may_be_interrupted_at_every_call(
     for call in range(1, 100):
         lose(one, how, backup)
         try:
-            await one.closer(store=_Dies(one.store, call, effect)).reconcile()
+            await one.closer(store=Dying(one.store, call, effect, ConnectionError)).reconcile()
         except ConnectionError:
             await release_until(one, 109)
         else:

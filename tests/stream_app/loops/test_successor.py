@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import Awaitable, Iterator
 from contextlib import closing, suppress
@@ -36,8 +35,9 @@ from tests.stream_app.declared import (
     design_of,
     strategy_of,
 )
+from tests.stream_app.loops.test_generations import drawn
 from tests.stream_app.loops.test_total import Dying
-from tests.stream_app.one_source import OneSource
+from tests.stream_app.one_source import ByHand, OneSource
 
 EDGE = 109  # inside the second epoch of six bins
 EDGE_US = EDGE * BIN_US
@@ -64,6 +64,11 @@ def closers(one: OneSource) -> list[Closer]:
     return [one.closer(first, sharing={"until_us": EDGE_US}), one.closer(second)]
 
 
+async def later(one: OneSource, bin: float, closer: Closer, ingest: ByHand) -> None:
+    """Set the clock to a bin; let a worker count and release what is due then."""
+    await later(one, bin, closer, ingest)
+
+
 async def run_until(
     one: OneSource, last: float, events: dict[int, list[float]], restart_at: int = -1
 ) -> None:
@@ -86,17 +91,6 @@ async def run_until(
             await closer.close_due()
     for closer in both:
         await closer.publisher.publish()
-
-
-def drawn(seed: int) -> dict[int, list[float]]:
-    """Return events by the quarter of a bin in which they arrive: on time, late, or a little ahead."""
-    chance = random.Random(seed)
-    found: dict[int, list[float]] = {}
-    for quarter in range(4 * FIRST_BIN, 4 * 116):
-        at = quarter / 4 + 0.125
-        times = [at - chance.choice((0, 0, 0.2, 0.6, 1.3, 4.0)) for _ in range(chance.randrange(4))]
-        found[quarter] = [time for time in times if time >= FIRST_BIN]
-    return found
 
 
 def recounted(events: dict[int, list[float]], bins: int = 2) -> tuple[Counter[int], Counter[int], int]:
@@ -154,10 +148,7 @@ async def test_a_stream_ends_at_its_edge_without_its_successor_and_for_good(one:
     # A worker whose configuration knows no end, over the same store.
     closer, ingest = one.closer(), one.ingest()
     await closer.reconcile()
-    one.clock.set_bin(EDGE + 9)
-    for _ in range(3):
-        await ingest.step()
-        await closer.close_due()
+    await later(one, EDGE + 9, closer, ingest)
     assert max(await one.released()) == EDGE - 1
     state = await one.state()
     assert (state.until_bin, state.stopped, state.epoch.end_reason) == (EDGE, True, ENDED)
@@ -185,10 +176,7 @@ async def test_a_store_that_forgot_the_end_gets_it_back_before_the_stream_goes_o
     for closer in reversed(closers(one)):  # the successor first: its witness knows where it began
         await closer.reconcile()
     closer, ingest = one.closer(), one.ingest()
-    one.clock.set_bin(EDGE + 8)
-    for _ in range(4):
-        await ingest.step()
-        await closer.close_due()
+    await later(one, EDGE + 8, closer, ingest)
     assert max(await one.released()) <= EDGE - 1
 
 
@@ -249,10 +237,7 @@ async def test_an_end_that_cannot_be_is_refused_in_one_line(one: OneSource, unti
     one.strategies = one.strategies[:1]
     closer, ingest = one.closer(), one.ingest()
     await closer.reconcile()
-    one.clock.set_bin(FIRST_BIN + 3)
-    for _ in range(3):
-        await ingest.step()
-        await closer.close_due()
+    await later(one, FIRST_BIN + 3, closer, ingest)
     with pytest.raises(OperatorError, match=line):
         await one.closer(sharing={"until_us": until_us}).reconcile()
 
@@ -317,19 +302,14 @@ async def test_a_lost_store_gets_the_end_from_the_ledger_before_another_configur
     await one.closer(one.strategies[1]).reconcile()
     one.clock.set_bin(EDGE + 2)
     second, ingest = one.closer(one.strategies[1]), one.ingest()
-    for _ in range(3):
-        await ingest.step()
-        await second.close_due()
+    await later(one, EDGE + 2, second, ingest)
     await second.publisher.publish()
     one.store = MemoryStore(one.clock)
     await one.closer(one.strategies[1]).reconcile()  # knows no stream before it, and goes on
     one.strategies = one.strategies[:1]
     first, ingest = one.closer(), one.ingest()  # a configuration without the successor
     await first.reconcile()
-    one.clock.set_bin(EDGE + 5)
-    for _ in range(3):
-        await ingest.step()
-        await first.close_due()
+    await later(one, EDGE + 5, first, ingest)
     assert max(await one.released()) == EDGE - 1
 
 

@@ -207,17 +207,23 @@ async def test_of_streams_that_ask_at_the_same_moment_only_those_open_that_fit()
 class Dying:
     """A store whose worker dies at the n-th call, before or after the call takes effect."""
 
-    def __init__(self, inner: MemoryStore, calls: int, after_effect: bool) -> None:
-        self._inner, self.left, self._after_effect = inner, calls, after_effect
+    def __init__(
+        self,
+        inner: MemoryStore,
+        calls: int,
+        after_effect: bool,
+        end: type[BaseException] = asyncio.CancelledError,
+    ) -> None:
+        self._inner, self.left, self._after_effect, self._end = inner, calls, after_effect, end
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(*arguments: Any) -> Any:
             self.left -= 1
             if self.left == 0 and not self._after_effect:
-                raise asyncio.CancelledError
+                raise self._end
             reply = await getattr(self._inner, name)(*arguments)
             if self.left == 0:
-                raise asyncio.CancelledError
+                raise self._end
             return reply
 
         return call
