@@ -183,7 +183,7 @@ class AlertWatcher:
         upto = min(public.visible_seq, before + RELEASES_A_STEP)
         if upto <= before:
             return False
-        target = _state_at(public, upto)
+        target = state_at(public, upto)
         columns = {
             (want.epoch, want.table): (want.first, rows)
             for want, rows in await self._read(stream, view, target)
@@ -192,7 +192,7 @@ class AlertWatcher:
         await self._read_past(stream, view)
         total = Outcome({}, [])
         for seq in range(before + 1, upto + 1):
-            state = _state_at(public, seq)
+            state = state_at(public, seq)
             view.extend(state, [(want, _part(columns, want)) for want in view.missing(state)])
             states = self._states | total.states
             history = view.following(continued(view, self._past.get))
@@ -297,7 +297,7 @@ class AlertWatcher:
             raise ConnectionError("alerts: another watcher decided first")
 
     async def _view_at(self, stream: str, public: PublicState, seq: int) -> StreamView:
-        state = _state_at(public, min(seq, public.visible_seq))
+        state = state_at(public, min(seq, public.visible_seq))
         view = StreamView(state.strategy, state.earlier)
         view.extend(state, await self._read(stream, view, state))
         return view
@@ -311,7 +311,7 @@ class AlertWatcher:
         ]
 
 
-def _state_at(public: PublicState, seq: int) -> PublicState:
+def state_at(public: PublicState, seq: int) -> PublicState:
     """Return the public state as it was after an earlier release."""
     return replace(public, epochs=visible_epochs(public.epochs, seq), visible_seq=seq)
 

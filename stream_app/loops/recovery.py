@@ -79,7 +79,7 @@ class Recovery:
             state.released_bin >= state.epoch.first_bin
             or head.seq >= state.epoch.first_seq
             or self._given_up == head.hash
-            or await _holds(store, stream, head.seq)
+            or await holds(store, stream, head.seq)
         ):
             return
         rows = await witness.rows(stream, 0)
@@ -106,14 +106,14 @@ async def _kept(store: Store, stream: str, rows: Sequence[WitnessRow]) -> int:
     kept, end = 0, len(rows)
     while kept < end:
         middle = (kept + end) // 2
-        if await _holds(store, stream, rows[middle].seq):
+        if await holds(store, stream, rows[middle].seq):
             kept = middle + 1
         else:
             end = middle
     return kept
 
 
-async def _holds(store: Store, stream: str, seq: int) -> bool:
+async def holds(store: Store, stream: str, seq: int) -> bool:
     """Return whether the store has this row or a later one. A store that was set back lacks its last rows.
 
     The first rows may be missing because retention removed them. They do not come back.

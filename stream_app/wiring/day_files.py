@@ -32,7 +32,7 @@ from stream_app.wiring.histories import reading
 
 _PARTS: tuple[Statistic, ...] = ("value", "stderr", "lower", "upper")
 _CONFIDENCE = {"confidence": str(DEFAULT_CONFIDENCE)}
-_SAVE_EVERY_DAYS = 30  # an export that was interrupted goes on behind these
+SAVE_EVERY_DAYS = 30  # an export that was interrupted goes on behind these
 
 
 async def export_days(settings: Settings, names: Sequence[str], target: str) -> list[str]:
@@ -46,11 +46,12 @@ async def export_days(settings: Settings, names: Sequence[str], target: str) -> 
     with day_files(target) as files:
         before = len(files.listed)
         async with reading(settings, names) as (reader, wanted):
-            said = [await _add_days(reader, name, files) for name in wanted]
+            said = [await add_days(reader, name, files) for name in wanted]
         return [*said, f"{target}: {len(files.listed) - before:,} new files, {len(files.listed):,} in all"]
 
 
-async def _add_days(reader: PublicReader, name: str, files: DayFiles) -> str:
+async def add_days(reader: PublicReader, name: str, files: DayFiles) -> str:
+    """Write the whole days of a stream that the files lack; return a line about them."""
     state = await reader.public_state(name)
     if state is None or state.visible_seq == 0:
         return f"{name}: nothing is released yet"
@@ -60,7 +61,7 @@ async def _add_days(reader: PublicReader, name: str, files: DayFiles) -> str:
     added = [day for day in days if day not in listed]
     view: StreamView | None = None
     for done, day in enumerate(added):
-        if done and done % _SAVE_EVERY_DAYS == 0:
+        if done and done % SAVE_EVERY_DAYS == 0:
             files.save()
         tables = dict[str, list[Mapping[str, Any]]]()
         for part in days[day]:

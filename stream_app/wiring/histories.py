@@ -52,7 +52,7 @@ async def export(settings: Settings, names: Sequence[str]) -> Export:
         return Export(streams, await _ledger(reader, [one.strategy.source for one in streams]))
 
 
-def _named(name: str, known: Sequence[str]) -> list[str]:
+def named_segments(name: str, known: Sequence[str]) -> list[str]:
     """Return the segments that a name means, as the store names them. Raises: OperatorError."""
     own = sorted((one for one in known if base_of(one) == base_of(name)), key=number_of)
     found = own if name == base_of(name) else [one for one in own if address_of(one) == name]
@@ -268,7 +268,7 @@ async def retire(settings: Settings, name: str) -> str:
     with _alone(settings, name):
         async with writing(settings) as store, _reader(store.url) as reader:
             # The newest first: until it is retired, a worker's start would go on with it.
-            names = reversed(_named(name, await reader.streams()))
+            names = reversed(named_segments(name, await reader.streams()))
             return "\n".join([await _retire(settings, one, store, reader) for one in names])
 
 
@@ -341,7 +341,7 @@ async def reading(
     """
     async with _reading(settings) as url, _reader(url) as reader:
         known = await reader.streams()
-        wanted = [one for name in names for one in _named(name, known)] if names else known
+        wanted = [one for name in names for one in named_segments(name, known)] if names else known
         yield reader, list(dict.fromkeys(wanted))
 
 

@@ -14,7 +14,7 @@ from stream_app.core.alerts.rules import Rule, parse_condition
 from stream_app.core.records import PublicState
 from stream_app.loops import alert_watch
 from stream_app.loops.alert_delivery import send_waiting
-from stream_app.loops.alert_watch import AlertWatcher, _state_at
+from stream_app.loops.alert_watch import AlertWatcher, state_at
 from stream_app.ports.alerts import NotDelivered
 from stream_app.ports.reader import PublicReader
 from stream_app.sinks.alert_targets import webhook_body
@@ -146,7 +146,7 @@ class Restored:
     async def public_state(self, stream: str) -> PublicState | None:
         """Return what the store shows now."""
         state = await self._reader.public_state(stream)
-        return state if state is None or self.shown is None else _state_at(state, self.shown)
+        return state if state is None or self.shown is None else state_at(state, self.shown)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reader, name)

@@ -41,13 +41,6 @@ from tests.stream_app.found_keys import (
     write_visits,
 )
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
 
 @pytest.mark.parametrize("own", [{}, {"sum": AMOUNTS}])
 @pytest.mark.parametrize("listed", [[], ["/secret-0", "/secret-9"]])

@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from scipy import stats
 
 from stream_app.core.answers.sums import mean_over, sum_of
@@ -79,7 +78,6 @@ def holds(one: Shown) -> bool:
     return one.interval[0] <= one.truth <= one.interval[1]
 
 
-@pytest.mark.anyio
 async def test_found_keys_of_a_replay_are_exact_without_noise(tmp_path: Path) -> None:
     visits = drawn(600, seed=1)
     replayed = await replayed_with(tmp_path, visits, 1e9)
@@ -91,7 +89,6 @@ async def test_found_keys_of_a_replay_are_exact_without_noise(tmp_path: Path) ->
     assert view.of_key("other").count(view.span).value == others
 
 
-@pytest.mark.anyio
 async def test_intervals_of_found_keys_hold_the_truth(tmp_path: Path) -> None:
     """Those of counts, of sums and of means."""
     visits, amounts = drawn(3_000, seed=2), Counter[str]()

@@ -241,7 +241,7 @@ async def test_an_ended_segment_costs_the_reader_nothing(
     await worker.run(one, events, 113)
     assert {*counted} == {SECOND}
     views = worker.ingest.counting.views
-    view = views._views[STREAM]
+    view = await views.load(STREAM, one.store)
     [(partition, at)] = view.partitions.items()
     late = PartitionCuts(partition, at.last_cut_bin, [Cut(at.last_cut_bin + 1, at.position + 1)], 0)
     views.cut(view, [late])  # it was being stored when the segment ended

@@ -237,7 +237,7 @@ async def test_a_recovery_that_looks_for_removed_rows_is_caught(
         following = await store.rows(stream, seq - 1, 1)
         return bool(following) and following[0][0] == seq
 
-    monkeypatch.setattr(recovery, "_holds", holds)
+    monkeypatch.setattr(recovery, "holds", holds)
     with pytest.raises(AssertionError, match="all others are back"):
         await lose_and_go_on(one, "backup after", 22)
 

@@ -22,7 +22,7 @@ from stream_app.core.counting.cells import KeyField, KeyList
 from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
 from stream_app.ports import OperatorError
 from stream_app.sinks.day_files import MANIFEST, DayFiles, day_files
-from stream_app.wiring.day_files import _add_days
+from stream_app.wiring.day_files import add_days
 from tests.models.memory import MemoryStore
 from tests.stream_app.published import FIRST_BIN, Published, declared
 from tests.stream_app.published_keys import PublishedKeys
@@ -61,7 +61,7 @@ async def release(stream: Published, step: int, after: Callable[[], Any] | None 
 
 async def add(stream: Published, folder: Path) -> str:
     with day_files(f"{folder}") as files:
-        return await _add_days(stream.store.reader(), stream.name, files)
+        return await add_days(stream.store.reader(), stream.name, files)
 
 
 def opened(place: str) -> None:
@@ -165,7 +165,7 @@ def dying(files: DayFiles, after: int) -> Iterator[list[int]]:
 async def test_a_crash_at_any_write_leaves_listed_files_that_are_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every_days: int, writes: int
 ) -> None:
-    monkeypatch.setattr("stream_app.wiring.day_files._SAVE_EVERY_DAYS", every_days)
+    monkeypatch.setattr("stream_app.wiring.day_files.SAVE_EVERY_DAYS", every_days)
     stream = KINDS["keys"](MemoryStore())
 
     await release(stream, 24)
@@ -174,7 +174,7 @@ async def test_a_crash_at_any_write_leaves_listed_files_that_are_whole(
         folder = tmp_path / f"{after}"
         try:
             with day_files(f"{folder}") as files, dying(files, after):
-                await _add_days(stream.store.reader(), stream.name, files)
+                await add_days(stream.store.reader(), stream.name, files)
         except Died:
             listed = json.loads(contents(folder).get(MANIFEST, b'{"files": []}'))["files"]
             assert len(listed) == (2 * (after // 3) if every_days == 1 else 0)

@@ -32,7 +32,7 @@ from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import STORED_FORMAT, StreamKeys, ledger_key
 from stream_app.state.reader import RedisReader
 from stream_app.stored_format import ENTRIES
-from stream_app.wiring.histories import _named
+from stream_app.wiring.histories import named_segments
 from stream_app.wiring.storage import new_ledger, no_worker
 from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S
@@ -562,13 +562,13 @@ def test_history_beside_a_total_needs_a_ledger_elsewhere(counted: Path, tmp_path
     [("clicks", ["clicks", "clicks@2", "clicks@10"]), ("clicks@1", ["clicks"]), ("clicks@2", ["clicks@2"])],
 )
 def test_a_name_exports_all_generations_of_its_stream(name: str, meant: list[str]) -> None:
-    assert _named(name, ["clicks@10", "clicks", "other", "clicks@2"]) == meant
+    assert named_segments(name, ["clicks@10", "clicks", "other", "clicks@2"]) == meant
 
 
 def test_no_other_name_is_exported() -> None:
     for name in ("click", "clicks@3", "clicks@x"):
         with pytest.raises(OperatorError, match="the store has no such stream; it has clicks, clicks@2"):
-            _named(name, ["clicks", "clicks@2"])
+            named_segments(name, ["clicks", "clicks@2"])
 
 
 def test_a_history_is_told_from_a_strategy() -> None:

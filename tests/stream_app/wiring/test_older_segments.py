@@ -15,7 +15,7 @@ from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.wiring.older_segments import ROWS_AT_ONCE, take_older_rows
 from tests.brokers import Topic
 
-pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
+pytestmark = pytest.mark.kafka
 
 CONFIG = """
 kafka: {{bootstrap_servers: "{servers}", group: g}}

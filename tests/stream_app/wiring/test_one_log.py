@@ -125,12 +125,12 @@ class World:
             source = await open_source(streams, settings, Ended() if replays else cast("Clock", None))
             try:
                 for stream in streams:
-                    await self._begin(stream, settings)
+                    await self.begin(stream, settings)
                     await self._count(stream.name, source)
             finally:
                 await source.close()
 
-    async def _begin(self, stream: StreamSettings, settings: Settings) -> None:
+    async def begin(self, stream: StreamSettings, settings: Settings) -> None:
         strategy = planned(stream)
         record = EpochRecord(0, FIRST_BIN, 24, 1, strategy.hash)
         ledger = ledger_of(stream, settings, self.store, self.outside)
@@ -398,8 +398,8 @@ def test_a_file_that_comes_after_the_start_is_compared_before_its_stream_begins(
             change(world)
         settings = replace(settings, logs=compared[0].logs)
         far, stream = settings.streams
-        await world._begin(far, settings)
-        await world._begin(stream, settings)
+        await world.begin(far, settings)
+        await world.begin(stream, settings)
 
     compared: list[Settings] = []
     with pytest.raises(OperatorError, match=r"accept is missing: .* already measured by a"):
