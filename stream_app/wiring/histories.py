@@ -146,7 +146,8 @@ async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str
         _check_totals(known, export.ledger)
         await _enter(store, outside, export.ledger)
         for one in export.streams:
-            name, history = one.strategy.stream, History(one.history and one.history.retired_us, now_us)
+            name, before = one.strategy.stream, one.history
+            history = History(None if before is None else before.retired_us, now_us)
             if not await stored(store, _texts(one), one.epochs, one.last, history, steps[name]):
                 raise OperatorError(f"stream {name}: somebody else writes it at this moment; import again")
     return [f"{one.strategy.stream}: {len(one.rows)} bins are history here" for one in export.streams]

@@ -24,7 +24,7 @@ from stream_app.core.records import WitnessRow
 from stream_app.core.releases.release import RowLink, row_hash
 from stream_app.core.segments.visible_costs import KnownEpochs
 from stream_app.loops import recovery
-from stream_app.loops.opening import agrees
+from stream_app.loops.recovery import agrees
 from stream_app.outage import Outage
 from tests.models.memory import MemoryStore
 from tests.patience import ended, eventually_async

@@ -66,7 +66,10 @@ def closers(one: OneSource) -> list[Closer]:
 
 async def later(one: OneSource, bin: float, closer: Closer, ingest: ByHand) -> None:
     """Set the clock to a bin; let a worker count and release what is due then."""
-    await later(one, bin, closer, ingest)
+    one.clock.set_bin(bin)
+    for _ in range(4):
+        await ingest.step()
+        await closer.close_due()
 
 
 async def run_until(
