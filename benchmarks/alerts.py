@@ -35,12 +35,14 @@ from dphist.product.counter import ProductCounter
 from dphist.tree.anticipating import new_counter
 from dphist.tree.estimate import Estimate
 from dphist.tree.weights import weighted_law
+from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.readings import margins, readings
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.alerts.states import evaluate
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import visible_epochs
-from stream_app.core.counting.cells import Buckets, KeyList
+from stream_app.core.counting.cells import Buckets
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.records import EpochRecord, PublicState

@@ -23,7 +23,7 @@ from benchmarks.running import running
 from benchmarks.scale.cell import Producing, measured
 from benchmarks.scale.points import Point
 from deploy.kafka import broker
-from stream_app.config.engine_rows import SIGNED_EVENT
+from stream_app.config.source import SIGNED_EVENT
 from stream_app.core.instants import format_instant
 from stream_app.state.embedded import EmbeddedRedis
 from tests.brokers import Topic

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.counted import RECORDS, compare
-from stream_app.core.counting.cells import Cells, KeyField, KeyList
+from stream_app.core.counting.cells import Cells
+from stream_app.core.counting.keys import KeyField, KeyList
 
 COUNTRIES = tuple(f"C{number}" for number in range(39))
 DEVICES = ("mobile", "desktop", "tablet", "tv")

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.users import BINS, CELLS, FIRST_BIN, RECORDS, SLICE, Bench, Slice
 from dphist.caps import Caps
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import Bounds
 from stream_app.state.connection import execute
 from stream_app.state.embedded import EmbeddedRedis
 

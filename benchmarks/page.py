@@ -23,7 +23,8 @@ from playwright.sync_api import Browser, sync_playwright
 
 from dphist.tree.design import Release
 from stream_app.api.admission.access import AccessRules
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.boards import Board, Line, Panel
 from tests.services import chromium
 from tests.stream_app.api.browsing import Backstage

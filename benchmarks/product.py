@@ -37,7 +37,7 @@ from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest
 from dphist.tree.design import Release
 from stream_app.api.app import create_app
-from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord
 from stream_app.core.releases.release import make_release

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.counted import RECORDS, compare
-from stream_app.core.counting.cells import Amounts, Cells, KeyList
+from stream_app.core.counting.cells import Amounts, Cells
+from stream_app.core.counting.keys import KeyList
 
 KEYS = KeyList("country", tuple(f"C{number}" for number in range(199)), True, False)
 AMOUNTS = Amounts("cart.amount", Fraction(0), Fraction(500), Fraction(1, 100))

@@ -25,8 +25,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.caps import Caps
 from stream_app.core.counting.bins import split
-from stream_app.core.counting.bounding import UserRecords
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import Bounds, UserRecords
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply
 from stream_app.state.connection import Script, connect, execute
 from stream_app.state.embedded import EmbeddedRedis

@@ -11,8 +11,8 @@ from stream_app.api.admission.apart import Apart, ProcessEndedError
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
 from stream_app.api.succession import Succession
+from stream_app.core.alerts.conditions import known_condition
 from stream_app.core.alerts.readings import Now, shown_now
-from stream_app.core.alerts.rules import known_condition
 from stream_app.core.answers.query import StreamView
 from stream_app.core.segments.names import base_of
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.discovery import DiscoveryRule
-from stream_app.core.found_keys import SealedKey
+from stream_app.core.epochs import SealedKey
 from stream_app.core.strategy import Strategy
 from stream_app.loops.naming import CellsOfKeys
 from stream_app.state.redis_store import RedisStore

@@ -1,4 +1,4 @@
-"""Where the service listens, and who may read: the sections ``api`` and ``operator``."""
+"""Where the service listens, who may read and who may send: sections ``api``, ``operator``, ``ingest``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 from stream_app.config import values
 from stream_app.config.document import ConfigError, Section
 from stream_app.config.plain_yaml import as_written
-from stream_app.config.settings import ApiSettings, OperatorSettings, TlsSettings
+from stream_app.config.settings import DAY_US, ApiSettings, IngestSettings, OperatorSettings, TlsSettings
+from stream_app.config.storage import read_size
 from stream_app.ports.access import Limits, Scrapes, digest_of
+from stream_app.receiving.field_map import ARRIVED, FieldMap, steps_of
 
 OPERATOR_TOKEN = "STREAM_APP_OPERATOR_TOKEN"
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")  # characters that a header carries unchanged
@@ -21,7 +23,7 @@ _HOW_MANY = values.whole(1, 100_000)
 _HOW_MANY_SERIES = values.whole(1, 10_000_000)
 _PATIENCE_US = values.duration_between("1s", "1h")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
-EVERYBODY = "everybody who reaches it may read"
+ALL_MAY_READ = "everybody who reaches it may read"
 # Headers that any client may send, so a proxy cannot use them to name the reader it authenticated.
 OF_EVERY_CLIENT = frozenset(
     """
@@ -32,6 +34,10 @@ OF_EVERY_CLIENT = frozenset(
     x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-proto x-real-ip
     """.split()  # noqa: SIM905 (a list of strings would take a screen)
 )
+
+ALL_MAY_SEND = "everybody who reaches it may write"
+LARGEST_BODY_BYTES = 16 << 20
+_MOST_KEYS = values.whole(1, 10_000_000)
 
 
 def read_api(section: Section, directory: Path, operator: OperatorSettings | None) -> ApiSettings:
@@ -58,14 +64,14 @@ def read_api(section: Section, directory: Path, operator: OperatorSettings | Non
         scrapes=_read_scrapes(section.section("metrics")),
     )
     proxy.finish()
-    accept = section.take("accept", values.one_of(EVERYBODY), None)
+    accept = section.take("accept", values.one_of(ALL_MAY_READ), None)
     section.finish()
     asks = settings.keys is not None or settings.proxy_header is not None
     if not (asks or accept or is_loopback(settings.host)):
         raise section.error(
             "host",
             f"{settings.host} is not loopback and no key is required; name a keys file or a proxy, "
-            f'or write accept: "{EVERYBODY}"',
+            f'or write accept: "{ALL_MAY_READ}"',
         )
     return settings
 
@@ -247,3 +253,72 @@ def _is_origin(value: object) -> bool:
         return False
     rest = parts.path.strip("/") or parts.query or parts.fragment or parts.username
     return not rest and "*" not in parts.netloc and not str(value).endswith(("?", "#", "//"))
+
+
+def read_ingest(section: Section, directory: Path, operator: OperatorSettings | None) -> IngestSettings:
+    """Read the section ``ingest``. An address beyond loopback needs keys or ``accept``.
+
+    Args: operator, as ``read_operator_port``.
+    """
+    keys, tls = section.take("keys", values.text, None), section.section("tls")
+    proxy = section.section("proxy")
+    settings = IngestSettings(
+        host=section.take("host", values.text, "127.0.0.1"),
+        port=section.take("port", values.port, 8089),
+        directory=(directory / section.take("dir", values.text, "./spool")).absolute(),
+        keys=None if keys is None else (directory / keys).absolute(),
+        origins=section.take("origins", read_origins, ()),
+        hosts=section.take("hosts", read_hosts, frozenset()),
+        most_body_bytes=section.take("max_body", _body, 10**6),
+        most_bytes=section.take("max_size", read_size, 10 * 10**9),
+        remember_us=section.take("remember", values.positive_duration_us, DAY_US),
+        most_keys=section.take("most_keys", _MOST_KEYS, 1_000_000),
+        limits=read_limits(section.section("limits"), followers=False),
+        tls=read_tls(tls, directory) if tls.written else None,
+        operator=read_operator_port(section, operator),
+        maps=_maps(section.section("map")),
+        sites=_sites(section.section("sites")),
+        proxy_header=proxy.take("header", header_name) if proxy.written else None,
+        proxies=proxy.take("addresses", read_addresses) if proxy.written else (),
+    )
+    proxy.finish()
+    accept = section.take("accept", values.one_of(ALL_MAY_SEND), None)
+    section.finish()
+    if not (settings.keys or accept or is_loopback(settings.host)):
+        raise section.error(
+            "host",
+            f"{settings.host} is not loopback and no key is required; name a keys file, or write "
+            f'accept: "{ALL_MAY_SEND}"',
+        )
+    return settings
+
+
+def _maps(section: Section) -> dict[str, FieldMap]:
+    """Read the paths of the fields of events, by spool. Raises: ConfigError."""
+    maps = {}
+    for spool in section.names():
+        fields = section.section(spool)
+        paths = {field: fields.take(field, _path) for field in fields.names()}
+        try:
+            maps[spool] = FieldMap(paths)
+        except ValueError as refusal:
+            raise section.error(spool, str(refusal)) from None
+    return maps
+
+
+def _path(value: object) -> str:
+    path = values.text(value)
+    if path != ARRIVED:
+        steps_of(path)
+    return path
+
+
+def _sites(section: Section) -> dict[str, str]:
+    return {site: section.take(site, values.name) for site in section.names()}
+
+
+def _body(value: object) -> int:
+    size = read_size(value)
+    if size > LARGEST_BODY_BYTES:
+        raise ValueError("must be at most 16 MB; send several requests")
+    return size

@@ -14,17 +14,9 @@ from stream_app.config.access import read_operator_port
 from stream_app.config.document import Section
 from stream_app.config.kafka import cluster_name, topic_name
 from stream_app.config.settings import DAY_US, AlertSettings, OperatorSettings, StreamSettings
-from stream_app.core.alerts.each import written_out
-from stream_app.core.alerts.quiet import QuietHours
+from stream_app.core.alerts.conditions import OF_AMOUNTS, OF_VALUES, Condition, RuleError, parse_condition
 from stream_app.core.alerts.ranges import edge_of
-from stream_app.core.alerts.rules import (
-    OF_AMOUNTS,
-    OF_VALUES,
-    Condition,
-    Rule,
-    RuleError,
-    parse_condition,
-)
+from stream_app.core.alerts.rules import QuietHours, Rule, written_out
 from stream_app.core.alerts.targets import (
     FORMATS,
     Email,
@@ -35,9 +27,8 @@ from stream_app.core.alerts.targets import (
     shown,
 )
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
-from stream_app.core.counting.cells import KeyList
-from stream_app.core.instants import format_instant
-from stream_app.core.periods import PERIODS
+from stream_app.core.counting.keys import KeyList
+from stream_app.core.instants import PERIODS, format_instant
 from stream_app.core.visits import VISITOR
 
 Target = TypeVar("Target")

@@ -1,100 +1,29 @@
-"""The axes beside time: a stream's sections ``keys``, ``value`` and ``sum``."""
+"""The axes beside time: a stream's sections ``value`` and ``sum``, windows, and how the axes fit together."""
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from msgspec import structs
 
-from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
+from dphist.product.axis import LARGEST_BUCKETS
 from dphist.product.sums import LARGEST_WEIGHT
 from dphist.windows.design import window_mechanisms
 from dphist.windows.options import checked_options, known_options
 from stream_app.config import values
-from stream_app.config.discovering import read_discover
 from stream_app.config.document import Section
-from stream_app.config.key_lists import in_file, listed, read_names
-from stream_app.config.normalising import listed_by, read_normalise
-from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import StreamSettings
 from stream_app.core.counting.bounding import MOST_AMOUNTS
-from stream_app.core.counting.cells import OTHER, Amounts, Axis, Buckets, KeyField, KeyList, Option
+from stream_app.core.counting.cells import Amounts, Buckets
+from stream_app.core.counting.keys import Axis, Option
 
 A = TypeVar("A", bound=Axis)
 
 WINDOW_SHARE = Fraction(4, 5)  # of epsilon; the rest counts all events over time
 _STEP = "the step that amounts are rounded to, a number above zero, for example 0.01"
 _BUCKETS = values.whole(2, LARGEST_BUCKETS)
-
-
-def read_keys(section: Section, directory: Path) -> KeyList | None:
-    """Read the list of keys. Args: directory, of the configuration. Raises: ConfigError."""
-    if not section.written:
-        return None
-    read = _several_fields if "fields" in section.names() else _one_field
-    settings = read(section, directory)
-    settings = _with_windows(settings, section, "sorted_isotonic")
-    section.finish()
-    keys = math.prod(settings.sizes)
-    if keys > LARGEST_KEYS:
-        made = "is longer than" if not settings.fields else f"makes {keys:,} combinations, more than"
-        raise section.error("list", f"{made} {LARGEST_KEYS} keys; count fewer keys separately")
-    if settings.total and keys == 1:
-        raise section.error("total", "is not needed for one key, which is its own total; take it out")
-    return settings
-
-
-def _one_field(section: Section, directory: Path) -> KeyList:
-    discover, rule = read_discover(section), read_normalise(section)
-    listed = discover is None or {"list", "list_file"} & set(section.names())
-    settings = KeyList(
-        field=section.take("field", values.text),
-        names=read_names(section, directory) if listed else (),
-        other=section.take("other", values.flag, True),
-        total=section.take("total", values.flag, False),
-        discover=discover,
-        normalise=rule,
-    )
-    settings = structs.replace(settings, names=listed_by(section, rule, settings.names))
-    _check_other(section, "list", settings.parts[0])
-    return settings
-
-
-def _several_fields(section: Section, directory: Path) -> KeyList:
-    section.refuse("field", "does not stand beside keys.fields; take one of them out")
-    for key in ("normalise", "none"):
-        section.refuse(key, "is not built yet for several key fields; write keys.field with one of them")
-    section.refuse("discover", "is not built yet for several key fields; write keys.field with one of them")
-    fields = section.take("fields", _fields)
-    lists, files, others = section.section("list"), section.section("list_file"), None
-    if section.holds_keys("other"):
-        others = section.section("other")
-    every = section.take("other", values.flag, True) if others is None else True
-    parts = []
-    for field in fields:
-        if field in files.names():
-            lists.refuse(field, "is in keys.list_file as well; take one of them out")
-            names = files.take(field, in_file(directory))
-        else:
-            names = lists.take(field, listed, read=as_written)
-        part = KeyField(field, names, every if others is None else others.take(field, values.flag, True))
-        _check_other(lists, field, part)
-        parts.append(part)
-    lists.finish()
-    files.finish()
-    if others is not None:
-        others.finish()
-    return KeyList(fields=tuple(parts), total=section.take("total", values.flag, False))
-
-
-def _check_other(section: Section, key: str, part: KeyField) -> None:
-    if part.other and OTHER in part.names:
-        line = f'holds "{OTHER}", which is the key of all others; take it out of the list'
-        raise section.error(key, line)
 
 
 def read_value(section: Section) -> Buckets | None:
@@ -107,7 +36,7 @@ def read_value(section: Section) -> Buckets | None:
         high=section.take("max", values.signed_fraction),
         count=section.take("buckets", _BUCKETS),
     )
-    settings = _with_windows(settings, section, "dawa")
+    settings = with_windows(settings, section, "dawa")
     section.finish()
     if settings.low >= settings.high:
         raise section.error("max", "must be above value.min; move one of them")
@@ -151,7 +80,7 @@ def _read_step(value: object) -> Fraction:
         raise ValueError(f"must be {_STEP}") from None
 
 
-def _with_windows(axis: A, section: Section, mechanism: str) -> A:
+def with_windows(axis: A, section: Section, mechanism: str) -> A:
     """Return the axis with its settings of ``mode: window``, if any. Args: mechanism, if none is named."""
     mode = section.take("mode", values.one_of("tree", "window"), "tree")
     length_us = section.take("window", values.positive_duration_us, 0)
@@ -254,15 +183,3 @@ def _options(mechanism: str, value: object) -> dict[str, Option]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"must hold options of {mechanism}: {', '.join(known_options(mechanism)) or 'none'}")
     return checked_options(mechanism, value)
-
-
-def _fields(value: object) -> tuple[str, ...]:
-    if (
-        not isinstance(value, list)
-        or len(value) < 2
-        or not all(isinstance(one, str) and one for one in value)
-    ):
-        raise ValueError("must be a list of two or more fields, for example [country, device]")
-    if len(set(value)) < len(value):
-        raise ValueError("holds a field twice; take one out")
-    return tuple(value)

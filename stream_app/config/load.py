@@ -8,17 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from stream_app.config import values
-from stream_app.config.access import read_api, read_operator
+from stream_app.config.access import read_api, read_ingest, read_operator
 from stream_app.config.alerts import read_alerts
 from stream_app.config.boards import read_boards
 from stream_app.config.document import ConfigError, Section, parse_document
-from stream_app.config.ingest import read_ingest
 from stream_app.config.kafka import REGISTRY_CA, read_kafka, read_outputs
 from stream_app.config.one_log import Logs
 from stream_app.config.settings import IngestSettings, KafkaSettings, Settings, SourceSettings, TopicSettings
+from stream_app.config.source import check_visitors
 from stream_app.config.storage import check_ledgers_node, read_dead_letters, read_ledger, read_redis
 from stream_app.config.streams import read_streams
-from stream_app.config.web_logs import check_visitors
 from stream_app.core.visits import VISITOR
 from stream_app.ports import ACCEPT_MANAGED
 from stream_app.redis_address import redis_address

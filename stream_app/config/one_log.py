@@ -8,15 +8,16 @@ began like it when it was counted.
 from __future__ import annotations
 
 import glob
+import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from fnmatch import fnmatchcase
+from functools import lru_cache, partial
 from itertools import combinations, product
 from pathlib import Path
 
-from stream_app.core.patterns import can_match_alike
 from stream_app.sources.copies import Beginning, Marks, begins_as, common_records, first_records, marks_of
 from stream_app.sources.file_list import is_list, listed
 from stream_app.sources.packed import unpacked_name
@@ -24,6 +25,8 @@ from stream_app.spool import RECORDS
 
 _FILE, _SPOOL = "file:", "http:"
 _Compared = Mapping[Path, tuple[Hashable, int]]
+
+_TOKEN = re.compile(r"\[!?\]?[^]]*\]|.", re.DOTALL)  # of fnmatch: a set of characters, or one character
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +171,45 @@ def _identity(path: Path) -> Hashable:
     except OSError:
         return str(path)
     return found.st_dev, found.st_ino
+
+
+@lru_cache(maxsize=65_536)
+def can_match_alike(one: str, other: str) -> bool:
+    """Return whether some name matches both patterns, as ``fnmatch`` reads them; True if that is not certain.
+
+    >>> can_match_alike("a-*.csv", "*-9.csv"), can_match_alike("a-*.csv", "b-*.csv")
+    (True, False)
+    >>> can_match_alike("day-*.csv", "day-1.csv"), can_match_alike("a?", "a")
+    (True, False)
+    """
+    if "*" not in one + other and "?" not in one + other and "[" not in one + other:
+        return one == other
+    left, right = _TOKEN.findall(one), _TOKEN.findall(other)
+    # The prefixes of ``one`` that some name matches which also matches what was read of ``other``.
+    reached = _with_stars({0}, left)
+    for token in right:
+        if token == "*":
+            reached = set(range(min(reached, default=len(left) + 1), len(left) + 1))
+            continue
+        reached = _with_stars(
+            {at + (left[at] != "*") for at in reached if at < len(left) and _share(left[at], token)}, left
+        )
+    return len(left) in reached
+
+
+def _with_stars(reached: set[int], tokens: list[str]) -> set[int]:
+    """Add the prefixes that go on with stars only, which match nothing."""
+    for at in sorted(reached):
+        while at < len(tokens) and tokens[at] == "*":
+            at += 1
+            reached.add(at)
+    return reached
+
+
+def _share(one: str, other: str) -> bool:
+    """Return whether one character matches both tokens."""
+    if len(one) == len(other) == 1 and not {one, other} & {"*", "?"}:
+        return one == other
+    if (len(one) > 1 and len(other) > 1) or {one, other} & {"*", "?"}:
+        return True  # of two sets of characters this is not certain
+    return fnmatchcase(other, one) if len(one) > 1 else fnmatchcase(one, other)

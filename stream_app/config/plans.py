@@ -27,7 +27,7 @@ from dphist.tree.shape import TreeShape
 from dphist.users import NumbersOfUsers
 from dphist.windows.design import WindowDesign
 from stream_app.config.settings import StreamSettings
-from stream_app.core.counting.cells import Axis, KeyList
+from stream_app.core.counting.keys import Axis, KeyList
 from stream_app.core.counting.unlisted import Discover
 from stream_app.core.kinds import Discovering, Kind, Measuring, kind_of, measuring
 from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES

@@ -1,24 +1,35 @@
-"""A stream's section ``source``: files that are followed or replayed, or a topic; and the names of logs."""
+"""A stream's section ``source``: files, access logs, a spool, a topic, rows of an engine; names of logs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.kafka import read_topic, topic_identity
 from stream_app.config.one_log import of_spool, related, says_csv
 from stream_app.config.settings import DAY_US, Settings, SourceSettings, StreamSettings, TopicSettings
-from stream_app.config.web_logs import WEB_LOGS, read_log_format
-from stream_app.core.declaration import Log, LogFormat, Replay
+from stream_app.core.counting.count_rows import FIELDS as ROW_FIELDS
+from stream_app.core.counting.where import AllOf, Condition, OneOf
+from stream_app.core.declaration import Declaration, Log, LogFormat, Privacy, Replay, WebLogFormat
 from stream_app.core.instants import format_instant
+from stream_app.core.visits import FIELDS, VISITOR
+from stream_app.sources.log_format import pattern_of
 from stream_app.sources.packed import unpacked_name
 
 _OF_JSON = (".ndjson", ".jsonl", ".json", ".log", ".txt")
 _KEEP_US = values.duration_between("1h", "3650d", "events must outlive a restart of the worker")
+
+MOST_OF_VISITOR = 10  # events of a visitor's day that count, unless the stream says another number
+NO_BOTS = OneOf("bot", ("false",))
+WEB_LOGS: tuple[WebLogFormat, ...] = get_args(WebLogFormat)
+
+SIGNED_EVENT = "each event adds 1 to one row and changes nothing else"
+SIGNED_USER = "each user adds at most max_events to the rows of a period and changes nothing else"
 
 
 def read_source(
@@ -182,3 +193,95 @@ def _replay(section: Section) -> tuple[Replay | None, float | None]:
     if replay.from_us >= replay.to_us:
         raise section.error("to", "must be later than replay.from; move one of them")
     return replay, speed
+
+
+def read_log_format(section: Section, form: LogFormat) -> str:
+    """Read ``source.log_format``; empty unless the format is ``log_format``. Raises: ConfigError."""
+    if form != "log_format":
+        section.refuse("log_format", "belongs to format: log_format; write that, or take log_format out")
+        return ""
+    return section.take("log_format", _log_format)
+
+
+def _log_format(value: object) -> str:
+    text = values.text(value)
+    pattern_of(text)
+    return text
+
+
+def without_bots(where: Condition | None, log: Log) -> Condition | None:
+    """Return the condition of a stream: over an access log bots do not count, unless it names them."""
+    if not log.is_of_web_server or (where is not None and "bot" in where.fields):
+        return where
+    if where is None:
+        return NO_BOTS
+    return AllOf((NO_BOTS, *(where.parts if isinstance(where, AllOf) else (where,))))
+
+
+def check_web_log(section: Section, declared: Declaration) -> None:
+    """Refuse fields that an access log has not, and visitors whose day is no part of one epoch.
+
+    Raises: ConfigError.
+    """
+    if not declared.source.is_of_web_server:
+        return
+    if unknown := next((field for field in declared.cell_fields if field not in FIELDS), None):
+        text = f'"{unknown}" is no field of an access log; it has {", ".join(FIELDS)}'
+        raise section.error("source.format", text)
+    if declared.keys is not None and VISITOR in declared.keys.columns:
+        raise section.error("keys.field", "visitor names people, so it is no key; count: users counts them")
+    if "browser" in declared.cell_fields and find_spec("ua_parser") is None:
+        text = "the field browser needs the extra web; install it: pip install 'private-counts[web]'"
+        raise section.error("source.format", text)
+    if VISITOR in declared.cell_fields:
+        check_visitors(section, declared)
+
+
+def check_visitors(section: Section, declared: Declaration) -> None:
+    """Refuse settings by which a visitor's day counts in two epochs, or beyond its caps. Raises: ConfigError.
+
+    A visitor has one name per day of UTC. If an event of the day counted in a later epoch, or after the day's
+    key was destroyed, the caps of that visitor would begin anew.
+    """
+    time, why = declared.time, "a visitor's day must lie in one epoch"
+    if declared.late == "next_bin":
+        raise section.error("late", "must be drop or dead_letter: a visitor's events count on their own day")
+    if time.timezone is not None:
+        raise section.error("time.timezone", "is not built for visitors, whose days are UTC's; take it out")
+    if time.epoch_bins * time.bin_us % DAY_US:
+        raise section.error("time.epoch", f"must be a whole number of days: {why}")
+    if time.first_us is None or time.first_us % DAY_US:
+        raise section.error("time.first", f"must be the start of a day, as 2026-01-01T00:00:00Z: {why}")
+
+
+def check_signed(section: Section, privacy: Privacy, log: Log) -> None:
+    """Read ``privacy.signed``, which streams over rows of an engine need. Raises: ConfigError."""
+    if not log.origins:
+        section.refuse("signed", "is for source.counts, whose rows an engine makes; take it out")
+        return
+    needed = SIGNED_EVENT if privacy.per_user is None else SIGNED_USER
+    if section.take("signed", values.one_of(needed), None) is None:
+        text = "is missing: the service cannot check what the engine counts"
+        raise section.error("signed", f'{text}; if it holds, write signed: "{needed}"')
+
+
+def check_engine_rows(section: Section, declared: Declaration) -> None:
+    """Refuse settings that need single events, and fields whose values depend on several events.
+
+    Raises: ConfigError.
+    """
+    if not declared.source.origins:
+        return
+    for key, asked in (("where", declared.where), ("value", declared.value), ("sum", declared.amounts)):
+        if asked is not None:
+            raise section.error(key, "is for events; let the engine choose and count, and name keys")
+    if (field := declared.time.field) in (*ROW_FIELDS, "@timestamp"):
+        raise section.error("time.field", f"{field} says nothing about events; name the field of their bin")
+    user, keys = declared.privacy.per_user, declared.keys
+    if declared.finds_keys:
+        raise section.error("keys.discover", "is for events; list the keys")
+    if used := [field for field in (keys.columns if keys else ()) if field in ROW_FIELDS]:
+        raise section.error("keys.field", f"{used[0]} is a field of every row of counts, and no key")
+    if user is not None and (user.per is None or user.max_keys is not None or declared.count == "users"):
+        text = "must have per and max_events only: an engine caps by hour, day or week, not by epoch"
+        raise section.error("privacy.unit", f"{text}; for example {{user: user, per: 1d, max_events: 10}}")

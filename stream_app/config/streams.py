@@ -1,42 +1,37 @@
-"""The section ``streams``: the declaration of each stream, and how its log is read."""
+"""The section ``streams``: the declaration of each stream, how its log is read, and where it ends."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, get_args
 
 import msgspec
 
-from dphist.caps import Caps
 from dphist.workloads import PREFIX
 from stream_app.config import values
-from stream_app.config.annotations import read_annotations
-from stream_app.config.approximate import check_approximate, read_delta
-from stream_app.config.axes import check_axes, read_keys, read_sum, read_value
-from stream_app.config.discovering import check_discover
+from stream_app.config.axes import check_axes, read_sum, read_value
+from stream_app.config.boards import read_annotations
 from stream_app.config.document import Section
-from stream_app.config.engine_rows import check_engine_rows, check_signed
+from stream_app.config.keys import check_discover, read_keys
+from stream_app.config.privacy import check_approximate, check_period, check_proposing, read_privacy
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
-from stream_app.config.source import log_of, read_source
-from stream_app.config.successors import with_ends
-from stream_app.config.web_logs import MOST_OF_VISITOR, check_web_log, without_bots
+from stream_app.config.source import (
+    check_engine_rows,
+    check_web_log,
+    log_of,
+    read_source,
+    without_bots,
+)
 from stream_app.config.where import read_where
-from stream_app.core.budget import Total
 from stream_app.core.counting.bins import LatePolicy
-from stream_app.core.counting.bounding import Period, PerUser
-from stream_app.core.declaration import Counted, Declaration, Log, Privacy, Time, TimeFormat, Tree
+from stream_app.core.declaration import Counted, Declaration, Log, Time, TimeFormat, Tree
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
-from stream_app.core.periods import PERIODS
-from stream_app.core.visits import TIME, VISITOR
+from stream_app.core.visits import TIME
 
 MOST_BINS = 2**24  # an epoch of 16 million bins: 16 years of half minutes
 _BIN = values.duration_between("100ms", "36500d", "each bin is closed, gets noise and is stored separately")
 _LONGEST_TITLE = 80
-_MOST_OF_USER = 10_000
-_MAX_EVENTS = values.whole(1, _MOST_OF_USER, more=": a user's events of an epoch that count")
-_MAX_KEYS = values.whole(1, 1_000, more=": the keys in which a user's events count")
 
 
 def read_streams(section: Section, directory: Path, spools: Path) -> tuple[StreamSettings, ...]:
@@ -66,7 +61,7 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     time, until_us = _time(section.section("time"), log)
     counted = section.take("count", values.one_of("events", "users"), "events")
     count: Counted = "users" if counted == "users" else None
-    privacy, accept, total = _privacy(section.section("privacy"), count, log)
+    privacy, accept, total = read_privacy(section.section("privacy"), count, log)
     late: LatePolicy = "drop" if log.is_of_web_server else "next_bin"
     declared = Declaration(
         source=log,
@@ -93,55 +88,13 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     check_web_log(section, declared)
     check_engine_rows(section, declared)
     check_axes(section, stream)
-    _check_period(section, declared)
+    check_period(section, declared)
     check_approximate(section, declared)
     check_discover(section, stream)
-    _check_proposing(section, declared)
+    check_proposing(section, declared)
     _check_start(section, stream)
     _check_edges(section, stream)
     return stream
-
-
-def _check_period(section: Section, declared: Declaration) -> None:
-    """Refuse a unit of a user's hour, day or week that does not fit the stream's time. Raises: ConfigError.
-
-    A late event that counts in the next open bin may count in a later period than its own. All of a user's
-    events of one day would then change several periods, and the stated epsilon would be too small.
-    """
-    user, time = declared.privacy.per_user, declared.time
-    if user is None or user.per is None:
-        return
-    key, length_us = "privacy.unit.per", PERIODS[user.per]
-    if length_us % time.bin_us:
-        whole = values.format_duration(time.bin_us)
-        raise section.error(key, f"{user.per}: must be a whole number of bins of {whole}")
-    if time.epoch_bins % declared.period_bins:
-        raise section.error(key, f"{user.per}: time.epoch must be a whole number of them; change one")
-    if declared.late == "next_bin":
-        text = f"must be drop or dead_letter: with privacy.unit.per no event may count in another {user.per}"
-        raise section.error("late", text)
-
-
-def _check_proposing(section: Section, declared: Declaration) -> None:
-    """Refuse ``privacy.propose_caps`` where users are not counted by their numbers of events."""
-    privacy, bounds, key = declared.privacy, declared.bounds, "privacy.propose_caps"
-    if privacy.propose_caps is None:
-        return
-    if bounds is None or bounds.caps.max_keys is not None or declared.count == "users":
-        raise section.error(
-            key, "needs privacy.unit: {user: FIELD, max_events: 10}; write that, or take it out"
-        )
-    if privacy.propose_caps >= privacy.epsilon:
-        raise section.error(key, "must be below privacy.epsilon, of which it is a part: counts have the rest")
-    for other, is_there in (
-        ("privacy.delta", privacy.delta),
-        ("keys.discover", declared.finds_keys),
-        ("keys.mode", declared.windows_of),
-    ):
-        if is_there:
-            raise section.error(other, f"does not go with {key} yet; take one of them out")
-    if bounds.waiting.most:
-        raise section.error(key, "needs at most 16,384 keys and buckets together; take it out")
 
 
 def _keep_us(section: Section, declared: Declaration) -> int | None:
@@ -249,114 +202,6 @@ def _time_format(section: Section, log: Log, field: str) -> TimeFormat:
     return section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
 
 
-def _privacy(section: Section, count: Counted, log: Log) -> tuple[Privacy, str | None, Total | None]:
-    """Return the guarantee, the text that accepts a second measurement, and the total.
-
-    Args: count, what is counted; log, an access log has another default unit.
-    """
-    epsilon = section.take("epsilon", values.positive_fraction)
-    privacy = Privacy(
-        epsilon=epsilon,
-        unit=_unit(section, count, log),
-        neighbours=section.take("neighbours", values.one_of("add_remove", "substitute"), "add_remove"),
-        private=not section.take("not_private", values.flag, False),
-        delta=read_delta(section),
-        propose_caps=section.take("propose_caps", values.positive_fraction, None),
-    )
-    accept = section.take("accept", values.one_of(ACCEPTED), None)
-    check_signed(section, privacy, log)
-    total = _total(section, privacy)
-    section.finish()
-    if privacy.private and epsilon > LARGEST_PRIVATE_EPSILON:
-        number = epsilon if epsilon.denominator == 1 else f"{float(epsilon):g}"
-        raise section.error(
-            "epsilon",
-            f"{number} protects nobody; use at most {LARGEST_PRIVATE_EPSILON}, "
-            "or say not_private: true and every answer will say so too",
-        )
-    if not privacy.private and epsilon <= LARGEST_PRIVATE_EPSILON:
-        raise section.error("not_private", f"is for epsilon above {LARGEST_PRIVATE_EPSILON}; take it out")
-    return privacy, accept, total
-
-
-def _total(privacy: Section, own: Privacy) -> Total | None:
-    """Read ``privacy.total``, the largest cost of all epochs. Args: own, the cost of one epoch."""
-    section = privacy.section("total")
-    if not section.names():
-        return None
-    total = Total(
-        epsilon=section.take("epsilon", values.positive_fraction),
-        delta=section.take("delta", values.positive_fraction, None),
-        per=section.take("per", values.one_of("source", "stream"), "source"),
-    )
-    section.finish()
-    if total.delta is not None and total.delta >= 1:
-        raise section.error("delta", "must be below 1, for example 1e-6")
-    if total.delta is None and own.delta is not None:
-        raise section.error("delta", "is missing: each epoch has a delta; write for example 1e-6")
-    if total.epsilon > LARGEST_PRIVATE_EPSILON:
-        raise section.error("epsilon", f"protects nobody above {LARGEST_PRIVATE_EPSILON}; lower it")
-    return total
-
-
-def _unit(privacy: Section, count: Counted, log: Log) -> Literal["event"] | PerUser:
-    """Read ``privacy.unit``: ``event``, or a mapping that names the user.
-
-    An access log has the unit of a visitor's day if nothing is written.
-    """
-    is_web = log.is_of_web_server
-    if not privacy.holds_keys("unit") and not (is_web and "unit" not in privacy.names()):
-        event: Literal["event"] = privacy.take("unit", _event, "event")
-        if count == "users":
-            text = "must name the field of the user for count: users, for example unit: {user: user.id}"
-            raise privacy.error("unit", text)
-        return event
-    section = privacy.section("unit")
-    field = section.take("user", values.text, VISITOR) if is_web else section.take("user", values.text)
-    if is_web and not section.names() and count is None:
-        caps = Caps(MOST_OF_VISITOR)
-    else:
-        caps = _caps(section) if count is None else _one_event(section)
-    per = section.take("per", values.one_of(*get_args(Period)), None)
-    if per is not None and count == "users":
-        text = "is for count: events; write count: events and max_events: 1 to count each user once in it"
-        raise section.error("per", text)
-    section.finish()
-    return PerUser(field, caps.max_events, caps.max_keys, caps.max_per_key, per)
-
-
-def _one_event(section: Section) -> Caps:
-    """Return the cap of a count of users. Raises: ConfigError if another cap is written."""
-    for key in ("max_events", "max_keys", "max_per_key"):
-        section.refuse(key, "is for count: events; take it out, a user counts once per epoch")
-    return Caps(max_events=1)
-
-
-def _caps(section: Section) -> Caps:
-    keys = section.take("max_keys", _MAX_KEYS, None)
-    of_key = section.take("max_per_key", _MAX_EVENTS, None)
-    if keys is None and of_key is None:
-        return Caps(section.take("max_events", _MAX_EVENTS))
-    events = section.take("max_events", _MAX_EVENTS, None)
-    if keys is None:
-        raise section.error("max_per_key", "needs max_keys beside it: in how many keys a user's events count")
-    if of_key is None:
-        raise section.error(
-            "max_keys", "needs max_per_key beside it: how many of a user's events count in a key"
-        )
-    caps = Caps(events, keys, of_key)
-    if caps.l1 > _MOST_OF_USER:
-        text = f"times max_per_key is {caps.l1:,} events of a user; at most {_MOST_OF_USER:,}"
-        raise section.error("max_keys", text)
-    return caps
-
-
-def _event(value: object) -> Literal["event"]:
-    if value != "event":
-        raise ValueError("must be event, or {user: the field that names the user, max_events: 4}")
-    return "event"
-
-
 def _tree(section: Section) -> Tree:
     tree = Tree(
         questions=section.take("workload", values.workload, PREFIX).declared(),
@@ -374,3 +219,60 @@ def _tree(section: Section) -> Tree:
         if sum(tree.shares) > 1:
             raise section.error("shares", "add up to more than 1; lower them: their sum is what is spent")
     return tree
+
+
+def with_ends(section: Section, streams: Sequence[StreamSettings]) -> tuple[StreamSettings, ...]:
+    """Return the streams; each one that has a successor ends where the successor begins. Raises: ConfigError.
+
+    A stream that has ended may be taken out of the configuration, so the one before need not be in it.
+    """
+    found = {stream.name: stream for stream in streams}
+    successors: dict[str, str] = {}
+    above = set[str]()
+    for stream in streams:
+        before = stream.declared.successor_of
+        if before is not None:
+            own = section.named(stream.name)
+            first_us = _first_of(own, stream)
+            if (other := successors.setdefault(before, stream.name)) != stream.name:
+                raise own.error(
+                    "successor_of", f"{before} has the successor {other} already; a stream has one at most"
+                )
+            if before in found and before not in above:
+                raise own.error("successor_of", f"{before}: must be above this stream; move one of them")
+            if before in found:
+                found[before] = _until(own, found[before], stream, first_us)
+        above.add(stream.name)
+    return tuple(found[stream.name] for stream in streams)
+
+
+def _first_of(own: Section, stream: StreamSettings) -> int:
+    """Return where a successor begins. Raises: ConfigError."""
+    before, first_us = stream.declared.successor_of, stream.declared.time.first_us
+    if stream.declared.source.replay is not None:
+        raise own.error("successor_of", "is for a live stream; take it out of a replay")
+    if first_us is None:
+        raise own.error(
+            "time.first", f"is missing: with successor_of, write the instant at which {before} ends"
+        )
+    return first_us
+
+
+def _until(own: Section, before: StreamSettings, stream: StreamSettings, first_us: int) -> StreamSettings:
+    """Return the stream before with its end. Raises: ConfigError if it cannot end there."""
+    then, now, first = before.declared, stream.declared, format_instant(first_us)
+    if (why := now.cannot_succeed(before.name, then)) is not None:
+        raise own.error("successor_of", why)
+    if then.time.first_us is not None and first_us <= then.time.first_us:
+        raise own.error("time.first", f"{first} is not later than where {before.name} begins; move it")
+    if before.until_us not in (None, first_us):
+        assert before.until_us is not None
+        ends = format_instant(before.until_us)
+        raise own.error("time.first", f"{first}: {before.name} ends at {ends} (time.until); write the same")
+    [bin] = then.time.binning.bin_of([first_us]).tolist()
+    if then.time.binning.start_us(bin) != first_us:
+        near = [format_instant(edge(bin)) for edge in (then.time.binning.start_us, then.time.binning.end_us)]
+        raise own.error(
+            "time.first", f"{first} is inside a bin of {before.name}; write {near[0]} or {near[1]}"
+        )
+    return replace(before, until_us=first_us)

@@ -8,9 +8,8 @@ from fractions import Fraction
 from typing import Literal
 
 from stream_app.core.costs import Cost
-from stream_app.core.instants import format_instant
+from stream_app.core.instants import format_instant, period_in_words
 from stream_app.core.ledger import next_entry, of_one_unit, statement
-from stream_app.core.periods import period_in_words
 from stream_app.core.promise import Statement, promise_in_words
 from stream_app.core.records import LedgerEntry
 from stream_app.core.segments.names import base_of

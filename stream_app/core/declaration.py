@@ -18,16 +18,15 @@ from dphist.caps import Caps
 from dphist.privacy import Neighbours
 from dphist.tree.design import Release
 from dphist.workloads import Workload
-from stream_app.core.counting.bins import Binning, BinRules, LatePolicy
-from stream_app.core.counting.bounding import STEPS, CapWindows, PerUser
-from stream_app.core.counting.cells import Amounts, Axis, Buckets, Cells, KeyList
-from stream_app.core.counting.choosing import Bounds
-from stream_app.core.counting.closing import Closing
+from stream_app.core.counting.bins import Binning, BinRules, Closing, LatePolicy
+from stream_app.core.counting.bounding import STEPS, Bounds, CapWindows, PerUser
+from stream_app.core.counting.cells import Amounts, Buckets, Cells
 from stream_app.core.counting.count_rows import FIELDS as ROW_FIELDS
 from stream_app.core.counting.count_rows import RowRules
+from stream_app.core.counting.keys import Axis, KeyList
 from stream_app.core.counting.where import Condition
+from stream_app.core.instants import PERIODS
 from stream_app.core.kinds.kind import Asked
-from stream_app.core.periods import PERIODS
 from stream_app.core.records import EpochRecord
 from stream_app.core.visits import DAY_US, VISITOR
 

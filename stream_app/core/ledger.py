@@ -7,7 +7,7 @@ epochs add up only if they touch the same day, and a user's whole epoch costs as
 Users that different fields name may be different people, so promises to them do not add up to one promise:
 then the unit is the event.
 
-``measurements.py`` says which epochs count as those of one stream.
+``costs.py`` says which epochs count as those of one stream.
 
 An entry is made when an epoch opens. A live stream opens one epoch after the other without end, so it counts
 events from the start of its first epoch without end. A replay counts until its last bin.
@@ -24,17 +24,21 @@ from itertools import chain
 from sys import intern
 from typing import Any
 
-from stream_app.core.costs import cost_of, cost_of_whole_user, exact, total_of, unit_of
-from stream_app.core.declaration import Declaration
-from stream_app.core.instants import format_instant
-from stream_app.core.measurements import (
+from stream_app.core.costs import (
+    cost_of,
+    cost_of_whole_user,
     ends_of,
+    exact,
     first_known,
     in_succession,
     measured_before,
     measurements_of,
     period_of,
+    total_of,
+    unit_of,
 )
+from stream_app.core.declaration import Declaration
+from stream_app.core.instants import format_instant
 from stream_app.core.promise import CHANGES, Measurement, Statement, in_words, promise_in_words
 from stream_app.core.records import EpochRecord, LedgerEntry
 from stream_app.core.segments.names import key_of

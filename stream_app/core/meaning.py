@@ -16,7 +16,7 @@ from typing import Literal
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import in_words
 from stream_app.core.declaration import Declaration
-from stream_app.core.periods import period_in_words
+from stream_app.core.instants import period_in_words
 from stream_app.core.promise import signed_in_words
 from stream_app.core.visits import VISITOR
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from stream_app.core.costs import Cost, rounded_up
-from stream_app.core.instants import format_instant
-from stream_app.core.periods import period_in_words, periods_in_words
+from stream_app.core.instants import format_instant, period_in_words, periods_in_words
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.epoch_record import EpochRecord as EpochRecord
-from stream_app.core.found_keys import FoundKeys
+from stream_app.core.epochs import EpochRecord as EpochRecord
+from stream_app.core.epochs import FoundKeys
 from stream_app.core.user_keys import NONE_NOTED, UserKeys
 
 GENESIS = "0" * 64  # the head hash of a stream that has released nothing
@@ -190,7 +190,7 @@ class Users:
 
 
 class Waiting(NamedTuple):
-    """How users' records wait until they are tallied (``choosing.Bounds.waiting``).
+    """How users' records wait until they are tallied (``bounding.Bounds.waiting``).
 
     Args: most, how many places of a user in a bin may count, or with ``of_key`` how many keys, the first ones
         by hash; 0: all may. of_key, how many places of a key; keyed, whether places are keyed.
@@ -323,7 +323,7 @@ class LedgerEntry:
         mu: exact text; None for a pure promise. The epoch's outputs tell two neighbouring streams apart no
             better than one draw of a normal distribution of variance 1 tells whether its mean is 0 or mu.
             ``epsilon`` and ``delta`` follow from it; epochs with a mu compose better by their mu.
-        per: the period and its time zone (``core.periods``) if the unit is a user's hour, day or week; None
+        per: the period and its time zone (``PERIODS``) if the unit is a user's hour, day or week; None
             if it is the user, or the event.
         period_us: the start of the period in which the epoch begins; None without a period.
         periods: how many periods the epoch touches; 0 without a period.

@@ -19,7 +19,7 @@ import msgspec
 from dphist.tree.design import TreeDesign
 from stream_app.core.counting.cells import Cells
 from stream_app.core.declaration import Declaration
-from stream_app.core.found_keys import FoundKeys
+from stream_app.core.epochs import FoundKeys
 from stream_app.core.kinds import Kind, kind_from
 from stream_app.core.kinds.tables import TimeDesign
 from stream_app.core.records import EpochRecord

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from dphist.arrays import Int64Array
-from stream_app.core.alerts.each import noted_rules, rules_now
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.alerts.states import (
     Moment,
@@ -21,7 +20,9 @@ from stream_app.core.alerts.states import (
     begin_watch,
     evaluate,
     generation_of,
+    noted_rules,
     retire,
+    rules_now,
     watch_silence,
 )
 from stream_app.core.answers.answered import Missing

@@ -16,7 +16,7 @@ from functools import partial
 
 from dphist.room import FullError
 from dphist.tree.anticipating_step import BinsNoise
-from stream_app.core.counting.bringing import Slots
+from stream_app.core.counting.unlisted import Slots
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.releases.release import make_release
 from stream_app.core.segments.endings import Ending

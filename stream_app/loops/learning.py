@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import CELL_BYTES, user_ids
-from stream_app.core.counting.first_keys import KeysOfBin, may_count
 from stream_app.core.counting.read_values import users_in
+from stream_app.core.counting.unlisted import KeysOfBin, may_count
 from stream_app.core.records import PartitionState, Reply
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.loaded_streams import LoadedStream

@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from stream_app.core.counting.bins import BinRules
+from stream_app.core.counting.bins import BinRules, Closing
 from stream_app.core.counting.bounding import CapWindows
-from stream_app.core.counting.closing import Closing
-from stream_app.core.counting.first_keys import Known
+from stream_app.core.counting.unlisted import Known
 from stream_app.core.declaration import Declaration
 from stream_app.core.records import Apply, PartitionCuts, PartitionState
 from stream_app.core.strategy import Strategy

@@ -14,10 +14,9 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.discovery import KeyDiscovery
-from stream_app.core.counting.bringing import BROUGHT, Slots
-from stream_app.core.counting.cells import KeyList
-from stream_app.core.counting.unlisted import Discover
-from stream_app.core.found_keys import SealedKey, stays
+from stream_app.core.counting.keys import KeyList
+from stream_app.core.counting.unlisted import BROUGHT, Discover, Slots
+from stream_app.core.epochs import SealedKey, stays
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Named
 from stream_app.core.records import Release, Reply, StreamState

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from stream_app.core.found_keys import FoundKeys
+from stream_app.core.epochs import FoundKeys
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, StreamState
 from stream_app.core.releases.release import RowLink
 from stream_app.core.segments.endings import Ending

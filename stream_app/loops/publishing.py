@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from stream_app.core.counting.closing import next_public_instant_us
+from stream_app.core.counting.bins import next_public_instant_us
 from stream_app.core.records import EpochRecord, StreamState
 from stream_app.core.releases.row_values import rows_at_once
 from stream_app.core.segments.retention import ended_us, last_seq_of

@@ -29,7 +29,7 @@ from stream_app.core.counting.bounding import UserRecords, keyed_places
 from stream_app.core.counting.cells import Cells
 from stream_app.core.counting.count_rows import ANY_BINS_AHEAD, CountRows, read_rows
 from stream_app.core.counting.count_rows import FIELDS as ROW_FIELDS
-from stream_app.core.counting.normalise import normalised
+from stream_app.core.counting.keys import normalised
 from stream_app.core.counting.outcomes import Outcomes, outcomes
 from stream_app.core.counting.read_values import users_in
 from stream_app.core.counting.unlisted import key_names

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from prometheus_client import generate_latest
 
-from stream_app.core.counting.closing import Closing
+from stream_app.core.counting.bins import Closing
 from stream_app.core.segments.endings import Ending
 from stream_app.monitoring.late_share import LateShare
 from stream_app.monitoring.refused_share import RefusedShare

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
-from stream_app.core.counting.closing import Closing
+from stream_app.core.counting.bins import Closing
 from stream_app.core.incoming import RecordBatch, Refusal
 from stream_app.core.records import Apply, Release, Reply, StreamState
 from stream_app.core.segments.strategies import last_text

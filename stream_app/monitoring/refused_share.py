@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from stream_app.core.counting.outcomes import SET_ASIDE
-from stream_app.core.counting.remedies import REMEDIES, refused_because
-from stream_app.core.incoming import Reason
+from stream_app.core.incoming import REMEDIES, Reason, refused_because
 from stream_app.core.records import Apply
 from stream_app.monitoring.lately import OVER_S, Lately
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from dphist.arrays import Int64Array
-from stream_app.core.counting.bringing import Slots
-from stream_app.core.counting.choosing import Bounds
-from stream_app.core.found_keys import SealedKey
+from stream_app.core.counting.bounding import Bounds
+from stream_app.core.counting.unlisted import Slots
+from stream_app.core.epochs import SealedKey
 from stream_app.core.records import Reply, StreamState
 
 
@@ -38,7 +38,7 @@ class ExactCounts(Protocol):
 
         Args: window, named by its last bin; mark, of the key that hashes.
         Returns: SEALED if no epoch will count the window and a key has no number; USER_KEY if its keys are
-            hashed with another key. -1 for a key that does not stay (``found_keys.stays``) and has no number.
+            hashed with another key. -1 for a key that does not stay (``epochs.stays``) and has no number.
         """
 
     async def thin_keys(

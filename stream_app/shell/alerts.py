@@ -12,10 +12,10 @@ from rich.table import Table
 from stream_app.config import Settings, StreamSettings, load
 from stream_app.config.alerts import cap_warning
 from stream_app.config.plans import planned
-from stream_app.core.alerts.each import of_key
+from stream_app.core.alerts.conditions import OF_AMOUNTS, Condition
 from stream_app.core.alerts.forecast import SEEN, forecast
-from stream_app.core.alerts.rules import OF_AMOUNTS, Condition, Rule
-from stream_app.core.found_keys import FoundKeys
+from stream_app.core.alerts.rules import Rule, of_key
+from stream_app.core.epochs import FoundKeys
 from stream_app.core.meaning import counted_in
 from stream_app.core.records import EpochRecord
 from stream_app.core.strategy import Strategy

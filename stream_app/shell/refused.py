@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stream_app.config import Settings
-from stream_app.core.counting.remedies import REMEDIES, refused_because
+from stream_app.core.incoming import REMEDIES, refused_because
 from stream_app.shell.samples.findings import EXACT
 from stream_app.wiring.storage import stored_counts
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_app.core.records import WitnessRow
-from stream_app.core.releases.row_settings import told_by
+from stream_app.core.releases.row_values import told_by
 from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.strategies import is_change
 from stream_app.core.strategy import Strategy

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
-from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES, Bounds
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Release, Users
 from stream_app.core.releases.tiles import LARGEST_TILE_BYTES

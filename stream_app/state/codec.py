@@ -14,7 +14,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import UserShard
-from stream_app.core.found_keys import FoundKeys
+from stream_app.core.epochs import FoundKeys
 from stream_app.core.records import (
     Cut,
     EpochRecord,

@@ -10,10 +10,9 @@ import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.counting.bounding import ID_BYTES
-from stream_app.core.counting.bringing import Slots
-from stream_app.core.counting.choosing import Bounds
-from stream_app.core.found_keys import SealedKey
+from stream_app.core.counting.bounding import ID_BYTES, Bounds
+from stream_app.core.counting.unlisted import Slots
+from stream_app.core.epochs import SealedKey
 from stream_app.core.records import Reply, StreamState
 from stream_app.ports.exact_counts import ExactCounts
 from stream_app.state import arguments, checks, codec

@@ -27,7 +27,7 @@ from stream_app.core.records import (
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
-from stream_app.core.releases.row_settings import settings_beside
+from stream_app.core.releases.row_values import settings_beside
 from stream_app.core.segments.history import HISTORY_HASH
 from stream_app.core.segments.strategies import read_strategies
 from stream_app.core.strategy import Strategy

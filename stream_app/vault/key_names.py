@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from stream_app.core.found_keys import SealedKey
+from stream_app.core.epochs import SealedKey
 from stream_app.vault.cipher import KEY_BYTES
 
 _HASH_BYTES = 16

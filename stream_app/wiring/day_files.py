@@ -16,7 +16,7 @@ from stream_app.core.answers.asked_keys import labels_of_keys
 from stream_app.core.answers.days import DayPart, whole_days
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import visible_epochs, width_of
-from stream_app.core.counting.cells import OTHER
+from stream_app.core.counting.unlisted import OTHER
 from stream_app.core.declaration import Time
 from stream_app.core.instants import format_instant
 from stream_app.core.meaning import amounts_in_words, meaning_of, meaning_of_amounts, range_in_words

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.records import LedgerEntry, WitnessRow
-from stream_app.core.releases.row_settings import told_by
+from stream_app.core.releases.row_values import told_by
 from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.plan import Segments
 from stream_app.loops.segments import SegmentPlan, ToldSegment, Witnessed, found_segments, sources_of

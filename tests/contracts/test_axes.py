@@ -15,8 +15,7 @@ from stream_app.core.kinds.pages import StoredNoise, part_of_page, read_page
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply
 from stream_app.core.releases.release import make_release
-from stream_app.core.releases.row_settings import parted, settings_beside, told_by
-from stream_app.core.releases.row_values import unpacked
+from stream_app.core.releases.row_values import parted, settings_beside, told_by, unpacked
 from stream_app.core.strategy import Strategy
 from tests.contracts.conftest import Stores
 from tests.stream_app.declared import FIRST_BIN, strategy_of
@@ -91,7 +90,7 @@ async def test_settings_that_are_too_long_for_a_row_are_kept_beside_its_values(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list of keys may be long. Builds that know no settings read the values as before."""
-    monkeypatch.setattr("stream_app.core.releases.row_settings.LARGEST_IN_ROW_BYTES", 100)
+    monkeypatch.setattr("stream_app.core.releases.row_values.LARGEST_IN_ROW_BYTES", 100)
     store, stream, pages = stores.store, stores.stream, list(STRATEGY.kind.draw_pages(SeededNoise(3)))
     for number, page in enumerate(pages):
         await store.write_noise(stream, "drawn", number, page)

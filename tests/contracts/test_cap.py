@@ -12,8 +12,7 @@ import pytest
 
 from dphist.caps import Caps
 from dphist.users import BUCKETS
-from stream_app.core.counting.bounding import user_fields, user_ids
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import Bounds, user_fields, user_ids
 from stream_app.core.records import Cut, Reply, StreamState, Users
 from stream_app.state import checks
 from stream_app.state.connection import execute

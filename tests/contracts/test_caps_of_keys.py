@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import user_fields, user_ids
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import Bounds, user_fields, user_ids
 from stream_app.core.records import Cut, Reply
 from stream_app.state.connection import execute
 from tests.contracts.conftest import Stores

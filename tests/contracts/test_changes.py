@@ -9,7 +9,7 @@ import pytest
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import Bounds
 from stream_app.core.kinds import kind_of
 from stream_app.core.records import Cut, Reply
 from stream_app.core.segments.strategies import strategies_text

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import STEPS, keyed_places
-from stream_app.core.counting.bringing import BROUGHT, Slots
-from stream_app.core.counting.choosing import Bounds
-from stream_app.core.found_keys import FoundKeys, SealedKey
+from stream_app.core.counting.bounding import STEPS, Bounds, keyed_places
+from stream_app.core.counting.unlisted import BROUGHT, Slots
+from stream_app.core.epochs import FoundKeys, SealedKey
 from stream_app.core.records import Apply, Reply, Waiting
 from stream_app.state import checks, exact_counts
 from stream_app.state.connection import batch, execute

@@ -15,8 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import UserShard
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import Bounds, UserShard
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import GENESIS, Cut, TileKey

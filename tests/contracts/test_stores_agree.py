@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from dphist.caps import Caps
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import Bounds
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import (
     GENESIS,

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import user_fields, user_ids
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import Bounds, user_fields, user_ids
 from stream_app.core.records import Cut, Reply
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, WINDOWS, apply, of_users, setting_aside

@@ -14,8 +14,7 @@ from redis.asyncio import Redis
 
 from dphist.caps import Caps
 from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
-from stream_app.core.counting.bounding import ID_BYTES, MOST_AMOUNTS, user_fields
-from stream_app.core.counting.choosing import LARGEST_TRIMMED_CAP, Bounds
+from stream_app.core.counting.bounding import ID_BYTES, LARGEST_TRIMMED_CAP, MOST_AMOUNTS, Bounds, user_fields
 from stream_app.core.records import Cut, Reply
 from stream_app.state import checks
 from stream_app.state.reader import RedisReader

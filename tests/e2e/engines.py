@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from deploy.kafka.broker import JARS, install, jvm, start
-from stream_app.config.engine_rows import SIGNED_EVENT
+from stream_app.config.source import SIGNED_EVENT
 from stream_app.core.instants import format_instant
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader

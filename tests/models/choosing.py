@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from stream_app.core.counting.bounding import ID_BYTES, rank_of
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import ID_BYTES, Bounds, rank_of
 
 
 def chosen(records: Mapping[bytes, int], bounds: Bounds, before: Mapping[int, int]) -> dict[int, int]:

@@ -16,9 +16,9 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.visible import last_bin_of
-from stream_app.core.counting.bringing import Slots
-from stream_app.core.counting.choosing import Bounds
-from stream_app.core.found_keys import SealedKey
+from stream_app.core.counting.bounding import Bounds
+from stream_app.core.counting.unlisted import Slots
+from stream_app.core.epochs import SealedKey
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import (
     ALL_WAIT,
@@ -36,8 +36,7 @@ from stream_app.core.records import (
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
-from stream_app.core.releases.row_settings import settings_beside
-from stream_app.core.releases.row_values import witness_row
+from stream_app.core.releases.row_values import settings_beside, witness_row
 from stream_app.core.segments.retention import removable
 from stream_app.core.segments.strategies import read_strategies, source_of
 from stream_app.core.strategy import Strategy

@@ -15,14 +15,14 @@ from stream_app.core.counting.bounding import (
     HASH_BYTES,
     ID_BYTES,
     STEPS,
+    Bounds,
     UserShard,
     rank_of,
     shard_numbers,
     user_fields,
 )
-from stream_app.core.counting.bringing import BROUGHT, Slots
-from stream_app.core.counting.choosing import Bounds
-from stream_app.core.found_keys import SealedKey, stays
+from stream_app.core.counting.unlisted import BROUGHT, Slots
+from stream_app.core.epochs import SealedKey, stays
 from stream_app.core.incoming import Reason
 from stream_app.core.records import (
     Ahead,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stream_app.core.releases.row_settings import told_by
+from stream_app.core.releases.row_values import told_by
 from stream_app.core.segments.names import generation
 from stream_app.loops.segments import ToldSegment, Witnessed
 from stream_app.ports import Witness

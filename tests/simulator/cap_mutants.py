@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from stream_app.core.counting.bringing import Slots
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import Bounds
+from stream_app.core.counting.unlisted import Slots
 from stream_app.core.records import Apply, Reply
 from stream_app.core.strategy import Strategy
 from tests.models.memory import MemoryStore

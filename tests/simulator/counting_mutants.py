@@ -13,8 +13,9 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.caps import Caps
 from stream_app.core.counting.bins import Assignment, only
-from stream_app.core.counting.cells import Amounts, Cells, KeyList
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import Bounds
+from stream_app.core.counting.cells import Amounts, Cells
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.counting.read_values import numbers
 from stream_app.core.declaration import Declaration
 from stream_app.loops import slices

@@ -25,11 +25,10 @@ from dphist.product.design import ProductDesign
 from dphist.tree.shape import TreeShape
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.bounding import user_ids
-from stream_app.core.counting.bringing import BROUGHT
-from stream_app.core.counting.cells import KeyList
-from stream_app.core.counting.unlisted import Discover
+from stream_app.core.counting.keys import KeyList
+from stream_app.core.counting.unlisted import BROUGHT, Discover
 from stream_app.core.declaration import Declaration
-from stream_app.core.found_keys import stays, thinned_for
+from stream_app.core.epochs import stays, thinned_for
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Span, node_table
 from stream_app.core.records import Apply, EpochRecord, Release

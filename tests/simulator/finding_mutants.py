@@ -14,9 +14,9 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.discovery import KeyDiscovery
 from dphist.noise import NoiseSource
-from stream_app.core.counting.bringing import Slots
-from stream_app.core.counting.choosing import Bounds
-from stream_app.core.found_keys import stays, thinned_for
+from stream_app.core.counting.bounding import Bounds
+from stream_app.core.counting.unlisted import Slots
+from stream_app.core.epochs import stays, thinned_for
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Closed, Named
 from stream_app.core.records import Release, Reply, StreamState

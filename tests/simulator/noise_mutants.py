@@ -9,9 +9,9 @@ from typing import Any
 from unittest.mock import patch
 
 from dphist.tree.anticipating_step import BinsNoise
-from stream_app.core.kinds.over_epochs import EpochsState
 from stream_app.core.kinds.pages import PageGeometry, StoredNoise, part_of_page, read_page
 from stream_app.core.kinds.tree import AnticipatingTree
+from stream_app.core.kinds.wrappers import EpochsState
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops import next_epoch, noise_ahead

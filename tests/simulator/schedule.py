@@ -24,7 +24,8 @@ from dphist.windows.design import WindowDesign
 from stream_app.core.budget import Total
 from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.counting.cells import Amounts, Buckets, KeyField, KeyList
+from stream_app.core.counting.cells import Amounts, Buckets
+from stream_app.core.counting.keys import KeyField, KeyList
 from stream_app.core.declaration import Counted, Declaration
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.toeplitz import Toeplitz

@@ -14,7 +14,8 @@ from dphist.tree.shape import TreeShape
 from stream_app.config import StreamSettings
 from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.counting.cells import Amounts, Buckets, KeyList
+from stream_app.core.counting.cells import Amounts, Buckets
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.counting.where import Condition
 from stream_app.core.declaration import Counted, Declaration, Log, Privacy, Replay, Time, Tree
 from stream_app.core.kinds import kind_of

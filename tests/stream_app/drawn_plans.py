@@ -22,7 +22,8 @@ from stream_app.config.plans import planned
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.counting.cells import Buckets, KeyList
+from stream_app.core.counting.cells import Buckets
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.declaration import Tree
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.errors import CONFIDENCE

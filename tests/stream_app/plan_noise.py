@@ -21,7 +21,7 @@ from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.estimate import ReleasedForest
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.answers.query import StreamView
-from stream_app.core.kinds.over_epochs_cover import EpochNode
+from stream_app.core.kinds.epoch import EpochNode
 from stream_app.core.kinds.tables import SeriesView, Span
 from stream_app.core.strategy import Strategy
 

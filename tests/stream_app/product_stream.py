@@ -15,7 +15,8 @@ import numpy as np
 from dphist import plan_product
 from dphist.tree.design import Release
 from stream_app.core.answers.query import StreamView
-from stream_app.core.counting.cells import Buckets, KeyList
+from stream_app.core.counting.cells import Buckets
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.models.memory import MemoryStore

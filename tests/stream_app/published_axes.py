@@ -9,7 +9,8 @@ import numpy as np
 
 from dphist import plan_product
 from dphist.arrays import Int64Array
-from stream_app.core.counting.cells import Buckets, KeyList
+from stream_app.core.counting.cells import Buckets
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.stream_app.published import Published

@@ -9,7 +9,8 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.planning.product import plan_sums
-from stream_app.core.counting.cells import Amounts, KeyList
+from stream_app.core.counting.cells import Amounts
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.stream_app.published import Published

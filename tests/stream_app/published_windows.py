@@ -13,7 +13,7 @@ from dphist import plan_tree
 from dphist.arrays import Int64Array
 from dphist.tree.design import TreeDesign
 from dphist.windows.design import WindowDesign
-from stream_app.core.counting.cells import Axis
+from stream_app.core.counting.keys import Axis
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.stream_app.published_axes import PublishedAxes

@@ -13,8 +13,9 @@ import pytest
 from dphist.noise import NoiseSource, SeededNoise
 from dphist.tree.estimate import Interval
 from dphist.users import BUCKETS as POWERS
+from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.readings import readings
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import point_ranges
 from stream_app.core.answers.sums import mean_over, means_over, sum_of, sum_series

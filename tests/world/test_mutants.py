@@ -16,11 +16,11 @@ from stream_app.core.answers.answered import QueryError
 from stream_app.core.counting import count_rows
 from stream_app.core.counting.bins import Assignment, BinRules
 from stream_app.core.counting.bounding import CapWindows
-from stream_app.core.counting.cells import KeyList
 from stream_app.core.counting.count_rows import RowRules
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.counting.where import Not
-from stream_app.core.kinds.over_epochs import OverEpochs
 from stream_app.core.kinds.tables import Span
+from stream_app.core.kinds.wrappers import OverEpochs
 from stream_app.core.records import Cut, LedgerEntry, Origin
 from stream_app.core.releases import release
 from stream_app.loops import cutting, publishing, slices

@@ -12,7 +12,7 @@ from dphist.arrays import Int64Array
 from stream_app.api import schemas
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
-from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.instants import format_instant
 
 LIST_US = 2_000.0  # a part of a list of 100,000 keys

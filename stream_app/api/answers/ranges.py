@@ -18,7 +18,7 @@ from stream_app.core.answers.asked_keys import AskedKeys, group_in_words
 from stream_app.core.answers.moved import moved_in_words
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import point_ranges
-from stream_app.core.counting.cells import OTHER
+from stream_app.core.counting.unlisted import OTHER
 from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import SeriesKind, Span
 from stream_app.core.meaning import Meaning, meaning_of, range_in_words

@@ -15,9 +15,8 @@ from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
 from stream_app.core.budget import one_more_in_words
 from stream_app.core.costs import unit_of
-from stream_app.core.instants import format_instant
+from stream_app.core.instants import format_instant, period_in_words
 from stream_app.core.ledger import own_unit, statement
-from stream_app.core.periods import period_in_words
 from stream_app.core.promise import (
     Statement,
     delta_in_words,

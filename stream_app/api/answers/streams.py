@@ -27,7 +27,7 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.succession import edge_in_words, names_of
 from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.boards import Annotation
-from stream_app.core.counting.closing import next_public_instant_us
+from stream_app.core.counting.bins import next_public_instant_us
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.meaning import epoch_in_words, left_out, meaning_of

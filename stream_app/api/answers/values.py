@@ -11,7 +11,8 @@ from stream_app.api import schemas
 from stream_app.api.answers.ranges import about_keys, measured_of, released, span_of
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
-from stream_app.core.counting.cells import Buckets, KeyList
+from stream_app.core.counting.cells import Buckets
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.strategy import Strategy
 
 

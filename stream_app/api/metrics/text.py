@@ -36,7 +36,7 @@ from stream_app.core.answers.asked_keys import labels_of_keys
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import epoch_filled, mean_over, sum_of, sums_of_keys
 from stream_app.core.answers.whole import whole_estimate
-from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.keys import KeyList
 from stream_app.ports.access import MOST_SERIES
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -31,8 +31,8 @@ from stream_app.api.answers.statements import reading_of, times_of
 from stream_app.api.answers.values import buckets_of, check_quantiles, in_values
 from stream_app.api.panels import schemas
 from stream_app.api.panels.key_rows import KeyRows, key_rows_of
+from stream_app.core.alerts.conditions import known_condition
 from stream_app.core.alerts.readings import Now
-from stream_app.core.alerts.rules import known_condition
 from stream_app.core.alerts.states import KEPT_FOR_READERS, State
 from stream_app.core.answers.answered import QueryError, declared_keys
 from stream_app.core.answers.calendar import DAY_US, MONDAY

@@ -15,7 +15,7 @@ from stream_app.api.panels.schemas import KeysQuery
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.whole import whole_estimate
-from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds.tables import Span
 
 

@@ -21,7 +21,7 @@ from dphist.product.design import ColumnDesign
 from dphist.product.distance import Distance, ks_distance, ks_estimate
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
-from stream_app.core.alerts.rules import OF_AMOUNTS, OF_VALUES, Condition, Reference
+from stream_app.core.alerts.conditions import OF_AMOUNTS, OF_VALUES, Condition, Reference
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.answers.query import StreamView

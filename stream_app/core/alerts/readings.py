@@ -14,8 +14,9 @@ from dphist.laws.interval import half_width, half_widths
 from dphist.laws.inversion import tail_bounds
 from dphist.laws.law import LawTable
 from dphist.tree.estimate import Estimate
+from stream_app.core.alerts.conditions import OF_VALUES, Condition
 from stream_app.core.alerts.ranges import AskedSum, Ranges
-from stream_app.core.alerts.rules import OF_VALUES, Condition, Rule
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from stream_app.core.alerts.conditions import OF_AMOUNTS, Condition, RuleError
 from stream_app.core.alerts.ranges import places_of
 from stream_app.core.alerts.readings import Reading, readings
-from stream_app.core.alerts.rules import OF_AMOUNTS, Condition, Rule
+from stream_app.core.alerts.rules import Rule, of_key
 from stream_app.core.answers.query import StreamView
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.declaration import Declaration
 from stream_app.core.meaning import counted_in, meaning_of, meaning_of_amounts
 from stream_app.core.segments.names import base_of, generation, number_of
@@ -241,3 +243,45 @@ def _key(fingerprint: str, stream: str, seq: int, kind: str) -> str:
     """Return the idempotency key: the same for the same rule, release and change."""
     said = f"{fingerprint}|{stream}|{seq}|{kind}"
     return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+
+def rules_now(rules: Iterable[Rule], keys: KeyList | None, states: Mapping[str, State]) -> list[Rule]:
+    """Return the rules, with one rule for each key that is shown or that a state names.
+
+    A key may be shown no more while its alert fires. A key with both kinds of quotes in its name has no rule.
+    Args: keys, that the stream shows now; states, of all rules that were decided.
+    """
+    found = list[Rule]()
+    for rule in rules:
+        if not rule.condition.each:
+            found.append(rule)
+            continue
+        noted = [name for name in _noted(rule, states) if states[name].phase != "inactive"]
+        found += _writable(rule, dict.fromkeys([*(keys.labels if keys else ()), *_keys_of(rule, noted)]))
+    return found
+
+
+def noted_rules(rules: Iterable[Rule], states: Mapping[str, State]) -> list[Rule]:
+    """Return the rules, with one rule for each key that a state names."""
+    found = list[Rule]()
+    for rule in rules:
+        found += _writable(rule, _keys_of(rule, _noted(rule, states))) if rule.condition.each else [rule]
+    return found
+
+
+def _noted(rule: Rule, states: Mapping[str, State]) -> list[str]:
+    return [name for name in states if name.startswith(f"{rule.name}[") and name.endswith("]")]
+
+
+def _keys_of(rule: Rule, names: Iterable[str]) -> Sequence[str]:
+    return [name[len(rule.name) + 1 : -1] for name in names]
+
+
+def _writable(rule: Rule, keys: Iterable[str]) -> list[Rule]:
+    found = list[Rule]()
+    for key in keys:
+        try:
+            found.append(of_key(rule, key, {}))
+        except RuleError:
+            continue
+    return found

@@ -13,7 +13,7 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable
 from dphist.product.columns import KeyPlaces
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
-from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds.tables import Span
 from stream_app.core.strategy import Strategy
 

@@ -9,7 +9,7 @@ from itertools import chain, product, repeat
 from typing import NoReturn
 
 from dphist.product.columns import KeyPlaces
-from stream_app.core.counting.cells import ANY, KeyList
+from stream_app.core.counting.keys import ANY, KeyList
 
 MOST_NAMES = 1_000  # in one question
 _SHOWN = 10

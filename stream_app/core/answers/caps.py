@@ -1,4 +1,4 @@
-"""The cost of caps on a user's events, from the released histogram of users (``kinds/measuring.py``)."""
+"""The cost of caps on a user's events, from the released histogram of users (``kinds/wrappers.py``)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError
 from stream_app.core.answers.steps import JoinedBinning
 from stream_app.core.answers.visible_epochs import VisibleEpochs
 from stream_app.core.counting.bins import Binning
-from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import AxesEpoch, EpochView
 from stream_app.core.kinds.tables import Span

@@ -39,9 +39,8 @@ from stream_app.core.answers.unmeasured import gaps_in, nothing_measured, other_
 from stream_app.core.answers.visible_epochs import VisibleEpochs
 from stream_app.core.answers.whole import whole_estimate, whole_points
 from stream_app.core.budget import Left
-from stream_app.core.kinds.epoch import EpochView, running_over
+from stream_app.core.kinds.epoch import EpochCovers, EpochView, running_over
 from stream_app.core.kinds.errors import Errors, sums_of_nodes
-from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
 from stream_app.core.promise import Statement
 from stream_app.core.records import PublicState

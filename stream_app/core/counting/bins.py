@@ -1,8 +1,10 @@
-"""Which bin an event counts in: a pure function of the record, its position and its partition's cuts.
+"""Which bin an event counts in, and when bins close.
 
-If one added record could move *another* record to a different bin, two bins would change and the guarantee
-would no longer hold with this epsilon. So a record's bin is the later of its own bin (by event time) and the
-first bin whose cut lies beyond its position. Batch sizes, speed, retries and restarts do not change it.
+The bin is a pure function of the record, its position and its partition's cuts. If one added record could
+move *another* record to a different bin, two bins would change and the guarantee would no longer hold with
+this epsilon. So a record's bin is the later of its own bin (by event time) and the first bin whose cut lies
+beyond its position. Batch sizes, speed, retries and restarts do not change it. Bins close, and results become
+visible, by the clock, never because an event arrived.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ LatePolicy = Literal["next_bin", "drop", "dead_letter"]
 
 _1970 = date(1970, 1, 1)
 _LENGTHS = (("day", 86_400_000_000), ("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000))
+
+# The longest list of due bins: after a long outage many bins are due at once.
+MOST_DUE_BINS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,3 +306,47 @@ def split(keys: Int64Array, most_keys: int = LARGEST_APPLY_CELLS) -> Iterator[sl
         edges.append(edges[-1] + int(np.partition(first_seen, most_keys)[most_keys]))
     for start, stop in pairwise([*edges, len(keys)]):
         yield slice(start, stop)
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The closing instants of a stream's bins.
+
+    Args: grace_us, how long after its end a bin closes.
+    Raises: ValueError for a negative grace.
+
+    >>> closing = Closing(Binning(bin_us=60), grace_us=5)
+    >>> closing.instant_us(0), closing.last_due_bin(64), closing.last_due_bin(65)
+    (65, -1, 0)
+    >>> closing.due(after_bin=0, now_us=190)
+    [(1, 125), (2, 185)]
+    """
+
+    binning: Binning
+    grace_us: int
+
+    def __post_init__(self) -> None:
+        if self.grace_us < 0:
+            raise ValueError(f"grace: {self.grace_us} us is negative; a bin cannot close before its end")
+
+    def instant_us(self, bin: int) -> int:
+        """Return the instant at which a bin closes."""
+        return self.binning.end_us(bin) + self.grace_us
+
+    def last_due_bin(self, now_us: int) -> int:
+        """Return the last bin whose closing instant has passed."""
+        return int(self.binning.bin_of(np.array([now_us - self.grace_us]))[0]) - 1
+
+    def due(self, after_bin: int, now_us: int) -> list[tuple[int, int]]:
+        """Return (bin, closing instant) of the first ``MOST_DUE_BINS`` due bins after ``after_bin``."""
+        last = min(self.last_due_bin(now_us), after_bin + MOST_DUE_BINS)
+        return [(bin, self.instant_us(bin)) for bin in range(after_bin + 1, last + 1)]
+
+
+def next_public_instant_us(now_us: int, publish_every_us: int) -> int:
+    """Return the next instant at which results become visible: a multiple of the period, always after now.
+
+    >>> next_public_instant_us(999, 1000), next_public_instant_us(1000, 1000)
+    (1000, 2000)
+    """
+    return (now_us // publish_every_us + 1) * publish_every_us

@@ -1,16 +1,36 @@
-"""The cap on each user's events: cap windows, and ids from which the user cannot be read back.
+"""The caps on each user's events: cap windows, ids that reveal no user, and which records count.
 
 Without a cap one person's events could change a count by any number, and no noise would hide them. So at most
-``max_events`` records of each user count per cap window: earlier bins first, and within a bin the cells in a
-pseudo-random order. Caps on keys (``choosing``) bound in how many keys they count, and how many in each. The
-choice depends only on the user's own records, by bin and cell. It does not depend on other users,
-partitions, positions or the order in which records are read.
+``max_events`` records of each user count per cap window. Caps on keys bound in how many keys they count, and
+how many in each.
+
+*The rule.* A user's records of a cap window are taken bin by bin, earlier bins first. In a bin the keys are
+taken one after the other: first the keys in which the user already counts, then new ones, each group in the
+order of a hash. A new key is taken only while fewer than ``max_keys`` keys count. Of each key at most
+``max_per_key`` records count over the window, and at most ``max_events`` over all keys. Within a key the
+places (buckets, amounts) come in the order of a hash. Where keys are found, only the first ``max_keys`` keys
+of a bin in the order of the hash may count, so that a store need not keep more of them.
+
+*Why no other person moves the choice.* It reads three things: the user's own numbers of records by place in
+this bin, the user's own numbers of earlier bins of the window, and hashes of the user's id. The numbers of a
+bin are a sum over all partitions and batches (``apply.lua``), so neither their order nor the other records in
+them play a part. The records' bins do not depend on other records (``core.counting.bins``). The id is a keyed
+hash of the user and the window. The earlier numbers are none at the start of the window, and after each bin
+the result of this rule. So by induction over the bins the choice is a function of the user's own records, by
+bin and place, and of the key of the hashes.
+
+*Why the caps hold in every window.* By induction over the bins the numbers so far obey the caps. A bin adds a
+key only while fewer than ``max_keys`` count, at most ``max_per_key`` less the key's number, and at most
+``max_events`` less the sum of all numbers.
+
+The scripts of the store choose (``tally.lua``); ``tests/models/choosing.py`` is the rule as plain functions.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +41,7 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from dphist.caps import Caps
 from stream_app.core.counting.read_values import users_in
-from stream_app.core.records import Users
+from stream_app.core.records import Users, Waiting
 from stream_app.core.user_keys import mark_of_users
 
 ID_BYTES = 16  # 128 bits: the probability that two users of a window get one id is negligible
@@ -35,6 +55,10 @@ KEY_BYTES = 32
 SHARDS = 64
 ByteArray = NDArray[np.uint8]
 Period = Literal["1h", "1d", "7d"]
+
+LARGEST_TRIMMED_CAP = 8_192
+
+Owner = tuple[Hashable, Hashable]  # a cap window, and a user
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +102,8 @@ class PerUser(
 
     Args: max_events, over all keys; max_keys, the keys in which a user's events count, and max_per_key, the
         events in each of them. None for a cap that is not declared; ``dphist.caps.Caps`` says which may be.
-        per, a name of ``core.periods``, if the privacy unit is a user's hour, day or week: the caps then hold
-        in each of them; None if the unit is the user, and the caps hold in each epoch.
+        per, of ``PERIODS``, if the privacy unit is a user's hour, day or week: the caps then hold in each of
+        them; None if the unit is the user, and the caps hold in each epoch.
     """
 
     field: str
@@ -238,3 +262,88 @@ def _stored(cells: NDArray[Any]) -> np.dtype[Any]:
 def rank_of(field: bytes) -> bytes:
     """Return the place of a user's cell in the order of choosing. Args: field, as of ``user_fields``."""
     return hashlib.sha1(field, usedforsecurity=False).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The facts that decide which of a user's records count: caps, and the key and cells of a place.
+
+    Args:
+        caps: of each user and cap window.
+        key_places: consecutive places that belong to one key: its buckets, or its amounts.
+        weight: of an event of a sum, which it adds to the two cells of its key; None without a sum.
+        places: of a bin; 0 if there are few.
+        keyed: whether places are keyed (``bounding.keyed_places``), because keys are found.
+        users_at: the first of the bin's cells for users by their numbers of events (``kinds/wrappers.py``),
+            all that were tallied, also those that do not count; None if nobody counts them.
+    """
+
+    caps: Caps
+    key_places: int = 1
+    weight: int | None = None
+    places: int = 0
+    keyed: bool = False
+    users_at: int | None = None
+
+    @property
+    def waiting(self) -> Waiting:
+        """How many of a user's places in a bin may count, the first ones by hash; no bound if none is needed.
+
+        Only a user of a stream with many places has so many records that leaving out the others saves time.
+        With a larger cap than ``LARGEST_TRIMMED_CAP`` too few would be left out.
+        """
+        caps = self.caps
+        if self.keyed:
+            return Waiting(caps.max_keys or caps.l1, caps.max_per_key or 0, keyed=True)
+        few = self.places <= MOST_AMOUNTS or caps.max_keys is not None
+        return Waiting(0 if few or caps.l1 > LARGEST_TRIMMED_CAP else caps.l1)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Shares of a sample's records, from 0 to 1. SECRET.
+
+    Args: together, the share that all caps leave out; alone, the share that each declared cap would leave out
+        without the others, by the cap's name.
+    """
+
+    together: float
+    alone: dict[str, float]
+
+
+def left_out(owners: Sequence[Owner], keys: Sequence[Hashable], caps: Caps) -> LeftOut:
+    """Return the shares that the caps leave out of a sample, whose records count in their order here.
+
+    The service takes the records of a bin in another order, so its shares differ a little.
+    Args: owners and keys of the records, in the order of their bins.
+
+    >>> left_out([(0, "ann")] * 5, ["a", "a", "a", "b", "c"], Caps(4, 2, 2))
+    LeftOut(together=0.4, alone={'max_events': 0.2, 'max_keys': 0.2, 'max_per_key': 0.2})
+    """
+    declared = {name: most for name in _CAPS if (most := getattr(caps, name)) is not None}
+    if not owners:
+        return LeftOut(0.0, dict.fromkeys(declared, 0.0))
+    alone = {name: _share(owners, keys, {name: most}) for name, most in declared.items()}
+    return LeftOut(_share(owners, keys, declared), alone)
+
+
+_CAPS = ("max_events", "max_keys", "max_per_key")
+
+
+def _share(owners: Sequence[Owner], keys: Sequence[Hashable], most: dict[str, int]) -> float:
+    """Return the share of records beyond any of these caps; a cap that is not named has no limit."""
+    events, in_keys, counted_keys = Counter[Owner](), Counter[tuple[Owner, Hashable]](), Counter[Owner]()
+    over = 0
+    for owner, key in zip(owners, keys, strict=True):
+        is_new = not in_keys[owner, key]
+        if (
+            events[owner] >= most.get("max_events", len(owners))
+            or in_keys[owner, key] >= most.get("max_per_key", len(owners))
+            or (is_new and counted_keys[owner] >= most.get("max_keys", len(owners)))
+        ):
+            over += 1
+            continue
+        events[owner] += 1
+        in_keys[owner, key] += 1
+        counted_keys[owner] += is_new
+    return over / len(owners)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.counting.closing import Closing
+from stream_app.core.counting.bins import Closing
 from stream_app.core.counting.read_values import number_in
 from stream_app.core.incoming import Reason
 from stream_app.core.records import Cut, Origin, PartitionState

@@ -1,7 +1,7 @@
 """Kinds of release: a tree over time, with keys and values, kinds that add to a tree, and approximate counts.
 
-Only ``kind_of`` and ``READERS`` choose a kind. A new kind is a new file in this package, with its tables, its
-closing, its part of a row, its errors and its view of an epoch, and a line in ``READERS``.
+Only ``kind_of`` and ``READERS`` choose a kind. A new kind is a new class in this package, with its tables,
+its closing, its part of a row, its errors and its view of an epoch, and a line in ``READERS``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from dphist.windows.design import WindowDesign
 from stream_app.core.kinds.axes import AnticipatingAxes, Axes, CausalAxes
 from stream_app.core.kinds.discovering import DISCOVERY, Discovering, read_discovering
 from stream_app.core.kinds.kind import Kind
-from stream_app.core.kinds.measuring import MEASURING, Measuring
-from stream_app.core.kinds.over_epochs import OverEpochs
 from stream_app.core.kinds.toeplitz import TOEPLITZ, TOEPLITZ_KEYS, Toeplitz
 from stream_app.core.kinds.tree import AnticipatingTree, CausalTree, Tree
-from stream_app.core.kinds.windows import Windows
+from stream_app.core.kinds.wrappers import MEASURING, Measuring, OverEpochs, Windows
 
 __all__ = ["READERS", "Discovering", "Kind", "Measuring", "kind_from", "kind_of"]
 

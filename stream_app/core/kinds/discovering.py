@@ -3,7 +3,7 @@
 The total and the listed keys are released as in ``axes.py``. Keys that one row names form a group with tables
 of its own. These begin with that row, and hold the nodes of all bins since the start of the epoch. So no
 table changes its width, and nothing that was shown before is revised. The decisions which keys are named are
-made outside (``core/counting/bringing.py``), with noise from a seed that is drawn before the epoch.
+made outside (``core/counting/unlisted.py``), with noise from a seed that is drawn before the epoch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dphist.product.design import ProductDesign
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.units import UNITS_PER_COUNT
-from stream_app.core.found_keys import FoundKeys, thinned_for
+from stream_app.core.epochs import FoundKeys, thinned_for
 from stream_app.core.kinds.axes import CausalAxes, CausalAxesEpoch, totals
 from stream_app.core.kinds.kind import Asked, Vector, values_hash
 from stream_app.core.kinds.pages import SeedPage

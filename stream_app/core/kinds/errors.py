@@ -16,8 +16,7 @@ from dphist.laws.interval import half_widths
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.tree.forest_laws import RangeErrors
 from dphist.tree.weights import WeightedRange
-from stream_app.core.kinds.epoch import EpochView
-from stream_app.core.kinds.over_epochs_cover import EpochCovers
+from stream_app.core.kinds.epoch import EpochCovers, EpochView
 
 CONFIDENCE = 0.95  # for the intervals in rows of the chain
 RowError = tuple[float, float]  # variance and half width, in counts

@@ -24,10 +24,9 @@ from dphist.tree.anticipating_step import BinsNoise
 from dphist.tree.design import Release, TreeDesign
 from dphist.windows.design import WindowDesign
 from dphist.workloads import Workload
-from stream_app.core.found_keys import FoundKeys
-from stream_app.core.kinds.epoch import EpochView
+from stream_app.core.epochs import FoundKeys
+from stream_app.core.kinds.epoch import EpochCovers, EpochView
 from stream_app.core.kinds.errors import Errors, RowError
-from stream_app.core.kinds.over_epochs_cover import EpochCovers
 from stream_app.core.kinds.pages import PageGeometry
 from stream_app.core.kinds.tables import PUBLISHED, Closed, Named, SeriesView, TimeDesign, node_table
 from stream_app.core.records import EpochRecord

@@ -11,7 +11,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.privacy import Neighbours
 from dphist.tree.release import BinReleases
-from stream_app.core.found_keys import ROOM
+from stream_app.core.epochs import ROOM
 
 SeriesKind = Literal["running", "bin", "window"]  # what each point of a series counts
 SeriesView = Literal["unbiased", "first_published"]  # the current estimate, or the value first published
@@ -71,7 +71,7 @@ class Named:
 
     Args: names, in the order of names; counts, their exact counts in all bins since the start of the epoch,
         shape (bins, names), with two columns for each name if amounts are added up; room, for events of
-        hidden keys (``found_keys.thinned_for``).
+        hidden keys (``epochs.thinned_for``).
     """
 
     names: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Closed:
         columns: the running count of every column, with noise, shape (bins, columns), in units of 2^-16; None
             for a kind without axes.
         found: the names of keys that the last bin shows for the first time.
-        thinned: how often the hidden keys have to be halved by then (``found_keys.thinned_for``).
+        thinned: how often the hidden keys have to be halved by then (``epochs.thinned_for``).
     """
 
     first_bin: int

@@ -1,7 +1,4 @@
-"""Counts over time only: a tree whose nodes are released, or running counts with noise drawn ahead.
-
-``Wrapper`` is the common part of kinds that add a table to a tree.
-"""
+"""Counts over time only: a tree whose nodes are released, or running counts with noise drawn ahead."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Generic, Self, TypeVar
+from typing import Self
 
 import numpy as np
 
@@ -35,7 +32,6 @@ from dphist.tree.published_laws import (
 from dphist.tree.upward import MOST_EVENTS
 from dphist.tree.weights import WeightedRange, rounding_bounds, weighted_law
 from dphist.units import UNITS_PER_COUNT
-from stream_app.core.kinds.axes import Axes
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import CONFIDENCE, Errors, RowError, row_errors
 from stream_app.core.kinds.kind import Asked, Kind, node_tables
@@ -158,35 +154,6 @@ class AnticipatingTree(Tree):
 
     def epoch(self, record: EpochRecord) -> EpochView:
         return AnticipatingEpoch(record, self.design, self.width)
-
-
-Wrapped = TypeVar("Wrapped", bound=Tree | Axes)
-
-
-@dataclass(frozen=True)
-class Wrapper(Kind, Generic[Wrapped]):
-    """Trees over time with one more table; all else is the wrapped kind's. Args: tree, this kind."""
-
-    tree: Wrapped
-
-    @property
-    def design(self) -> TreeDesign:  # type: ignore[override]
-        return self.tree.design
-
-    def draw_pages(self, noise: NoiseSource) -> Iterator[bytes]:
-        return self.tree.draw_pages(noise)
-
-    def row_errors(self, bins: Int64Array) -> list[RowError]:
-        return self.tree.row_errors(bins)
-
-    def errors(self, known: SeriesView = "unbiased", columns: ColumnSum | None = None) -> Errors:
-        return self.tree.errors(known, columns)
-
-    def running_variances(self, bins: int) -> FloatArray:
-        return self.tree.running_variances(bins)
-
-    def epoch(self, record: EpochRecord) -> EpochView:
-        return self.tree.epoch(record)
 
 
 class CausalEpoch(EpochView):

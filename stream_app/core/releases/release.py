@@ -1,7 +1,9 @@
 """Turns exact counts of sealed bins into a release: noisy nodes, chain rows, tiles, the counter's new state.
 
 Exact counts enter here and leave as nodes with noise, or inside the secret snapshot. A row is the message of
-one bin: every output repeats its bytes, and each row holds the hash of the row before.
+one bin: every output repeats its bytes, and each row holds the hash of the row before. Of a stream with a sum
+it also says the running sum of the amounts, computed from the noisy columns that are released with it. A
+causal stream publishes no column's running count, so this is the only place with its sum as first published.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -17,17 +20,18 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum
+from dphist.product.design import ProductDesign
+from dphist.product.sums import AmountRange, sum_columns
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.units import UNITS_PER_COUNT
-from stream_app.core.found_keys import FoundKeys
+from stream_app.core.epochs import FoundKeys
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.errors import CONFIDENCE, RowError
 from stream_app.core.kinds.tables import Closed, Named
-from stream_app.core.meaning import epoch_in_words, meaning_of
+from stream_app.core.meaning import amounts_in_words, epoch_in_words, meaning_of
 from stream_app.core.records import Release, StreamState
-from stream_app.core.releases.row_settings import settings_in_row
-from stream_app.core.releases.row_sums import interval, row_columns, row_sums
+from stream_app.core.releases.row_values import settings_in_row
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.segments.strategies import before_change, by_hash
 from stream_app.core.strategy import Strategy, canonical_json
@@ -193,3 +197,52 @@ def _block(kind: Kind, index: int, columns: ColumnSum | None) -> tuple[RowError,
     first = index * BLOCK_BINS
     bins = np.arange(first, min(first + BLOCK_BINS, kind.design.horizon))
     return tuple(kind.row_errors(bins) if columns is None else kind.column_errors(bins, columns))
+
+
+def row_columns(strategy: Strategy) -> ColumnSum | None:
+    """Return the sum of all amounts as a sum of columns, in units; None for a stream without a sum."""
+    amounts, axes = strategy.declared.amounts, strategy.kind.axes
+    return None if amounts is None or axes is None else _of_all_keys(axes, amounts.range)
+
+
+@lru_cache(maxsize=64)
+def _of_all_keys(design: ProductDesign, amounts: AmountRange) -> ColumnSum:
+    return sum_columns(design, amounts)
+
+
+def row_sums(strategy: Strategy, closed: Closed, errors: list[RowError]) -> list[dict[str, object]]:
+    """Return, for each closed bin, its running sum since the start of the epoch, with its error.
+
+    Guarantee: post-processing of the released columns.
+    Args: strategy, of a stream with a sum; errors, variance and half width in units, one per bin.
+    """
+    amounts, columns = strategy.declared.amounts, row_columns(strategy)
+    assert amounts is not None
+    assert columns is not None
+    assert closed.columns is not None
+    units = np.rint(closed.columns @ columns.weights) / UNITS_PER_COUNT
+    said = {"field": amounts.field, "counted": amounts_in_words(strategy.declared)}
+    return [
+        said | _with_error(value, variance, half_width, amounts.unit)
+        for value, (variance, half_width) in zip(units.tolist(), errors, strict=True)
+    ]
+
+
+def _with_error(units: float, variance: float, half_width: float, unit: Fraction) -> dict[str, object]:
+    """Return a sum and its error, both in units, as amounts."""
+    ends = interval(units, variance, half_width)
+    return {
+        "estimate": _times(units, unit),
+        "variance": variance * float(unit) ** 2,
+        "interval": [_times(end, unit) for end in ends],
+    }
+
+
+def interval(value: float, variance: float, half_width: float) -> list[float]:
+    """Return both ends; without noise they are the value, if it is whole: ``half_width`` is then rounding."""
+    known = variance == 0.0 and value.is_integer() and half_width < 0.5
+    return [value, value] if known else [value - half_width, value + half_width]
+
+
+def _times(units: float, unit: Fraction) -> float:
+    return units * unit.numerator / unit.denominator

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from stream_app.core.found_keys import FoundKeys
+from stream_app.core.epochs import FoundKeys
 from stream_app.core.kinds.tables import PUBLISHED, Block, node_table
 from stream_app.core.records import EpochRecord, TileAppend, WitnessRow
-from stream_app.core.releases.row_settings import parted, told_by
-from stream_app.core.releases.row_values import unpacked
+from stream_app.core.releases.row_values import parted, told_by, unpacked
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.segments.strategies import strategy_before
 from stream_app.core.strategy import Strategy

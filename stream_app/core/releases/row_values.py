@@ -1,14 +1,19 @@
-"""The values that a bin released beside its chain row, packed: the witness keeps them for a lost store.
+"""What the witness keeps beside a chain row for a lost store: values that the bin released, and settings.
 
 The rows of some kinds hold all values (``Kind.rows_hold_values``). Rows over keys and values, of windows and
-of levels over epochs hold totals and hashes only; their values are in tables.
+of levels over epochs hold totals and hashes only; their values are in tables, and here, packed.
+
+The first row of each epoch of a segment tells its settings. Every row has their hash in ``strategy``. Readers
+see rows, so a row tells neither the source, whose name a stream's title may hide, nor another stream, nor a
+list of keys that is too long. The whole text is packed behind the row's values.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +22,6 @@ from dphist.arrays import Int64Array
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.tables import PUBLISHED, WINDOWS, Block, Closed
 from stream_app.core.records import EpochRecord, WitnessRow
-from stream_app.core.releases.row_settings import settings_beside
 from stream_app.core.releases.tiles import TileGeometry, TileSlice, join_slices
 from stream_app.core.strategy import Strategy
 
@@ -26,6 +30,10 @@ _NARROWEST_FIRST = ("<i1", "<i2", "<i4", "<i8")
 MOST_ROWS = 256
 _STEP_BYTES = 16_000_000
 _EFFORT = 1  # the least effort: noise hardly compresses
+
+LARGEST_IN_ROW_BYTES = 64_000
+_NOT_FOR_READERS = {"source", "successor_of"}
+_TELLS = b'"settings":'  # in a text the quotation marks would be escaped
 
 
 def rows_at_once(kind: Kind) -> int:
@@ -151,3 +159,55 @@ def _vouched(kind: Kind, bin: int, blocks: Sequence[Block], message: Mapping[str
     part = json.loads(json.dumps(kind.row_part(Closed(bin, running, tuple(blocks), b""), 0)))
     same_total = published.shape != running.shape or np.array_equal(published, running)
     return same_total and all(message.get(name) == value for name, value in part.items())
+
+
+def settings_in_row(text: bytes) -> dict[str, object]:
+    """Return the field ``settings`` of an epoch's first row, without names hidden from readers.
+
+    They are None if ``text``, of the strategy, is too long.
+    """
+    told = json.loads(text)
+    for settings in (told, told["declared"]):
+        for name in _NOT_FOR_READERS & settings.keys():
+            del settings[name]
+    return {"settings": told if len(text) <= LARGEST_IN_ROW_BYTES else None}
+
+
+def settings_beside(strategy: Strategy, row: bytes) -> bytes:
+    """Return the settings that the witness keeps behind a row's values; empty if the row tells none."""
+    if _TELLS not in row or json.loads(row)["strategy"] != strategy.hash:
+        return b""
+    return zlib.compress(strategy.to_json())
+
+
+def told_by(rows: Iterable[WitnessRow], known: Collection[str] = ()) -> Iterator[Strategy]:
+    """Yield the settings that rows of a witness tell. Older builds wrote rows that tell none.
+
+    Args: known, hashes of settings that are not read: a damaged row stops no stream that needs none of it.
+    Raises: ValueError for settings that do not match the row's hash, or that this build cannot read.
+    """
+    for row in rows:
+        if _TELLS not in row.row or (named := json.loads(row.row)["strategy"]) in known:
+            continue
+        if text := parted(row)[1]:
+            if hashlib.sha256(text).hexdigest() != named:
+                raise ValueError(f"row {row.seq}: its settings are not those that it has the hash of")
+            yield Strategy.from_json(text)
+
+
+def parted(row: WitnessRow) -> tuple[bytes, bytes]:
+    """Return the packed values that a witness keeps beside a row, and the text of the settings behind them.
+
+    Raises: ValueError for damaged bytes.
+    """
+    if _TELLS not in row.row:
+        return row.values, b""
+    reader = zlib.decompressobj()
+    try:
+        first = reader.decompress(row.values)
+        if first.startswith(b"{"):  # packed values begin with the size of a number
+            return b"", first
+        behind = reader.unused_data
+        return row.values[: len(row.values) - len(behind)], zlib.decompress(behind) if behind else b""
+    except zlib.error:
+        raise ValueError(f"row {row.seq}: its values in the witness are damaged") from None

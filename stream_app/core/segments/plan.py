@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
+from stream_app.core.costs import end_of
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
-from stream_app.core.measurements import end_of
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.segments.edges import common_edge, ends_ahead, needs_segment, never_meet
 from stream_app.core.segments.history import read_strategy

@@ -16,8 +16,7 @@ from dphist.arrays import Int64Array
 from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.core.counting.count_rows import FIELDS as ROW_FIELDS
 from stream_app.core.counting.count_rows import read_rows
-from stream_app.core.counting.remedies import refused_because
-from stream_app.core.incoming import Reason, Refusal
+from stream_app.core.incoming import Reason, Refusal, refused_because
 from stream_app.core.records import PartitionState
 from stream_app.core.segments.names import base_of
 from stream_app.kafka_cluster import (

@@ -24,7 +24,7 @@ from stream_app.config.settings import DAY_US
 from stream_app.config.values import format_duration
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.cells import Amounts
-from stream_app.core.found_keys import FoundKeys
+from stream_app.core.epochs import FoundKeys
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import OVER_EPOCHS, Span
 from stream_app.core.records import EpochRecord, PublicState

@@ -18,7 +18,7 @@ from rich.table import Table
 from dphist.caps import Caps
 from stream_app.config import SourceSettings, StreamSettings
 from stream_app.config.plans import planned
-from stream_app.core.counting.left_out import left_out
+from stream_app.core.counting.bounding import left_out
 from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.shell.planning.answers import count_of_span, half_width, in_words

@@ -9,7 +9,7 @@ import numpy as np
 
 from dphist.arrays import BoolArray
 from stream_app.config import SourceSettings, StreamSettings
-from stream_app.core.counting.left_out import LeftOut, Owner, left_out
+from stream_app.core.counting.bounding import LeftOut, Owner, left_out
 from stream_app.core.counting.read_values import users_in
 from stream_app.core.declaration import Declaration
 from stream_app.core.incoming import RecordBatch

@@ -9,8 +9,8 @@ import numpy as np
 
 from dphist.planning.report import in_decimals
 from stream_app.config import StreamSettings
-from stream_app.core.counting.cells import Amounts, Buckets, KeyField
-from stream_app.core.counting.normalise import normalised
+from stream_app.core.counting.cells import Amounts, Buckets
+from stream_app.core.counting.keys import KeyField, normalised
 from stream_app.core.counting.read_values import numbers
 from stream_app.core.counting.unlisted import key_names
 from stream_app.wiring.checks import Finding, State

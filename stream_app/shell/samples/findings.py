@@ -12,8 +12,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.config import StreamSettings, TopicSettings
-from stream_app.core.counting.remedies import refused_because
-from stream_app.core.incoming import Reason, RecordBatch, Refusal
+from stream_app.core.incoming import Reason, RecordBatch, Refusal, refused_because
 from stream_app.shell.samples.caps import cap_findings, file_sample
 from stream_app.shell.samples.fields import field_findings
 from stream_app.shell.samples.filling import filling_findings

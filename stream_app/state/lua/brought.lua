@@ -1,5 +1,5 @@
 -- Included by tally.lua, which says what the names hold. A user brings her first keys that are not public, up to `per_user`
--- in a window (core/counting/bringing.py), also if an epoch ends early in it: the next epoch counts what was brought in bins
+-- in a window (core/counting/unlisted.py), also if an epoch ends early in it: the next epoch counts what was brought in bins
 -- that the ended one did not release. How many users bring a key in a bin is a cell of this bin, too.
 local BROUGHT = 1099511627776 -- 2^40, beyond all cells of keys
 local NO_HASH = string.rep('\0', 12)

@@ -1,5 +1,5 @@
 -- Included by tally.lua, which says what the names hold. The choice under caps on each user's keys and on the events in
--- each key (core/counting/choosing.py has the rule and its proof). Of each user the keys that counted in the window are
+-- each key (core/counting/bounding.py has the rule and its proof). Of each user the keys that counted in the window are
 -- kept, with their numbers of records, as packed lists {key, number, key, number, ...} of a few keys: pages. A page is
 -- written anew when one of its keys counts again, so small pages keep the append-only file small.
 local KEYS_OF_PAGE = 6

@@ -16,7 +16,8 @@ from typing import Any
 from playwright.sync_api import Browser, Page, Route, expect
 
 from stream_app.api.admission.access import AccessRules
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.answers.labels import AllLabels
 from stream_app.core.boards import Board, Line, Panel
 from stream_app.core.budget import Total

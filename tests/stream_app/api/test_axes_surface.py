@@ -25,8 +25,9 @@ from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import listen, serve_on
 from stream_app.api.metrics.text import Newest, exposition
 from stream_app.client import AsyncClient, Client, ClientError
+from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.readings import readings
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.ports.access import Scrapes
 from stream_app.shell.commands import main
 from tests.patience import PATIENCE_S

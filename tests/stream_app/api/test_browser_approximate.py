@@ -10,7 +10,8 @@ import pytest
 from msgspec import structs
 from playwright.sync_api import Browser, expect
 
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import Rule
 from tests.stream_app.api.browsing import Backstage, asked, fits, inked, opened, panel, table, whole
 from tests.stream_app.declared import FIRST_BIN, STREAM
 from tests.stream_app.loops.test_answers import approximate

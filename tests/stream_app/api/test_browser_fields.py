@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from stream_app.core.counting.cells import Buckets, KeyField, KeyList
+from stream_app.core.counting.cells import Buckets
+from stream_app.core.counting.keys import KeyField, KeyList
 from tests.stream_app.api.browsing import Backstage, asked, eventually, fits, opened, panel, table, whole
 from tests.stream_app.published_axes import PublishedAxes, delays
 from tests.stream_app.published_keys import PublishedKeys

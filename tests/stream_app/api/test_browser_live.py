@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from stream_app.api.admission.access import AccessRules
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.counting.bounding import PerUser
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.browsing import Backstage, opened, panel, table

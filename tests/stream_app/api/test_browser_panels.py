@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import Rule
 from tests.stream_app.api.browsing import (
     Backstage,
     asked,

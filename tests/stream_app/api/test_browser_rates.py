@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from playwright.sync_api import Browser, expect
 
 from stream_app.client import Client
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.counting.bounding import PerUser
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.shell.commands import main

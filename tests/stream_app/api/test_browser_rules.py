@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 from playwright.sync_api import Browser, expect
 
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.answers.labels import AllLabels
 from stream_app.shell.commands import main
 from tests.patience import eventually

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from stream_app.api.sse import follow
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore

@@ -15,8 +15,9 @@ import pytest
 from dphist.laws.interval import half_width
 from dphist.laws.law import WeightedNoise
 from dphist.product.sums import Mean
+from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.readings import readings
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import mean_over, sum_of
 from stream_app.core.kinds.tables import Span

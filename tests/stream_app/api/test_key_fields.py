@@ -9,8 +9,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dphist.arrays import Int64Array
+from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.readings import readings
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.rules import Rule
 from tests.stream_app.api.test_axes_surface import answer, seconds
 from tests.stream_app.declared import BIN_US, STREAM
 from tests.world import World

@@ -16,7 +16,7 @@ from stream_app.api.answers.key_lists import _containing, _looked_up
 from stream_app.api.schemas import KeyListQuery
 from stream_app.core.answers.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
 from stream_app.core.answers.query import StreamView
-from stream_app.core.counting.cells import KeyField, KeyList
+from stream_app.core.counting.keys import KeyField, KeyList
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import asking
 from tests.stream_app.published_axes import PublishedAxes

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stream_app.core.alerts.quiet import QuietHours
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import QuietHours, Rule
 from stream_app.core.alerts.states import State
 from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory import MemoryStore

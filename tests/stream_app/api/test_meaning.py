@@ -9,7 +9,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from stream_app.client import Client
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.alerts.states import evaluate, for_readers
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import OneOf

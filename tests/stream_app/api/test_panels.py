@@ -18,7 +18,8 @@ from stream_app.api.overview import Glances
 from stream_app.api.panels.answers import check_numbers, origin_of, slices_between
 from stream_app.api.panels.preview import replanned
 from stream_app.api.panels.schemas import MOST_SLICES, SlicesQuery
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.alerts.states import State, evaluate
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.counting.bins import Binning

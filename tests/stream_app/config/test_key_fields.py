@@ -8,7 +8,7 @@ import pytest
 
 from stream_app.config import Settings, load_text
 from stream_app.config.plans import planned
-from stream_app.core.counting.cells import KeyField, KeyList
+from stream_app.core.counting.keys import KeyField, KeyList
 from stream_app.core.strategy import Strategy
 
 FIELDS = "fields: [geo.country, device], list: {geo.country: [FR, DE], device: [mobile, 7, NO]}"

@@ -19,7 +19,8 @@ from dphist.tree.epoch_nodes import node_counts
 from stream_app.config import StreamSettings, load
 from stream_app.config.plans import planned
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.counting.cells import Buckets, KeyList
+from stream_app.core.counting.cells import Buckets
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.releases.row_values import may_be_too_large, packed
 from stream_app.core.strategy import Strategy

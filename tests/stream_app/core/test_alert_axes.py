@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.ranges import edge_of
 from stream_app.core.alerts.readings import Reading, readings
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.cells import Buckets
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.alerts.rules import Condition, Reference, RuleError, parse_condition, text_of_key
+from stream_app.core.alerts.conditions import Condition, Reference, RuleError, parse_condition
+from stream_app.core.alerts.rules import text_of_key
 
 HOUR_US = 3_600_000_000
 

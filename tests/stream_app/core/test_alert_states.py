@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from dphist.laws.law import WeightedNoise
 from dphist.tree.estimate import Estimate
-from stream_app.core.alerts.quiet import QuietHours
+from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.readings import Reading, margin_bounds, margins, readings
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.rules import QuietHours, Rule
 from stream_app.core.alerts.states import Moment, State, evaluate, retire, watch_silence
 from stream_app.core.answers.query import StreamView
 from tests.models.memory import MemoryStore

@@ -6,9 +6,10 @@ from functools import cache
 
 import pytest
 
+from stream_app.core.alerts.conditions import RuleError, parse_condition
 from stream_app.core.alerts.forecast import forecast
 from stream_app.core.alerts.readings import Reading, readings
-from stream_app.core.alerts.rules import Rule, RuleError, parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import mean_over, sum_of
 from stream_app.core.kinds.tables import Span

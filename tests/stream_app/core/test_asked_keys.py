@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError, group_in_words
-from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.keys import KeyList
 from tests.examples import examples
 
 LIST = KeyList(field="country", names=("FR", "DE", "IT"), other=True, total=False)

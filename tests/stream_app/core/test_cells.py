@@ -10,7 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.counting.cells import Amounts, Buckets, Cells, KeyList
+from stream_app.core.counting.cells import Amounts, Buckets, Cells
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.incoming import Reason
 
 CELLS = Cells(KeyList("k", ("UA", "7", "true"), False, False), Buckets("v", Fraction(-1), Fraction(2), 6))

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.caps import Caps
-from stream_app.core.counting.choosing import Bounds
-from stream_app.core.counting.left_out import left_out
+from stream_app.core.counting.bounding import Bounds, left_out
 from tests.models.choosing import by_key, chosen
 
 USER = bytes(range(16))

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.counting import closing as module
-from stream_app.core.counting.bins import Binning
-from stream_app.core.counting.closing import Closing, next_public_instant_us
+from stream_app.core.counting import bins as module
+from stream_app.core.counting.bins import Binning, Closing, next_public_instant_us
 
 closings = st.builds(Closing, st.builds(Binning, st.integers(1, 50)), st.integers(0, 200))
 

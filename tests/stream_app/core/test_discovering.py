@@ -20,7 +20,7 @@ from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.columns import column_sum
 from dphist.product.design import ProductDesign
 from dphist.tree.shape import TreeShape
-from stream_app.core.found_keys import FoundKeys
+from stream_app.core.epochs import FoundKeys
 from stream_app.core.kinds import Discovering, kind_from
 from stream_app.core.kinds.epoch import AxesEpoch
 from stream_app.core.kinds.tables import Closed, Named, Span

@@ -9,9 +9,8 @@ from math import log
 import pytest
 
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import HASH_BYTES, STEPS
-from stream_app.core.counting.choosing import Bounds
-from stream_app.core.counting.first_keys import KeysOfBin, Known, may_count
+from stream_app.core.counting.bounding import HASH_BYTES, STEPS, Bounds
+from stream_app.core.counting.unlisted import KeysOfBin, Known, may_count
 from tests.models.choosing import by_key, chosen
 
 EVE = bytes(range(16))

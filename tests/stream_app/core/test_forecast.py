@@ -11,9 +11,10 @@ import pytest
 from dphist import SeededNoise, plan_tree
 from dphist.tree.anticipating import new_counter
 from dphist.tree.design import Release
+from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.forecast import Forecast, forecast
 from stream_app.core.alerts.readings import margins
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.stream_app.declared import BIN_US

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.core.answers.asked_keys import AskedKeys, KeyNameError, labels_of_keys
-from stream_app.core.counting.cells import Cells, KeyField, KeyList
+from stream_app.core.counting.cells import Cells
+from stream_app.core.counting.keys import KeyField, KeyList
 from stream_app.core.incoming import Reason
 from stream_app.core.meaning import left_out
 from stream_app.core.strategy import canonical_json

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stream_app.audit.added_up import added_up
 from stream_app.core.budget import Total, one_more_in_words, over_epochs_in_words, until_now_in_words
+from stream_app.core.costs import measured_before
 from stream_app.core.ledger import (
     ACCEPTED,
     check_measurement,
@@ -20,7 +21,6 @@ from stream_app.core.ledger import (
     next_entry,
     statement,
 )
-from stream_app.core.measurements import measured_before
 from stream_app.core.promise import in_words, promise_in_words
 from stream_app.core.records import EpochRecord, LedgerEntry
 from stream_app.core.segments.names import generation

@@ -7,7 +7,8 @@ from fractions import Fraction
 import pytest
 
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.counting.cells import Amounts, Buckets, KeyField, KeyList
+from stream_app.core.counting.cells import Amounts, Buckets
+from stream_app.core.counting.keys import KeyField, KeyList
 from stream_app.core.counting.where import AllOf, OneOf, Within
 from stream_app.core.declaration import Declaration
 from stream_app.core.ledger import entry_of, statement

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.config import ConfigError, StreamSettings, load_text
-from stream_app.core.counting.normalise import Normalise, check_pattern, normalised
+from stream_app.core.counting.keys import Normalise, check_pattern, normalised
 from stream_app.core.counting.unlisted import key_names
 from stream_app.core.declaration import Declaration
 from stream_app.core.meaning import meaning_of

@@ -14,12 +14,11 @@ from dphist.caps import Caps
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 from stream_app.core.budget import one_more_in_words, over_epochs_in_words
-from stream_app.core.counting.bounding import PerUser, user_fields
-from stream_app.core.counting.choosing import Bounds
+from stream_app.core.counting.bounding import Bounds, PerUser, user_fields
 from stream_app.core.declaration import Declaration
+from stream_app.core.instants import HOUR_US
 from stream_app.core.ledger import entry_from_json, entry_of, entry_to_json, next_entry, statement
 from stream_app.core.meaning import meaning_of
-from stream_app.core.periods import HOUR_US
 from stream_app.core.records import EpochRecord, LedgerEntry
 from tests.models.choosing import by_key, chosen
 from tests.stream_app.declared import changed, declared_of

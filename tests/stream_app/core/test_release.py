@@ -25,7 +25,7 @@ from stream_app.core.records import GENESIS, EpochRecord, Release, StreamState, 
 from stream_app.core.releases import release as release_module
 from stream_app.core.releases.release import RowLink, make_release, row_errors, row_hash
 from stream_app.core.releases.restored import WitnessedStream
-from stream_app.core.releases.row_settings import settings_beside, told_by
+from stream_app.core.releases.row_values import settings_beside, told_by
 from stream_app.core.strategy import Strategy
 from tests.examples import examples
 from tests.simulator.given_noise import GivenNoise, node_sums, shifted

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.conditions import parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.core.records import PublicState
 from stream_app.loops import alert_watch
 from stream_app.loops.alert_delivery import send_waiting

@@ -24,7 +24,7 @@ from stream_app.api.answers.streams import detail, summary
 from stream_app.api.overview import overview_of
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.sums import mean_over, means_over, sum_of
-from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds.tables import PUBLISHED, Span
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.ledger import statement

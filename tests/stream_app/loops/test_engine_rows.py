@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_app.config.engine_rows import SIGNED_EVENT, SIGNED_USER
 from stream_app.config.load import load_text
 from stream_app.config.plans import planned
+from stream_app.config.source import SIGNED_EVENT, SIGNED_USER
 from stream_app.core.counting.count_rows import LARGEST_DELTA
 from stream_app.core.ledger import statement
 from stream_app.ports.errors import StreamError

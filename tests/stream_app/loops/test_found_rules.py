@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.ranges import Ranges
-from stream_app.core.alerts.rules import Rule, parse_condition
+from stream_app.core.alerts.rules import Rule
 from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN

@@ -19,7 +19,7 @@ from stream_app.config import SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import Reply

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.ledger import statement
 from tests.stream_app.core.test_query import read
 from tests.stream_app.declared import FIRST_BIN, NO_NOISE, SOURCE, STREAM

@@ -20,7 +20,7 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.settings import ApiSettings, RedisSettings
 from stream_app.core.counting.bounding import PerUser
-from stream_app.core.counting.cells import KeyList
+from stream_app.core.counting.keys import KeyList
 from stream_app.core.ledger import ACCEPTED, statement
 from stream_app.core.records import Apply, Cut, PartitionCuts, Reply
 from stream_app.loops.closer import Closer

@@ -18,9 +18,9 @@ from dphist.tree.design import Release as ReleaseKind
 from dphist.tree.design import TreeDesign
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds import kind_of
-from stream_app.core.kinds.over_epochs import EpochsState, OverEpochs
 from stream_app.core.kinds.tables import OVER_EPOCHS, Span
 from stream_app.core.kinds.tree import Tree
+from stream_app.core.kinds.wrappers import EpochsState, OverEpochs
 from stream_app.core.records import StreamState
 from stream_app.core.releases import release
 from stream_app.core.strategy import Strategy

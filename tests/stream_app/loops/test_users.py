@@ -149,7 +149,7 @@ def test_one_more_event_costs_no_more_than_stated_after_a_store_was_set_back() -
 
 def test_the_store_learns_how_many_places_of_a_user_may_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both with records that count at once, and with a cut that accepts records set aside."""
-    monkeypatch.setattr("stream_app.core.counting.choosing.MOST_AMOUNTS", 0)  # as if its bins had many places
+    monkeypatch.setattr("stream_app.core.counting.bounding.MOST_AMOUNTS", 0)  # as if its bins had many places
     with World(strategy_of(max_events=MOST)) as world:
         store = Struck(world.store)
         world.arrive(100, 103, user="ann")

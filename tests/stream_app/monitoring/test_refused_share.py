@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stream_app.core.counting.outcomes import LATE_BINS, SET_ASIDE
-from stream_app.core.counting.remedies import REMEDIES
-from stream_app.core.incoming import Reason
+from stream_app.core.incoming import REMEDIES, Reason
 from stream_app.core.records import Apply
 from stream_app.monitoring.refused_share import LEAST_LEFT_OUT, LEAST_REFUSED, RefusedShare
 from tests.contracts.examples import apply

@@ -14,7 +14,7 @@ from kafka import KafkaAdminClient
 
 from deploy.ports import free_port
 from stream_app.config import load
-from stream_app.config.engine_rows import SIGNED_EVENT
+from stream_app.config.source import SIGNED_EVENT
 from stream_app.shell.checks.kafka import kafka_findings
 from stream_app.shell.samples import of_topic
 from stream_app.sources.kafka_group import LACKS_RECORDS

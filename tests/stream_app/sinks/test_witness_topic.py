@@ -16,8 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_app import kafka_cluster
 from stream_app.core.records import WitnessRow
-from stream_app.core.releases.row_settings import settings_beside, settings_in_row
-from stream_app.core.releases.row_values import LARGEST_BYTES
+from stream_app.core.releases.row_values import LARGEST_BYTES, settings_beside, settings_in_row
 from stream_app.core.strategy import canonical_json
 from stream_app.kafka_cluster import Cluster, records_of, topic_facts
 from stream_app.ports import OperatorError

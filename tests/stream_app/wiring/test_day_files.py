@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.core.answers.days import whole_days
-from stream_app.core.counting.cells import KeyField, KeyList
+from stream_app.core.counting.keys import KeyField, KeyList
 from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
 from stream_app.ports import OperatorError
 from stream_app.sinks.day_files import MANIFEST, DayFiles, day_files

@@ -18,8 +18,7 @@ import pytest
 
 from deploy.ports import free_port
 from stream_app.config.load import load
-from stream_app.core.counting.bins import Binning
-from stream_app.core.counting.closing import Closing
+from stream_app.core.counting.bins import Binning, Closing
 from stream_app.core.instants import format_instant
 from stream_app.loops.clocks import LiveClock, own_clock_us
 from stream_app.loops.segments import SegmentPlan

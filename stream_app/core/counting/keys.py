@@ -1,0 +1,363 @@
+"""The keys of an axis: how values become keys, and the place of each key in the public list.
+
+Normalising is the public rule by which values that people write in several ways become one key.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import product, repeat
+from typing import Any, Literal
+from urllib.parse import unquote
+
+import msgspec
+import numpy as np
+
+from dphist.arrays import Int64Array
+from stream_app.core.counting.read_values import comparable, listed_as
+from stream_app.core.counting.unlisted import LONGEST_NAME, Discover, key_names
+from stream_app.core.counting.unlisted import OTHER as OTHER
+
+_NOTHING = Fraction(0)
+Option = bool | int | float | str | list[int] | None  # a JSON value that a mechanism's option may have
+
+NONE = "none"  # the key of events without the field
+_MOST_REMEMBERED, _LONGEST_REMEMBERED = 1 << 16, 2_000
+# A group that repeats takes exponential time on some texts, and many repeats a high power of their length.
+# Each ? and each | may double the time: eight of them behind two repeats take a tenth of a second.
+_LITERALS = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_SLOW = re.compile(r"\)[*+{]|\(\?|\\[1-9]")
+_REPEATS, _MOST_REPEATS = re.compile(r"[*+]|\{\d*,\d*\}"), 2
+_CHOICES, _MOST_CHOICES = re.compile(r"[?|]"), 8
+_ESCAPE = re.compile(r"%[0-9a-fA-F]{2}")
+
+ANY = "*"  # in a pattern of keys: any value of a field
+_PARTS = re.compile(r"((?:[^/\\]|\\.)*)/", re.DOTALL)  # the parts of a label, which each end with a slash
+_NONE = -1
+_PLAIN_TYPES = {str, int, float, type(None)}
+
+
+class Axis(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True, kw_only=True
+):
+    """How the counts of keys or buckets are released: live, or once per tumbling window.
+
+    Args: for windows only: their length, mechanism, share of epsilon and the mechanism's options.
+    """
+
+    mode: Literal["tree", "window"] = "tree"
+    window_us: int = 0
+    mechanism: str = ""
+    share: Fraction = _NOTHING
+    options: dict[str, Option] = {}
+
+    def __post_init__(self) -> None:
+        """Set default values to the default objects: the text omits a field only if it holds that object."""
+        if self.mode == "tree":
+            msgspec.structs.force_setattr(self, "mode", "tree")
+        if self.share == _NOTHING:
+            msgspec.structs.force_setattr(self, "share", _NOTHING)
+
+
+class Normalise(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True, kw_only=True
+):
+    """How a value becomes a key, in this order; each step is left out unless it is asked for.
+
+    Args:
+        query: the names of parameters that stay behind the ``?``, in this order; None: the query stays whole.
+        percent: whether percent-encoding is decoded, if the result is UTF-8.
+        nfc: whether a text is in Unicode's composed form.
+        lower: whether letters are small.
+        strip_slash: whether slashes at the end go, but that of ``/``.
+        patterns: a regular expression that must match all of a value, and its replacement; the first
+            one that matches counts. ``\\1`` is the text of its first group.
+        replace: a value, and its replacement.
+        none: whether events without the field have the key ``none``.
+
+    >>> rule = Normalise(query=("p",), lower=True, strip_slash=True, patterns=((r"/u/\\d+(/.*)?", r"/u\\1"),))
+    >>> [rule.of(value) for value in ("/A/?x=1&p=2", "/a/", "/u/7/Posts", 200.0, "/")]
+    ['/a?p=2', '/a', '/u/posts', '200', '/']
+    """
+
+    query: tuple[str, ...] | None = None
+    percent: bool = False
+    nfc: bool = False
+    lower: bool = False
+    strip_slash: bool = False
+    patterns: tuple[tuple[str, str], ...] = ()
+    replace: tuple[tuple[str, str], ...] = ()
+    none: bool = False
+
+    def of(self, value: Any) -> Any:
+        """Return the key of a value; a value that can be no key stays as it is."""
+        if self.none and (value is None or value == ""):
+            return NONE
+        if not isinstance(value, str | int | float):
+            return value
+        is_long = isinstance(value, str) and len(value) > _LONGEST_REMEMBERED
+        return self._made(value) if is_long else self._remembered(value)
+
+    @cached_property
+    def _remembered(self) -> Callable[[Any], Any]:
+        return lru_cache(_MOST_REMEMBERED, typed=True)(self._made)
+
+    @cached_property
+    def _compiled(self) -> list[tuple[re.Pattern[str], str]]:
+        return [(re.compile(pattern), becomes) for pattern, becomes in self.patterns]
+
+    def _made(self, value: str | int | float) -> str | int | float:
+        if not isinstance(value, str):
+            [text] = key_names([value])
+            return self._made(text) if text else value
+        path, mark, query = value.partition("?")
+        if self.query is not None:
+            query = _kept(query, self.query)
+            mark = "?" if query else ""
+        if self.percent:
+            path, query = _decoded(path), _decoded(query)
+        if self.strip_slash:
+            path = path.rstrip("/") or path[:1]
+        text = f"{path}{mark}{query}"
+        if self.nfc:
+            text = unicodedata.normalize("NFC", text)
+        if self.lower:
+            text = text.lower()
+        if len(text) <= LONGEST_NAME:
+            text = self._matched(text)
+        return dict(self.replace).get(text, text)
+
+    def _matched(self, text: str) -> str:
+        for pattern, becomes in self._compiled:
+            if (found := pattern.fullmatch(text)) is not None:
+                return re.sub(r"\\(\d)", lambda group: found[int(group[1])] or "", becomes)
+        return text
+
+    @property
+    def in_words(self) -> str:
+        """The rule, for readers: "in lower case, without a slash at the end"."""
+        query = "without query"
+        if self.query:
+            query = f"with the parameters {', '.join(self.query)} only"
+        said = [
+            (self.query is not None, query),
+            (self.percent, "without percent-encoding"),
+            (self.nfc, "in Unicode's composed form"),
+            (self.lower, "in lower case"),
+            (self.strip_slash, "without a slash at the end"),
+            (bool(self.patterns), f"by {len(self.patterns)} patterns"),
+            (bool(self.replace), f"by a table of {len(self.replace)} replacements"),
+            (self.none, f"as {NONE} if the field is missing"),
+        ]
+        return ", ".join(words for is_there, words in said if is_there)
+
+
+def normalised(rule: Normalise | None, column: Sequence[Any]) -> Sequence[Any]:
+    """Return the keys of values: the one place for listed and for found keys."""
+    return column if rule is None else list(map(rule.of, column))
+
+
+def check_pattern(pattern: str, becomes: str) -> None:
+    """Refuse a pattern that may take long on some text, or is none. Raises: ValueError, one line."""
+    plain = _LITERALS.sub("x", pattern)
+    is_long = len(_REPEATS.findall(plain)) > _MOST_REPEATS or len(_CHOICES.findall(plain)) > _MOST_CHOICES
+    if is_long or _SLOW.search(plain):
+        raise ValueError(
+            f"{pattern!r} may take long on some texts; repeat no group, use * and + at most twice, "
+            "and ? and | at most eight times"
+        )
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as failure:
+        raise ValueError(f"{pattern!r} is no regular expression: {failure}") from None
+    if any(int(number) > groups for number in re.findall(r"\\(\d)", becomes)):
+        raise ValueError(f"{becomes!r} names a group that {pattern!r} has not")
+
+
+def _kept(query: str, names: tuple[str, ...]) -> str:
+    """Return the parameters of these names, in their order."""
+    parts = query.split("&") if query else []
+    return "&".join(part for name in names for part in parts if part.partition("=")[0] == name)
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        return _ESCAPE.sub(lambda found: found[0].upper(), text)
+
+
+class KeyField(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True, rename={"names": "list"}):
+    """A field whose values are listed. Args: as of ``KeyList``."""
+
+    field: str
+    names: tuple[str, ...]
+    other: bool
+
+    @cached_property
+    def values(self) -> tuple[str, ...]:
+        """Return the value at each place of the list, ``other`` included."""
+        return (*self.names, OTHER) if self.other else self.names
+
+    @cached_property
+    def _places(self) -> dict[str | int | float, int]:
+        return listed_as(self.names)
+
+    def places(self, column: Sequence[Any]) -> Int64Array:
+        """Return the place in the list of each event's value, -1 if it has none.
+
+        Args: column, the values as read; ``read_values.listed_as`` says which of them are on a list.
+        """
+        missing = len(self.names) if self.other else _NONE
+        if not set(map(type, column)) <= _PLAIN_TYPES:
+            column = list(map(comparable, column))
+        return np.fromiter(map(self._places.get, column, repeat(missing)), np.int64, len(column))
+
+
+class KeyList(Axis, frozen=True, rename={"names": "list"}):
+    """The keys that are counted separately: the values of one field, or every combination of several fields.
+
+    Args:
+        field: the column of keys, with dots for nested objects.
+        names: the public list.
+        other: whether all other keys count as ``other``; else their events are refused.
+        total: whether the total over keys is measured too, with its own share of epsilon.
+        fields: of a stream with several key fields, which has no ``field``, ``names`` and ``other`` then.
+        discover: how keys beside the list are found; None: they are not. With it ``other`` is no key of the
+            list, but the total less all keys, at the place after them.
+        normalise: how values become keys; None: as they are.
+    """
+
+    field: str = ""
+    names: tuple[str, ...] = ()
+    other: bool | None = None
+    total: bool | None = None
+    fields: tuple[KeyField, ...] = ()
+    discover: Discover | None = None
+    normalise: Normalise | None = None
+
+    @cached_property
+    def parts(self) -> tuple[KeyField, ...]:
+        """Return every field with its values; the first one varies slowest in the list of keys."""
+        return self.fields or (KeyField(self.field, self.names, bool(self.other)),)
+
+    @cached_property
+    def count(self) -> int:
+        """Return the number of places of keys, that of ``other`` included."""
+        return math.prod(self.sizes)
+
+    def with_found(self, names: tuple[str, ...]) -> KeyList:
+        """Return the list with keys that were found."""
+        return msgspec.structs.replace(self, names=self.names + names)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Return the number of values of each field."""
+        return tuple(len(part.values) for part in self.parts)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns from which an event's key is determined."""
+        return tuple(part.field for part in self.parts)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Return the key at each place of the list, ``other`` included.
+
+        >>> keys = KeyList(fields=(KeyField("c", ("FR", "a/b"), False), KeyField("d", ("tv",), True)))
+        >>> keys.labels
+        ('FR/tv', 'FR/other', 'a\\\\/b/tv', 'a\\\\/b/other')
+        """
+        if not self.fields:
+            return self.names if self.discover is not None else self.parts[0].values
+        return tuple(map("/".join, product(*self._written)))
+
+    @cached_property
+    def _written(self) -> tuple[tuple[str, ...], ...]:
+        """The values of each field as parts of a label, so that no two combinations have one label."""
+        return tuple(tuple(map(_escaped, part.values)) for part in self.parts)
+
+    @cached_property
+    def place_of_label(self) -> dict[str, int]:
+        """Return the place of each key by its label, ``other`` included."""
+        labels = self.labels if self.discover is None else (*self.labels, OTHER)
+        return {label: place for place, label in enumerate(labels)}
+
+    def matching(self, pattern: str) -> tuple[int, ...]:
+        """Return the places of the keys that match a pattern: of several fields, or the start of a found key.
+
+        >>> keys = KeyList(fields=(KeyField("c", ("FR", "DE"), False), KeyField("d", ("tv", "pc"), False)))
+        >>> keys.matching("DE/*"), keys.matching("*/tv"), keys.matching("FR/radio"), keys.matching("FR")
+        ((2, 3), (0, 2), (), ())
+        """
+        if not (chosen := self._chosen(pattern)):
+            return ()
+        places = np.arange(math.prod(self.sizes)).reshape(self.sizes)[
+            np.ix_(*(np.array(one, np.int64) for one in chosen))
+        ]
+        return tuple(places.ravel().tolist())
+
+    def matches(self, pattern: str) -> bool:
+        """Return whether a pattern matches keys. Cost: of several fields, the same for any number of keys."""
+        chosen = self._chosen(pattern)
+        return bool(chosen) and all(chosen)
+
+    def _chosen(self, pattern: str) -> list[Sequence[int]]:
+        """Return the places of the values that a pattern chooses, by field; none if it is no pattern."""
+        if self.discover is not None and pattern.endswith(ANY):
+            return [[at for at, label in enumerate(self.labels) if label.startswith(pattern[:-1])]]
+        written = _PARTS.findall(f"{pattern}/") if self.fields else []
+        if len(written) != len(self.parts) or "".join(f"{one}/" for one in written) != f"{pattern}/":
+            return []
+        return [
+            range(len(places)) if one == ANY else [places[one]] if one in places else []
+            for one, places in zip(written, self._places_written, strict=True)
+        ]
+
+    @cached_property
+    def _places_written(self) -> tuple[dict[str, int], ...]:
+        return tuple({one: place for place, one in enumerate(values)} for values in self._written)
+
+    @property
+    def a_pattern(self) -> str:
+        """Return one pattern that matches keys; empty if there is only one field."""
+        return self.pattern_of(0, 0) if self.fields else ""
+
+    def pattern_of(self, field: int, value: int) -> str:
+        """Return the pattern of all keys with one value of one field. Args: the field's and value's index."""
+        return "/".join(self._written[field][value] if at == field else ANY for at in range(len(self.sizes)))
+
+    def values_at(self, place: int) -> dict[str, str]:
+        """Return the value of each field for the key at a place; empty if there is only one field."""
+        if not self.fields:
+            return {}
+        indices = np.unravel_index(place, self.sizes)
+        return {part.field: part.values[index] for part, index in zip(self.parts, indices, strict=True)}
+
+    def places(self, *columns: Sequence[Any]) -> Int64Array:
+        """Return the place in the list of each event's key, -1 if it has none.
+
+        Args: for each field the values as read.
+
+        >>> KeyList("c", ("UA", "7"), False, False).places(["UA", 7, 7.0, "7.0", "AA", None]).tolist()
+        [0, 1, 1, -1, -1, -1]
+        """
+        columns = tuple(normalised(self.normalise, column) for column in columns)
+        first, *others = (part.places(column) for part, column in zip(self.parts, columns, strict=True))
+        for size, places in zip(self.sizes[1:], others, strict=True):
+            first = np.where((first < 0) | (places < 0), _NONE, first * size + places)
+        return first
+
+
+def _escaped(value: str) -> str:
+    """Return a value as a part of a label: a slash, a backslash and a lone star get a backslash before them.
+
+    >>> print(_escaped("/price"), _escaped("*"), _escaped("5*"))
+    \\/price \\* 5*
+    """
+    return "\\*" if value == ANY else value.replace("\\", "\\\\").replace("/", "\\/")
