@@ -46,11 +46,10 @@ def read_api(section: Section, directory: Path, operator: OperatorSettings | Non
     Args: operator, as ``read_operator_port``.
     """
     proxy, tls = section.section("proxy"), section.section("tls")
-    keys = section.take("keys", values.text, None)
     settings = ApiSettings(
         host=section.take("host", values.text, "127.0.0.1"),
         port=section.take("port", values.port, 8088),
-        keys=None if keys is None else (directory / keys).absolute(),
+        keys=section.path_of("keys", directory),
         proxy_header=proxy.take("header", _header) if proxy.written else None,
         proxies=proxy.take("addresses", read_addresses) if proxy.written else (),
         origins=section.take("origins", read_origins, ()),
@@ -145,7 +144,6 @@ def is_loopback(host: str) -> bool:
 
 
 def read_tls(section: Section, directory: Path) -> TlsSettings:
-    """Read the files of a certificate and its key."""
     settings = TlsSettings(
         certificate=(directory / section.take("certificate", values.text)).absolute(),
         key=(directory / section.take("key", values.text)).absolute(),
@@ -191,7 +189,6 @@ def _patience_s(value: object) -> float:
 
 
 def read_hosts(value: object) -> frozenset[str]:
-    """Read the names in the header Host that are known."""
     names = value if isinstance(value, list) else []
     if names and all(isinstance(name, str) and _HOST.fullmatch(name) for name in names):
         return frozenset(name.lower() for name in names)
@@ -199,7 +196,6 @@ def read_hosts(value: object) -> frozenset[str]:
 
 
 def read_addresses(value: object) -> tuple[str, ...]:
-    """Read a list of addresses. Raises: ValueError."""
     if not isinstance(value, list) or not value:
         raise ValueError("must be a list of addresses, for example [10.0.0.7]")
     try:
@@ -209,7 +205,6 @@ def read_addresses(value: object) -> tuple[str, ...]:
 
 
 def header_name(value: object) -> str:
-    """Read the name of a header of HTTP. Raises: ValueError."""
     name = values.text(value)
     if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
         raise ValueError("is not a header name; write one such as X-Forwarded-User")
@@ -234,7 +229,6 @@ def _page_url(value: object) -> str:
 
 
 def read_origins(value: object) -> tuple[str, ...]:
-    """Read the origins of pages that may call from a browser."""
     if not isinstance(value, list) or not all(map(_is_origin, value)):
         raise ValueError("must be a list of origins, for example [https://charts.example.org], without paths")
     return tuple(map(_as_browsers_write, value))
@@ -260,13 +254,12 @@ def read_ingest(section: Section, directory: Path, operator: OperatorSettings | 
 
     Args: operator, as ``read_operator_port``.
     """
-    keys, tls = section.take("keys", values.text, None), section.section("tls")
-    proxy = section.section("proxy")
+    proxy, tls = section.section("proxy"), section.section("tls")
     settings = IngestSettings(
         host=section.take("host", values.text, "127.0.0.1"),
         port=section.take("port", values.port, 8089),
         directory=(directory / section.take("dir", values.text, "./spool")).absolute(),
-        keys=None if keys is None else (directory / keys).absolute(),
+        keys=section.path_of("keys", directory),
         origins=section.take("origins", read_origins, ()),
         hosts=section.take("hosts", read_hosts, frozenset()),
         most_body_bytes=section.take("max_body", _body, 10**6),
@@ -294,7 +287,6 @@ def read_ingest(section: Section, directory: Path, operator: OperatorSettings | 
 
 
 def _maps(section: Section) -> dict[str, FieldMap]:
-    """Read the paths of the fields of events, by spool. Raises: ConfigError."""
     maps = {}
     for spool in section.names():
         fields = section.section(spool)

@@ -85,7 +85,7 @@ def _rules(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> 
 
 def _rule(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> Rule:
     section = rules.named(name)
-    text = section.take("when", values.text)
+    text, hours = section.take("when", values.text), section.take("quiet", _hours, None)
     try:
         condition = parse_condition(text)
         _check(condition, streams)
@@ -100,16 +100,11 @@ def _rule(rules: Section, name: str, streams: Mapping[str, StreamSettings]) -> R
         clear=section.take("clear", _FINITE, None),
         labels=section.take("labels", _labels, {}),
         summary=section.take("summary", values.text, ""),
-        quiet=_quiet(section, streams[condition.stream].declared.time.timezone),
+        quiet=hours and QuietHours(*hours, streams[condition.stream].declared.time.timezone),
     )
     section.finish()
     _check_options(section, rule, streams[condition.stream])
     return rule
-
-
-def _quiet(section: Section, timezone: str | None) -> QuietHours | None:
-    edges = section.take("quiet", _hours, None)
-    return None if edges is None else QuietHours(*edges, timezone)
 
 
 def _hours(value: object) -> tuple[int, int]:

@@ -1,23 +1,28 @@
-"""The axes beside time: a stream's sections ``value`` and ``sum``, windows, and how the axes fit together."""
+"""The axes beside time: a stream's sections ``keys``, ``value`` and ``sum``."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from msgspec import structs
 
-from dphist.product.axis import LARGEST_BUCKETS
+from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
 from dphist.product.sums import LARGEST_WEIGHT
 from dphist.windows.design import window_mechanisms
 from dphist.windows.options import checked_options, known_options
 from stream_app.config import values
 from stream_app.config.document import Section
-from stream_app.config.settings import StreamSettings
-from stream_app.core.counting.bounding import MOST_AMOUNTS
+from stream_app.config.plain_yaml import as_written
+from stream_app.config.privacy import read_delta
 from stream_app.core.counting.cells import Amounts, Buckets
-from stream_app.core.counting.keys import Axis, Option
+from stream_app.core.counting.keys import NONE, Axis, KeyField, KeyList, Normalise, Option, check_pattern
+from stream_app.core.counting.unlisted import EPOCHS, LONGEST_NAME, OTHER, Discover
+from stream_app.core.epochs import ROOM
 
 A = TypeVar("A", bound=Axis)
 
@@ -25,9 +30,18 @@ WINDOW_SHARE = Fraction(4, 5)  # of epsilon; the rest counts all events over tim
 _STEP = "the step that amounts are rounded to, a number above zero, for example 0.01"
 _BUCKETS = values.whole(2, LARGEST_BUCKETS)
 
+LONGEST_KEY = 200
+
+_MOST_PARAMETERS, _MOST_REPLACED, _MOST_PATTERNS = 20, 10_000, 50
+
+MOST_BROUGHT = 8
+_LEAST_USERS = values.whole(1, 1_000_000, more=": a key that fewer users have brought is nearly never shown")
+_EPOCHS = values.whole(0, 10_000, more=": for how many epochs after the one that found it a key is listed")
+_ROOM = values.whole(1_000, 1_000_000_000, more=": events of hidden keys for which there is room")
+_PER_USER = values.whole(1, MOST_BROUGHT, more=": the new keys that a user can help to find")
+
 
 def read_value(section: Section) -> Buckets | None:
-    """Read the range of a value and its buckets. Raises: ConfigError."""
     if not section.written:
         return None
     settings = Buckets(
@@ -44,7 +58,6 @@ def read_value(section: Section) -> Buckets | None:
 
 
 def read_sum(section: Section) -> Amounts | None:
-    """Read the number that is added up, and its range. Raises: ConfigError."""
     if not section.written:
         return None
     settings = Amounts(
@@ -100,86 +113,214 @@ def with_windows(axis: A, section: Section, mechanism: str) -> A:
     return axis
 
 
-def _check_windows(section: Section, stream: StreamSettings) -> None:
-    """Refuse windows that do not fit the stream's time or axes. Raises: ConfigError."""
-    declared = stream.declared
-    window, time = declared.windows_of, declared.time
-    if window is None:
-        return
-    key = "value.window" if window is declared.value else "keys.window"
-    bins, rest = divmod(window.window_us, time.bin_us)
-    if rest or time.epoch_bins % max(bins, 1):
-        raise section.error(
-            key,
-            "must be a whole number of bins, and time.epoch a whole number of windows; change one",
-        )
-    if declared.value is not None and declared.keys is not None and declared.keys.mode == "window":
-        raise section.error("keys.mode", "is for keys without a value; with one, write value.mode: window")
-    if declared.keys is not None and declared.keys.total:
-        raise section.error("keys.total", "belongs to trees; take it out: all events are counted anyway")
-
-
-def _check_sum(section: Section, stream: StreamSettings) -> None:
-    """Refuse a sum beside settings that exclude it. Raises: ConfigError."""
-    declared = stream.declared
-    if declared.amounts is None:
-        return
-    for key, other in (
-        ("value", declared.value),
-        ("keys.mode", declared.windows_of),
-        ("tree.epochs", declared.tree.epochs),
-    ):
-        if other is not None:
-            raise section.error(key, "is not built yet beside sum; give one of them another stream")
-    if declared.count == "users":
-        text = "counts one event of each user, and a sum is of events; write max_events: 1 in privacy.unit"
-        raise section.error("count", text)
-    if declared.privacy.per_user and declared.cells.places > MOST_AMOUNTS and not declared.finds_keys:
-        most = f"{MOST_AMOUNTS:,} steps over all keys"
-        raise section.error(
-            "sum.unit", f"makes more than {most}, too many for a cap per user; take a larger one"
-        )
-
-
-def _check_max_keys(section: Section, stream: StreamSettings) -> None:
-    """Refuse a cap on a user's keys that does not fit the stream's keys. Raises: ConfigError."""
-    declared, key = stream.declared, "privacy.unit.max_keys"
-    most = declared.privacy.caps.max_keys
-    if most is None:
-        return
-    if declared.keys is None:
-        text = "is for a stream with keys; add keys, or write max_events in place of max_keys and max_per_key"
-        raise section.error(key, text)
-    if most > (keys := len(declared.keys.labels)) and declared.keys.discover is None:
-        raise section.error(key, f"{most}: the stream has {keys:,} keys; write at most {keys:,}")
-    if declared.cells.places > MOST_AMOUNTS and not declared.finds_keys:
-        # One script chooses among all that one user has in a bin, and other streams wait for it. Beside found
-        # keys a store leaves out what cannot count.
-        cells = f"{MOST_AMOUNTS:,} keys, buckets and steps together"
-        raise section.error(key, f"is for streams of at most {cells}; write max_events alone, or fewer keys")
-
-
-def check_axes(section: Section, stream: StreamSettings) -> None:
-    """Refuse fields that overlap the time's field, and axes that do not fit together. Raises: ConfigError."""
-    _check_windows(section, stream)
-    _check_sum(section, stream)
-    _check_max_keys(section, stream)
-    declared, time = stream.declared, stream.declared.time.field
-    readers = {
-        "value.field": declared.value,
-        "sum.field": declared.amounts,
-        "privacy.unit.user": declared.privacy.per_user,
-    }
-    keys = declared.keys
-    read = [("keys.fields" if keys.fields else "keys.field", one) for one in keys.columns] if keys else []
-    read += [(key, reader.field) for key, reader in readers.items() if reader]
-    read += [("where", field) for field in (declared.where.fields if declared.where else ())]
-    for key, field in read:
-        if f"{field}.".startswith(f"{time}.") or time.startswith(f"{field}."):
-            raise section.error(key, f'"{field}" is where time.field reads; name another field')
-
-
 def _options(mechanism: str, value: object) -> dict[str, Option]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
         raise ValueError(f"must hold options of {mechanism}: {', '.join(known_options(mechanism)) or 'none'}")
     return checked_options(mechanism, value)
+
+
+def read_names(section: Section, directory: Path) -> tuple[str, ...]:
+    """Read a list of keys, from ``list`` or from the file that ``list_file`` names. Raises: ConfigError.
+
+    Args: directory, of the configuration; the file's path is relative to it.
+    """
+    if "list_file" not in section.names():
+        return section.take("list", listed, read=as_written)
+    section.refuse("list", "does not stand beside keys.list_file; take one of them out")
+    return section.take("list_file", in_file(directory))
+
+
+def in_file(directory: Path) -> Callable[[object], tuple[str, ...]]:
+    """Return a function that reads the keys in a file.
+
+    Each line is a key, exactly as it stands there; empty lines are skipped. The function raises ValueError.
+    """
+
+    def read(value: object) -> tuple[str, ...]:
+        file = directory / values.text(value)
+        try:
+            text = file.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as failure:
+            why = getattr(failure, "strerror", None) or "it is not UTF-8 text"
+            raise ValueError(f"{file} cannot be read: {why}; name a file with one key a line") from None
+        return _checked(file, [line.removesuffix("\r") for line in text.split("\n")])
+
+    return read
+
+
+def _checked(file: Path, lines: Sequence[str]) -> tuple[str, ...]:
+    line_of: dict[str, int] = {}
+    for number, key in enumerate(lines, start=1):
+        if len(key) > LONGEST_KEY:
+            raise ValueError(f"line {number} of {file} is longer than {LONGEST_KEY} characters; shorten it")
+        if key and line_of.setdefault(key, number) != number:
+            raise ValueError(f"line {number} of {file} repeats line {line_of[key]}; take one of them out")
+    if not line_of:
+        raise ValueError(f"{file} is empty; write one key a line")
+    return tuple(key for key in line_of if key)
+
+
+def listed(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError("must be a list of keys, for example [UA, AA, DL]")
+    for key in value:
+        if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
+            raise ValueError(f"{key!r} is not a key; write words or numbers, null in quotes")
+    names = tuple(value)
+    if len(set(names)) < len(names):
+        raise ValueError("holds a key twice; an event has exactly one")
+    return names
+
+
+def read_normalise(keys: Section) -> Normalise | None:
+    """Read how values of ``keys.field`` become keys; None if they stay as they are. Raises: ConfigError."""
+    section = keys.section("normalise")
+    rule = Normalise(
+        query=section.take("query", _parameters, None),
+        percent=section.take("percent", values.flag, False),
+        nfc=section.take("nfc", values.flag, False),
+        lower=section.take("lower", values.flag, False),
+        strip_slash=section.take("strip_slash", values.flag, False),
+        patterns=_pairs(section.section("patterns"), _MOST_PATTERNS),
+        replace=_pairs(section.section("replace"), _MOST_REPLACED),
+        none=keys.take("none", values.flag, False),
+    )
+    for pattern, becomes in rule.patterns:
+        try:
+            check_pattern(pattern, becomes)
+        except ValueError as refusal:
+            raise section.error("patterns", str(refusal)) from None
+    section.finish()
+    return None if rule == Normalise() else rule
+
+
+def listed_by(section: Section, rule: Normalise | None, names: Sequence[str]) -> tuple[str, ...]:
+    """Return a list of keys, with ``none`` if events without the field have it. Raises: ConfigError.
+
+    A key that no event can have after ``normalise`` would stay at 0 for ever.
+    """
+    if rule is None:
+        return tuple(names)
+    for name in names:
+        if (becomes := structs.replace(rule, none=False).of(name)) != name:
+            text = f"holds {name}, which no event has after keys.normalise; write {becomes}"
+            raise section.error("list", text)
+    return (*names, NONE) if rule.none and NONE not in names else tuple(names)
+
+
+def _pairs(section: Section, most: int) -> tuple[tuple[str, str], ...]:
+    if len(section.names()) > most:
+        raise section.error("", f"holds more than {most:,} entries; write fewer")
+    return tuple((name, section.take(name, _text, read=as_written)) for name in section.names())
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
+        raise ValueError(f"must be a text of at most {LONGEST_NAME} characters")
+    return value
+
+
+def _parameters(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > _MOST_PARAMETERS or len(set(map(str, value))) < len(value):
+        raise ValueError(f"must be a list of at most {_MOST_PARAMETERS} different names; [] keeps none")
+    return tuple(map(str, value))
+
+
+def read_discover(keys: Section) -> Discover | None:
+    section = keys.section("discover")
+    if not section.written:
+        return None
+    epsilon = section.take("epsilon", values.positive_fraction)
+    delta = read_delta(section)
+    if delta is None:
+        raise section.error("delta", "is missing: names need one; write for example 1e-9")
+    users = section.section("users")
+    discover = Discover(
+        epsilon,
+        delta,
+        section.take("per_user", _PER_USER, 1),
+        users.take("minimum", _LEAST_USERS, 1),
+        section.take("epochs", _EPOCHS, EPOCHS),
+        section.take("room", _ROOM, ROOM),
+    )
+    users.finish()
+    section.finish()
+    return discover
+
+
+def read_keys(section: Section, directory: Path) -> KeyList | None:
+    """Read the list of keys. Args: directory, of the configuration. Raises: ConfigError."""
+    if not section.written:
+        return None
+    read = _several_fields if "fields" in section.names() else _one_field
+    settings = read(section, directory)
+    settings = with_windows(settings, section, "sorted_isotonic")
+    section.finish()
+    keys = math.prod(settings.sizes)
+    if keys > LARGEST_KEYS:
+        made = "is longer than" if not settings.fields else f"makes {keys:,} combinations, more than"
+        raise section.error("list", f"{made} {LARGEST_KEYS} keys; count fewer keys separately")
+    if settings.total and keys == 1:
+        raise section.error("total", "is not needed for one key, which is its own total; take it out")
+    return settings
+
+
+def _one_field(section: Section, directory: Path) -> KeyList:
+    discover, rule = read_discover(section), read_normalise(section)
+    listed = discover is None or {"list", "list_file"} & set(section.names())
+    settings = KeyList(
+        field=section.take("field", values.text),
+        names=read_names(section, directory) if listed else (),
+        other=section.take("other", values.flag, True),
+        total=section.take("total", values.flag, False),
+        discover=discover,
+        normalise=rule,
+    )
+    settings = structs.replace(settings, names=listed_by(section, rule, settings.names))
+    _check_other(section, "list", settings.parts[0])
+    return settings
+
+
+def _several_fields(section: Section, directory: Path) -> KeyList:
+    section.refuse("field", "does not stand beside keys.fields; take one of them out")
+    for key in ("normalise", "none"):
+        section.refuse(key, "is not built yet for several key fields; write keys.field with one of them")
+    section.refuse("discover", "is not built yet for several key fields; write keys.field with one of them")
+    fields = section.take("fields", _fields)
+    lists, files, others = section.section("list"), section.section("list_file"), None
+    if section.holds_keys("other"):
+        others = section.section("other")
+    every = section.take("other", values.flag, True) if others is None else True
+    parts = []
+    for field in fields:
+        if field in files.names():
+            lists.refuse(field, "is in keys.list_file as well; take one of them out")
+            names = files.take(field, in_file(directory))
+        else:
+            names = lists.take(field, listed, read=as_written)
+        part = KeyField(field, names, every if others is None else others.take(field, values.flag, True))
+        _check_other(lists, field, part)
+        parts.append(part)
+    lists.finish()
+    files.finish()
+    if others is not None:
+        others.finish()
+    return KeyList(fields=tuple(parts), total=section.take("total", values.flag, False))
+
+
+def _check_other(section: Section, key: str, part: KeyField) -> None:
+    if part.other and OTHER in part.names:
+        line = f'holds "{OTHER}", which is the key of all others; take it out of the list'
+        raise section.error(key, line)
+
+
+def _fields(value: object) -> tuple[str, ...]:
+    if (
+        not isinstance(value, list)
+        or len(value) < 2
+        or not all(isinstance(one, str) and one for one in value)
+    ):
+        raise ValueError("must be a list of two or more fields, for example [country, device]")
+    if len(set(value)) < len(value):
+        raise ValueError("holds a field twice; take one out")
+    return tuple(value)

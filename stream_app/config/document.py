@@ -85,6 +85,11 @@ class Section:
         except ValueError as refusal:
             raise self.error(key, f"{_shown(value)}: {refusal}") from None
 
+    def path_of(self, key: str, directory: Path) -> Path | None:
+        """Return the file that a key names, relative to a directory; None if the key is not written."""
+        name = self.take(key, values.text, None)
+        return None if name is None else (directory / name).absolute()
+
     def section(self, key: str) -> Section:
         """Return the section under a key; an empty one if the key is not written."""
         self._asked.append(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any, Final
 
@@ -58,19 +59,10 @@ def _shown(fact: str, value: Any, time: Time) -> str:
     }
     if fact in of_time:
         return of_time[fact](value)
-    if isinstance(value, str):
-        return (
-            in_words(Fraction(value)) if fact.rpartition(".")[2] in _NUMBERS and _is_number(value) else value
-        )
-    return as_json(value)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        Fraction(text)
-    except ValueError:
-        return False
-    return True
+    if fact.rpartition(".")[2] in _NUMBERS:
+        with suppress(ValueError, TypeError):
+            return in_words(Fraction(value))
+    return value if isinstance(value, str) else as_json(value)
 
 
 def as_json(value: object) -> str:

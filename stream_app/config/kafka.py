@@ -135,8 +135,8 @@ def _security(section: Section, directory: Path) -> dict[str, str]:
     for key in ("sasl.username", *SECRETS):
         given[key] = section.take(key, _secret, None, as_written)
     for key in FILES:
-        file = section.take(key, values.text, None)
-        given[key] = None if file is None else str((directory / file).absolute())
+        file = section.path_of(key, directory)
+        given[key] = None if file is None else str(file)
     return {key: value for key, value in given.items() if value is not None}
 
 
@@ -147,7 +147,6 @@ def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
     origins = section.take("origins", _ORIGINS) if of_counts else 0
     form: LogFormat = section.take("format", values.one_of(*_FORMATS), "json")
     columns: tuple[str, ...] = section.take("columns", _columns, ())
-    authority = section.take(REGISTRY_CA, values.text, None)
     cluster = section.take("cluster", cluster_name, "")
     name = section.take("group", values.group, "") or topic_identity(topic, cluster)
     settings = TopicSettings(
@@ -155,7 +154,7 @@ def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
         cluster=cluster,
         start=section.take("start", _start, "earliest"),
         schema_registry=section.take("schema_registry", registry_url, None),
-        schema_registry_ca=None if authority is None else (directory / authority).absolute(),
+        schema_registry_ca=section.path_of(REGISTRY_CA, directory),
     )
     section.refuse("replay", "is not built yet; a topic is followed live; replay a file")
     section.refuse("file", "is given beside topic; keep one")
@@ -169,13 +168,12 @@ def read_topic(section: Section, directory: Path) -> tuple[Log, TopicSettings]:
     if (form in _BY_SCHEMA) != bool(settings.schema_registry):
         said = "is the URL of the registry of avro and protobuf records; use it with these formats only"
         raise section.error("schema_registry", said)
-    if authority is not None and not (settings.schema_registry or "").startswith("https:"):
+    if settings.schema_registry_ca is not None and not (settings.schema_registry or "").startswith("https:"):
         raise section.error(REGISTRY_CA, "belongs to a registry of https://; correct one of them")
     return Log(name, form, None, topic=topic, columns=columns, origins=origins), settings
 
 
 def read_outputs(value: object) -> tuple[OutputSettings, ...]:
-    """Read the list ``outputs``."""
     if not isinstance(value, list):
         raise ValueError("must be a list, for example [{stream: clicks, topic: clicks.private}]")
     outputs = tuple(_output(item) for item in value)
@@ -205,7 +203,6 @@ def _is_server(server: str) -> bool:
 
 
 def topic_name(value: object) -> str:
-    """Read the name of a topic."""
     name = values.text(value)
     if name in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
         raise ValueError("is not a topic name; use letters, digits, dots, - and _")
@@ -213,7 +210,6 @@ def topic_name(value: object) -> str:
 
 
 def cluster_name(value: object) -> str:
-    """Read the name of a cluster in ``kafka.clusters``."""
     return values.name(value)
 
 
@@ -227,7 +223,6 @@ def topic_identity(topic: str, cluster: str) -> str:
 
 
 def registry_url(value: object) -> str:
-    """Read the URL of a schema registry."""
     try:
         parts = values.url(value, ("http", "https"))
     except ValueError:

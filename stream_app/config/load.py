@@ -12,10 +12,10 @@ from stream_app.config.access import read_api, read_ingest, read_operator
 from stream_app.config.alerts import read_alerts
 from stream_app.config.boards import read_boards
 from stream_app.config.document import ConfigError, Section, parse_document
+from stream_app.config.exclusions import check_visitors
 from stream_app.config.kafka import REGISTRY_CA, read_kafka, read_outputs
 from stream_app.config.one_log import Logs
 from stream_app.config.settings import IngestSettings, KafkaSettings, Settings, SourceSettings, TopicSettings
-from stream_app.config.source import check_visitors
 from stream_app.config.storage import check_ledgers_node, read_dead_letters, read_ledger, read_redis
 from stream_app.config.streams import read_streams
 from stream_app.core.visits import VISITOR
@@ -56,8 +56,7 @@ def load_clusters(
     for name in streams.names():
         source = streams.named(name).section("source")
         if registry := source.take("schema_registry", values.text, None):
-            authority = source.take(REGISTRY_CA, values.text, None)
-            found = registry, None if authority is None else (path.parent / authority).absolute()
+            found = registry, source.path_of(REGISTRY_CA, path.parent)
             break
     else:
         found = None
@@ -78,7 +77,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
     state_dir = (directory / state.take("dir", values.text, "./state")).absolute()
     state.finish()
     secrets = document.section("secrets")
-    key_file = secrets.take("key_file", values.text, None)
+    key_file = secrets.path_of("key_file", directory)
     secrets.finish()
     operator = read_operator(document.section("operator"), environment)
     ingest = read_ingest(document.section("ingest"), directory, operator)
@@ -91,7 +90,7 @@ def _read(document: Section, path: Path, environment: Mapping[str, str]) -> Sett
         redis=redis,
         api=read_api(document.section("api"), directory, operator),
         state_dir=state_dir,
-        noise_key_file=None if key_file is None else (directory / key_file).absolute(),
+        noise_key_file=key_file,
         publish_every_us=document.take("publish_every", _PUBLIC_INSTANTS, 1_000_000),
         streams=streams,
         alerts=read_alerts(document.section("alerts"), streams, operator),

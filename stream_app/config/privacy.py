@@ -14,8 +14,7 @@ from stream_app.config.source import (
 )
 from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import Period, PerUser
-from stream_app.core.declaration import Counted, Declaration, Log, Privacy
-from stream_app.core.instants import PERIODS
+from stream_app.core.declaration import Counted, Log, Privacy
 from stream_app.core.ledger import ACCEPTED, LARGEST_PRIVATE_EPSILON
 from stream_app.core.visits import VISITOR
 
@@ -24,7 +23,6 @@ _MAX_EVENTS = values.whole(1, _MOST_OF_USER, more=": a user's events of an epoch
 _MAX_KEYS = values.whole(1, 1_000, more=": the keys in which a user's events count")
 
 LARGEST_DELTA = Fraction(1, 1000)
-MOST_COLUMNS = 1 << 16  # the state between two bins holds some ten numbers for each
 
 
 def read_privacy(section: Section, count: Counted, log: Log) -> tuple[Privacy, str | None, Total | None]:
@@ -136,7 +134,6 @@ def _event(value: object) -> Literal["event"]:
 
 
 def read_delta(privacy: Section) -> Fraction | None:
-    """Read ``privacy.delta``; None if the promise is pure. Raises: ConfigError."""
     return privacy.take("delta", _delta, None)
 
 
@@ -151,67 +148,3 @@ def _delta(value: object) -> Fraction:
             "the number of people, for example 1e-6"
         )
     return delta
-
-
-def check_period(section: Section, declared: Declaration) -> None:
-    """Refuse a unit of a user's hour, day or week that does not fit the stream's time. Raises: ConfigError.
-
-    A late event that counts in the next open bin may count in a later period than its own. All of a user's
-    events of one day would then change several periods, and the stated epsilon would be too small.
-    """
-    user, time = declared.privacy.per_user, declared.time
-    if user is None or user.per is None:
-        return
-    key, length_us = "privacy.unit.per", PERIODS[user.per]
-    if length_us % time.bin_us:
-        whole = values.format_duration(time.bin_us)
-        raise section.error(key, f"{user.per}: must be a whole number of bins of {whole}")
-    if time.epoch_bins % declared.period_bins:
-        raise section.error(key, f"{user.per}: time.epoch must be a whole number of them; change one")
-    if declared.late == "next_bin":
-        text = f"must be drop or dead_letter: with privacy.unit.per no event may count in another {user.per}"
-        raise section.error("late", text)
-
-
-def check_proposing(section: Section, declared: Declaration) -> None:
-    """Refuse ``privacy.propose_caps`` where users are not counted by their numbers of events."""
-    privacy, bounds, key = declared.privacy, declared.bounds, "privacy.propose_caps"
-    if privacy.propose_caps is None:
-        return
-    if bounds is None or bounds.caps.max_keys is not None or declared.count == "users":
-        raise section.error(
-            key, "needs privacy.unit: {user: FIELD, max_events: 10}; write that, or take it out"
-        )
-    if privacy.propose_caps >= privacy.epsilon:
-        raise section.error(key, "must be below privacy.epsilon, of which it is a part: counts have the rest")
-    for other, is_there in (
-        ("privacy.delta", privacy.delta),
-        ("keys.discover", declared.finds_keys),
-        ("keys.mode", declared.windows_of),
-    ):
-        if is_there:
-            raise section.error(other, f"does not go with {key} yet; take one of them out")
-    if bounds.waiting.most:
-        raise section.error(key, "needs at most 16,384 keys and buckets together; take it out")
-
-
-def check_approximate(section: Section, declared: Declaration) -> None:
-    """Refuse the settings that an approximate stream cannot have. Raises: ConfigError."""
-    if declared.privacy.delta is None:
-        return
-    keys, instead = declared.keys, "take it out, or take privacy.delta out"
-    if section.section("tree").written:
-        raise section.error("tree", f"is for streams without privacy.delta, which have a tree: {instead}")
-    user = declared.privacy.per_user
-    for key, present in (
-        ("privacy.unit.per", user is not None and user.per is not None),
-        ("value", declared.value is not None),
-        ("sum", declared.amounts is not None),
-        ("keys.mode", keys is not None and keys.mode == "window"),
-        ("keys.total", keys is not None and bool(keys.total)),
-    ):
-        if present:
-            raise section.error(key, f"is not built yet beside privacy.delta: {instead}")
-    if keys is not None and len(keys.labels) > MOST_COLUMNS:
-        many = f"{len(keys.labels):,} keys; at most {MOST_COLUMNS:,} beside privacy.delta"
-        raise section.error("keys", f"names {many}")

@@ -323,7 +323,6 @@ class Settings:
 
     @property
     def spools(self) -> Mapping[str, Path]:
-        """The directories of all spools, by name."""
         sources = (stream.source for stream in self.streams)
         return {
             source.file.name: source.file
@@ -337,7 +336,6 @@ class Settings:
         return frozenset(stream.name for stream in self.streams) | self.ended
 
     def output_of(self, stream: str) -> OutputSettings | None:
-        """Return where a stream's releases go, or None."""
         return self._outputs.get(stream)
 
     @cached_property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -13,11 +12,9 @@ from stream_app.config.document import Section
 from stream_app.config.kafka import read_topic, topic_identity
 from stream_app.config.one_log import of_spool, related, says_csv
 from stream_app.config.settings import DAY_US, Settings, SourceSettings, StreamSettings, TopicSettings
-from stream_app.core.counting.count_rows import FIELDS as ROW_FIELDS
 from stream_app.core.counting.where import AllOf, Condition, OneOf
-from stream_app.core.declaration import Declaration, Log, LogFormat, Privacy, Replay, WebLogFormat
+from stream_app.core.declaration import Log, LogFormat, Privacy, Replay, WebLogFormat
 from stream_app.core.instants import format_instant
-from stream_app.core.visits import FIELDS, VISITOR
 from stream_app.sources.log_format import pattern_of
 from stream_app.sources.packed import unpacked_name
 
@@ -218,42 +215,6 @@ def without_bots(where: Condition | None, log: Log) -> Condition | None:
     return AllOf((NO_BOTS, *(where.parts if isinstance(where, AllOf) else (where,))))
 
 
-def check_web_log(section: Section, declared: Declaration) -> None:
-    """Refuse fields that an access log has not, and visitors whose day is no part of one epoch.
-
-    Raises: ConfigError.
-    """
-    if not declared.source.is_of_web_server:
-        return
-    if unknown := next((field for field in declared.cell_fields if field not in FIELDS), None):
-        text = f'"{unknown}" is no field of an access log; it has {", ".join(FIELDS)}'
-        raise section.error("source.format", text)
-    if declared.keys is not None and VISITOR in declared.keys.columns:
-        raise section.error("keys.field", "visitor names people, so it is no key; count: users counts them")
-    if "browser" in declared.cell_fields and find_spec("ua_parser") is None:
-        text = "the field browser needs the extra web; install it: pip install 'private-counts[web]'"
-        raise section.error("source.format", text)
-    if VISITOR in declared.cell_fields:
-        check_visitors(section, declared)
-
-
-def check_visitors(section: Section, declared: Declaration) -> None:
-    """Refuse settings by which a visitor's day counts in two epochs, or beyond its caps. Raises: ConfigError.
-
-    A visitor has one name per day of UTC. If an event of the day counted in a later epoch, or after the day's
-    key was destroyed, the caps of that visitor would begin anew.
-    """
-    time, why = declared.time, "a visitor's day must lie in one epoch"
-    if declared.late == "next_bin":
-        raise section.error("late", "must be drop or dead_letter: a visitor's events count on their own day")
-    if time.timezone is not None:
-        raise section.error("time.timezone", "is not built for visitors, whose days are UTC's; take it out")
-    if time.epoch_bins * time.bin_us % DAY_US:
-        raise section.error("time.epoch", f"must be a whole number of days: {why}")
-    if time.first_us is None or time.first_us % DAY_US:
-        raise section.error("time.first", f"must be the start of a day, as 2026-01-01T00:00:00Z: {why}")
-
-
 def check_signed(section: Section, privacy: Privacy, log: Log) -> None:
     """Read ``privacy.signed``, which streams over rows of an engine need. Raises: ConfigError."""
     if not log.origins:
@@ -263,25 +224,3 @@ def check_signed(section: Section, privacy: Privacy, log: Log) -> None:
     if section.take("signed", values.one_of(needed), None) is None:
         text = "is missing: the service cannot check what the engine counts"
         raise section.error("signed", f'{text}; if it holds, write signed: "{needed}"')
-
-
-def check_engine_rows(section: Section, declared: Declaration) -> None:
-    """Refuse settings that need single events, and fields whose values depend on several events.
-
-    Raises: ConfigError.
-    """
-    if not declared.source.origins:
-        return
-    for key, asked in (("where", declared.where), ("value", declared.value), ("sum", declared.amounts)):
-        if asked is not None:
-            raise section.error(key, "is for events; let the engine choose and count, and name keys")
-    if (field := declared.time.field) in (*ROW_FIELDS, "@timestamp"):
-        raise section.error("time.field", f"{field} says nothing about events; name the field of their bin")
-    user, keys = declared.privacy.per_user, declared.keys
-    if declared.finds_keys:
-        raise section.error("keys.discover", "is for events; list the keys")
-    if used := [field for field in (keys.columns if keys else ()) if field in ROW_FIELDS]:
-        raise section.error("keys.field", f"{used[0]} is a field of every row of counts, and no key")
-    if user is not None and (user.per is None or user.max_keys is not None or declared.count == "users"):
-        text = "must have per and max_events only: an engine caps by hour, day or week, not by epoch"
-        raise section.error("privacy.unit", f"{text}; for example {{user: user, per: 1d, max_events: 10}}")

@@ -72,12 +72,7 @@ def _place_of_embedded(directory: Path, state_dir: Path) -> Path:
 
 def _read_certificates(section: Section, directory: Path) -> Callable[[str], str]:
     """Read the files of TLS; return the function that adds them to a URL."""
-
-    def file(key: str) -> Path | None:
-        name = section.take(key, values.text, None)
-        return None if name is None else (directory / name).absolute()
-
-    ca, certificate, key = file("ca"), file("certificate"), file("key")
+    ca, certificate, key = (section.path_of(one, directory) for one in ("ca", "certificate", "key"))
     section.finish()
     if (certificate is None) != (key is None):
         raise section.error("certificate", "and redis.tls.key belong together; write both or neither")
@@ -127,18 +122,17 @@ def read_ledger(
 
     Args: lost_together, directories of the original ledger; the copy would be lost with them.
     """
-    file = section.take("file", values.text, None)
+    copy = section.path_of("file", directory)
     topic = section.take("topic", topic_name, None)
     cluster = section.take("cluster", cluster_name, "")
     section.finish()
     if not section.written:
         return None
-    if (file is None) == (topic is None):
+    if (copy is None) == (topic is None):
         raise section.error("file", "or ledger.topic must be written, and not both; write one of them")
-    if file is None:
+    if copy is None:
         return LedgerSettings(None, topic, cluster)
     section.refuse("cluster", "is given beside file; keep one")
-    copy = (directory / file).absolute()
     for lost in filter(None, lost_together):
         if copy.resolve().is_relative_to(lost.resolve()):
             raise section.error(

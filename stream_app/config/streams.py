@@ -10,15 +10,13 @@ import msgspec
 
 from dphist.workloads import PREFIX
 from stream_app.config import values
-from stream_app.config.axes import check_axes, read_sum, read_value
+from stream_app.config.axes import read_keys, read_sum, read_value
 from stream_app.config.boards import read_annotations
 from stream_app.config.document import Section
-from stream_app.config.keys import check_discover, read_keys
-from stream_app.config.privacy import check_approximate, check_period, check_proposing, read_privacy
+from stream_app.config.exclusions import check_together
+from stream_app.config.privacy import read_privacy
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
 from stream_app.config.source import (
-    check_engine_rows,
-    check_web_log,
     log_of,
     read_source,
     without_bots,
@@ -85,15 +83,7 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
         *(where, privacy_where),
     )
     section.finish()
-    check_web_log(section, declared)
-    check_engine_rows(section, declared)
-    check_axes(section, stream)
-    check_period(section, declared)
-    check_approximate(section, declared)
-    check_discover(section, stream)
-    check_proposing(section, declared)
-    _check_start(section, stream)
-    _check_edges(section, stream)
+    check_together(section, stream)
     return stream
 
 
@@ -113,37 +103,6 @@ def _title(value: object) -> str:
     if len(title) > _LONGEST_TITLE or not title.isprintable() or not title.strip():
         raise ValueError(f"must be one line of at most {_LONGEST_TITLE} characters; everybody may read it")
     return title.strip()
-
-
-def _check_start(section: Section, stream: StreamSettings) -> None:
-    """Refuse a ``source.start`` later than ``time.first``.
-
-    Kafka finds the start by the times of records, which producers set. One record with a time in the future
-    would move the start, and so decide whether other records count. Events before ``time.first`` are not
-    counted, wherever reading begins.
-    """
-    start, first_us = stream.source.start, stream.declared.time.first_us
-    if isinstance(start, int) and first_us is not None and start > first_us:
-        text = (
-            f"{format_instant(start)} is later than time.first, which decides what counts; move one of them"
-        )
-        raise section.error("source.start", text)
-
-
-def _check_edges(section: Section, stream: StreamSettings) -> None:
-    """Refuse a start or an end inside a bin, because the bin would be counted only in part."""
-    declared = stream.declared
-    replay, binning = declared.source.replay, declared.time.binning
-    edges = {"time.first": declared.time.first_us, "time.until": stream.until_us}
-    if replay is not None:
-        edges = {"source.replay.from": replay.from_us, "source.replay.to": replay.to_us}
-    for key, edge_us in edges.items():
-        if edge_us is None:
-            continue
-        [bin] = binning.bin_of([edge_us]).tolist()
-        if edge_us != (start_us := binning.start_us(bin)):
-            near = f"{format_instant(start_us)} or {format_instant(binning.end_us(bin))}"
-            raise section.error(key, f"{format_instant(edge_us)} is inside a bin; write {near}")
 
 
 def _time(section: Section, log: Log) -> tuple[Time, int | None]:

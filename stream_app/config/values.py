@@ -36,14 +36,12 @@ _TOPIC = re.compile(r"topic:([a-z0-9][a-z0-9_-]{0,62}/)?[A-Za-z0-9._-]{1,249}")
 
 
 def text(value: object) -> str:
-    """Read a non-empty word."""
     if not isinstance(value, str) or not value:
         raise ValueError("must be a word")
     return value
 
 
 def flag(value: object) -> bool:
-    """Read true or false."""
     if not isinstance(value, bool):
         raise ValueError("must be true or false")
     return value
@@ -95,8 +93,6 @@ positive = number("a number above zero", lambda value: value > 0)
 
 
 def one_of(*words: Word) -> Callable[[object], Word]:
-    """Return a reader that accepts the listed words only."""
-
     def read(value: object) -> Word:
         for word in words:
             if value == word:
@@ -134,7 +130,6 @@ def duration_between(least: str, most: str, why: str = "") -> Callable[[object],
 
 
 def positive_duration_us(value: object) -> int:
-    """Read a duration above zero as microseconds."""
     us = duration_us(value)
     if us == 0:
         raise ValueError("must be longer than zero")
@@ -241,7 +236,6 @@ def url(value: object, schemes: Sequence[str]) -> SplitResult:
 
 
 def timezone(value: object) -> str:
-    """Read the name of a time zone of the tz database."""
     try:
         return ZoneInfo(text(value)).key
     except (ValueError, KeyError, OSError):

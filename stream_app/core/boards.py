@@ -107,7 +107,6 @@ class Board:
 
     @property
     def streams(self) -> frozenset[str]:
-        """The streams of its panels."""
         return frozenset(line.stream for panel in self.panels for line in panel.lines)
 
     def questions(self) -> frozenset[tuple[str, str | None]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
@@ -90,11 +91,12 @@ def left(total: Total, entries: Sequence[LedgerEntry], stream: str) -> Left | No
     if following is None:
         return None
     future = list(_future(entries))
-
-    def fits(number: int) -> bool:
-        return total.allows(stream, [*entries, *future[:number]])
-
-    allowed = _most(fits, len(future))
+    # If some epochs are within the total, so are fewer.
+    allowed = bisect(
+        range(1, len(future) + 1),
+        False,
+        key=lambda number: not total.allows(stream, [*entries, *future[:number]]),
+    )
     if allowed == len(future) and total.costs(stream, [*entries, *future]) == total.costs(stream, entries):
         return Left(None, following.start_us)
     own = [entry for entry in future[:allowed] if entry.stream == stream]
@@ -116,15 +118,6 @@ def _future(entries: Sequence[LedgerEntry]) -> Iterator[LedgerEntry]:
         first = min(open_ones, key=lambda entry: (entry.start_us, entry.stream))
         yield first
         following[first.stream] = next_entry([first], first.stream)
-
-
-def _most(fits: Callable[[int], bool], limit: int) -> int:
-    """Return the largest number up to ``limit`` that fits, if smaller ones fit, too; 0 if none does."""
-    low, high = 0, limit + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def one_more_in_words(source: str, entries: Sequence[LedgerEntry], stream: str) -> str:

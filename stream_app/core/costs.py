@@ -93,7 +93,6 @@ def cost_of(epochs: Sequence[LedgerEntry], unit: str, neighbours: str) -> Cost:
 
 @lru_cache(maxsize=1_024)  # a ledger has thousands of entries and a few different costs
 def exact(text: str) -> Fraction:
-    """Return the number that an entry writes as text."""
     return Fraction(text)
 
 
@@ -171,7 +170,6 @@ def _costliest(groups: Sequence[list[LedgerEntry]], cost: Callable[[LedgerEntry]
 
 
 def total_of(costs: Iterable[Cost]) -> Cost:
-    """Return the cost of everything together."""
     return sum(costs, Cost())
 
 

@@ -100,7 +100,6 @@ class Time(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def binning(self) -> Binning:
-        """The time line."""
         return Binning(self.bin_us, self.timezone)
 
     @property
@@ -111,7 +110,6 @@ class Time(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def closing(self) -> Closing:
-        """When bins close."""
         return Closing(self.binning, self.grace_us)
 
 
@@ -136,7 +134,6 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def caps(self) -> Caps:
-        """How much of one unit counts in an epoch; an event counts once."""
         return Caps(max_events=1) if self.unit == "event" else self.unit.caps
 
     @property
@@ -169,7 +166,6 @@ class Tree(
 
     @property
     def workload(self) -> Workload:
-        """The questions that the tree is planned for."""
         return Workload.of(self.questions)
 
 
@@ -221,7 +217,6 @@ class Declaration(
 
     @property
     def cells(self) -> Cells:
-        """The cells of a bin."""
         return Cells(self.keys, self.value, self.amounts)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 ROOM = 1_000_000  # events of hidden keys, unless the configuration says another number
 _HASH_BITS = 32  # of a key's hash that decide whether the key stays
@@ -80,7 +80,7 @@ class EpochRecord:
         """The keys that earlier epochs found, and other facts about keys from the epoch's start."""
         return tuple(one for one in self.found if one.bin < self.first_bin)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """Return the facts that are stored; older builds know no ``changed_from``, and need none."""
         facts = asdict(self)
         del facts["found"]

@@ -33,7 +33,6 @@ class ExportedStream:
 
     @property
     def last(self) -> RowLink:
-        """The link of the last row."""
         return RowLink.of(self.rows[-1].row)
 
 

@@ -44,7 +44,7 @@ def is_object(record: bytes) -> bool:
     >>> [is_object(record) for record in (b'{"at": 1}', b'[{"at": 1}]', b"at,page")]
     [True, False, False]
     """
-    return not has_too_many_values(record) and (is_plain(record) or _is_object_when_clean(record))
+    return not has_too_many_values(record) and any(map(is_plain, _forms_of(record)))
 
 
 def is_plain(record: bytes) -> bool:
@@ -54,10 +54,6 @@ def is_plain(record: bytes) -> bool:
     except UNDECODABLE:
         return False
     return True
-
-
-def _is_object_when_clean(record: bytes) -> bool:
-    return any(map(is_plain, _forms_of(record)))
 
 
 def bare(record: bytes) -> bytes:

@@ -60,7 +60,6 @@ EVERY_EVENT = Meaning("events", "Counts events.", "Intervals are for the true nu
 
 
 def meaning_of(declared: Declaration) -> Meaning:
-    """Return what a stream counts."""
     found, keys = _meaning_of(declared), declared.keys
     if keys is None or keys.normalise is None:
         return found

@@ -51,7 +51,6 @@ class Statement:
 
     @property
     def epsilon(self) -> Fraction:
-        """The sum of the epsilons."""
         return self.cost.epsilon
 
     @property
@@ -85,15 +84,11 @@ class Statement:
                 f"Not private: epsilon {in_words(self.total_epsilon)} is so large that it protects nobody.",
                 *map(_sentence, self.measurements),
             )
-        weaker = [self._of_many_events] if self.unit == "event" else []
-        others = [line for line in (self.whole_user_line, self.other_line) if line]
+        others = filter(None, (self.whole_user_line, self.other_line))
+        faster = "more weakly: epsilon grows k times, and delta faster"
+        how = "k times more weakly" if self.delta is None else faster
+        weaker = [f"A person with k events is protected {how}."] if self.unit == "event" else []
         return (self.promise(), *others, *map(_sentence, self.measurements), *weaker)
-
-    @property
-    def _of_many_events(self) -> str:
-        if self.delta is None:
-            return "A person with k events is protected k times more weakly."
-        return "A person with k events is protected more weakly: epsilon grows k times, and delta faster."
 
     def promise(self, what: str = "anything that is shown") -> str:
         """Return the promise in one sentence. Args: what, the name of all that was measured here."""
@@ -127,7 +122,6 @@ class Statement:
 
     @property
     def neighbouring(self) -> str:
-        """The two logs that the promise compares, in words."""
         return neighbouring_in_words(self.unit, self.neighbours)
 
 

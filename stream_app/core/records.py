@@ -74,7 +74,6 @@ class PartitionCuts:
 
     @property
     def open_bin(self) -> int:
-        """Return the bin that was next to close when the answer for the first cut came."""
         return self.cuts[0].open_bin
 
 
@@ -122,7 +121,6 @@ class PartitionState:
 
     @property
     def last_cut_bin(self) -> int:
-        """Return the last bin with a cut in this partition."""
         return self.cuts[-1].bin if self.cuts else self.base_bin
 
     def with_cuts(self, cuts: Sequence[Cut]) -> PartitionState:
@@ -137,7 +135,6 @@ class PartitionState:
         return replace(self, position=position, base_bin=base_bin, cuts=self.cuts[len(passed) :])
 
     def after(self, change: Apply) -> PartitionState:
-        """Return the state after an accepted change."""
         moved = self.moved(change.new)
         base_bin = moved.base_bin if change.closes_bin is None else change.closes_bin
         return replace(moved, base_bin=base_bin, origins=change.origins)
@@ -172,7 +169,6 @@ class StreamState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the stream has released its last bin."""
         return self.until_bin is not None and self.released_bin + 1 >= self.until_bin
 
 

@@ -89,7 +89,6 @@ class Strategy:
 
     @property
     def width(self) -> int:
-        """The number of counted cells per bin."""
         return self.kind.width
 
     @property
@@ -99,7 +98,6 @@ class Strategy:
 
     @property
     def delta(self) -> Fraction | None:
-        """Return the delta beside epsilon; None for a pure promise."""
         return self.kind.delta
 
     @property
@@ -108,7 +106,6 @@ class Strategy:
         return Cells() if self.kind.axes is None else self.declared.cells
 
     def to_json(self) -> bytes:
-        """Return the canonical text, which is stored and hashed."""
         if self.stored is not None:
             return self.stored.to_json()
         return canonical_json(

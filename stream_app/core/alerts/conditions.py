@@ -131,11 +131,9 @@ class Condition:
 
     @property
     def upward(self) -> bool:
-        """Return whether large values are past the threshold."""
         return self.comparison in (">", ">=")
 
     def error(self, part: str, line: str) -> RuleError:
-        """Return an error about one part of the condition."""
         return RuleError(f"character {self.places.get(part, 0) + 1}: {line}")
 
 

@@ -59,7 +59,6 @@ class AskedSum:
 
     @property
     def over_cells(self) -> bool:
-        """Return whether the question is about cells instead of whole bins."""
         return self.keys is not None or self.below is not None
 
 
@@ -116,12 +115,6 @@ def places_of(condition: Condition, cells: Cells) -> Places:
     return (places,) if isinstance(places, int) else places
 
 
-def _lengths_us(condition: Condition) -> list[int]:
-    reference = condition.reference
-    ago = [] if reference is None else [reference.ago_us, reference.length_us]
-    return [length_us for length_us in (condition.window_us, *ago) if length_us]
-
-
 class Ranges:
     """Answers the rules' questions about one view; each sum is computed once.
 
@@ -145,7 +138,9 @@ class Ranges:
         Args: point, for a quantile, a share or a past: takes the place of the threshold.
         Raises: QueryError for a past that is not known.
         """
-        if any(length_us % self.view.binning.bin_us for length_us in _lengths_us(condition)):
+        past = condition.reference
+        lengths_us = (condition.window_us, past and past.ago_us, past and past.length_us)
+        if any(length_us % self.view.binning.bin_us for length_us in lengths_us if length_us):
             return None
         bins = None if condition.window_us is None else condition.window_us // self.view.binning.bin_us
         cells, (first, stop) = self.view.strategy.axes, self.span
@@ -363,7 +358,6 @@ def columns_asked(condition: Condition, product: ColumnDesign, cells: Cells) -> 
 
 
 def columns_of(product: ColumnDesign, question: AskedSum) -> ColumnSum:
-    """Return the weighted sum of released columns that a question asks for."""
     if question.below is None:
         return ColumnSum(product, question.keys)
     weights = np.full(product.values.buckets, question.of_all)

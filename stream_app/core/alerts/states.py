@@ -21,6 +21,8 @@ from stream_app.core.segments.names import base_of, generation, number_of
 Phase = Literal["inactive", "pending", "firing"]
 Change = Literal["pending", "firing", "resolved", "inactive"]
 
+Transition = dict[str, Any]  # as it is stored and sent
+
 KEPT_FOR_READERS = 1_000  # transitions per stream
 _OF_RULES = {"rule", "condition", "confidence", "stream", "generation", "quiet", "unit", "meaning"}
 _FOR_READERS = _OF_RULES | {"kind", "seq", "at_us", "since_us", "value", "stderr", "against"}
@@ -43,15 +45,13 @@ class State:
     phase: Phase = "inactive"
     since_us: int = 0
     fired_us: int = 0
-    last: dict[str, Any] | None = None
+    last: Transition | None = None
 
     def to_json(self) -> bytes:
-        """Return the stored form."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> State:
-        """Return the state that ``to_json`` wrote."""
         return cls(**json.loads(text))
 
 
@@ -71,7 +71,7 @@ class Moment:
     declared: Declaration | None = None
 
 
-def trial(stream: str, now_us: int) -> dict[str, Any]:
+def trial(stream: str, now_us: int) -> Transition:
     """Return a transition that is about no rule, to try targets out. Args: stream, whose page it links to."""
     rule = Rule(
         name="test",
@@ -87,7 +87,7 @@ class Outcome:
     """The changed states by rule, and the transitions to send, in order."""
 
     states: dict[str, State]
-    transitions: list[dict[str, Any]]
+    transitions: list[Transition]
 
 
 def generation_of(transition: Mapping[str, Any]) -> str:
@@ -95,7 +95,7 @@ def generation_of(transition: Mapping[str, Any]) -> str:
     return generation(transition["stream"], transition.get("generation", 1))
 
 
-def for_readers(transition: Mapping[str, Any]) -> dict[str, Any]:
+def for_readers(transition: Mapping[str, Any]) -> Transition:
     """Return the public part of a transition: the fields that depend on released rows and the rule only.
 
     The time of the decision is left out, because it depends on how busy the watcher was.
@@ -199,7 +199,7 @@ def _state(rule: Rule, states: Mapping[str, State]) -> State:
 
 def _transition(
     rule: Rule, moment: Moment, kind: Change, since_us: int, fired_us: int, reading: Reading | None
-) -> dict[str, Any]:
+) -> Transition:
     value, stderr = (None, None) if reading is None else reading.show()
     reach, against = (None, None) if reading is None else (reading.reach(), reading.against())
     return {

@@ -72,7 +72,6 @@ class Binning:
         return bin * self.bin_us if self.timezone is None else _midnight_us(self.timezone, bin)
 
     def end_us(self, bin: int) -> int:
-        """Return the first instant after a bin."""
         return self.start_us(bin + 1)
 
     def latest_shared(self, other: Binning, first: int, last: int, step: int) -> int | None:
@@ -163,7 +162,6 @@ class BinRules:
         return open_bins + self.max_ahead_bins
 
     def late_is(self, policy: LatePolicy) -> bool:
-        """Return whether this policy holds for late records."""
         return self.late == policy
 
 
@@ -330,11 +328,9 @@ class Closing:
             raise ValueError(f"grace: {self.grace_us} us is negative; a bin cannot close before its end")
 
     def instant_us(self, bin: int) -> int:
-        """Return the instant at which a bin closes."""
         return self.binning.end_us(bin) + self.grace_us
 
     def last_due_bin(self, now_us: int) -> int:
-        """Return the last bin whose closing instant has passed."""
         return int(self.binning.bin_of(np.array([now_us - self.grace_us]))[0]) - 1
 
     def due(self, after_bin: int, now_us: int) -> list[tuple[int, int]]:

@@ -44,7 +44,6 @@ class Buckets(Axis, frozen=True, rename={"low": "min", "high": "max", "count": "
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the column that is read."""
         return (self.field,)
 
     @cached_property
@@ -85,7 +84,6 @@ class Amounts(
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the column that is read."""
         return (self.field,)
 
     @cached_property
@@ -138,7 +136,6 @@ class Cells:
 
     @property
     def places(self) -> int:
-        """Return the number of places."""
         return self.width // 2 * (self.weight + 1) if self.amounts else self.width
 
     @property

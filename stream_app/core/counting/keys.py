@@ -94,7 +94,7 @@ class Normalise(
     replace: tuple[tuple[str, str], ...] = ()
     none: bool = False
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: object) -> object:
         """Return the key of a value; a value that can be no key stays as it is."""
         if self.none and (value is None or value == ""):
             return NONE
@@ -157,7 +157,7 @@ class Normalise(
         return ", ".join(words for is_there, words in said if is_there)
 
 
-def normalised(rule: Normalise | None, column: Sequence[Any]) -> Sequence[Any]:
+def normalised(rule: Normalise | None, column: Sequence[object]) -> Sequence[object]:
     """Return the keys of values: the one place for listed and for found keys."""
     return column if rule is None else list(map(rule.of, column))
 
@@ -252,12 +252,10 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         return math.prod(self.sizes)
 
     def with_found(self, names: tuple[str, ...]) -> KeyList:
-        """Return the list with keys that were found."""
         return msgspec.structs.replace(self, names=self.names + names)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Return the number of values of each field."""
         return tuple(len(part.values) for part in self.parts)
 
     @property
@@ -339,7 +337,7 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         indices = np.unravel_index(place, self.sizes)
         return {part.field: part.values[index] for part, index in zip(self.parts, indices, strict=True)}
 
-    def places(self, *columns: Sequence[Any]) -> Int64Array:
+    def places(self, *columns: Sequence[object]) -> Int64Array:
         """Return the place in the list of each event's key, -1 if it has none.
 
         Args: for each field the values as read.

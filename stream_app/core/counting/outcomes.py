@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bins import Assignment
@@ -59,13 +58,14 @@ def outcomes(
     Args: own bins and positions, shape (n,), rising positions; bin_us, length of a bin; undecodable, records
         of the batch that have no time or bin.
     """
-    late = late_records(own, assignment)
+    refused_late = assignment.refused.get(Reason.LATE, np.zeros_like(assignment.kept))
+    late = (assignment.kept & (assignment.bins > own)) | refused_late
     by_bins = (assignment.bins - own)[late]
     classes = np.searchsorted(_CLASS_EDGES_US, by_bins * bin_us)
     late_at = positions[late]
     counted = {
         SET_ASIDE: _ones(positions[assignment.ahead]),
-        LATE_BINS: (late_at, _sums(by_bins)),
+        LATE_BINS: (late_at, np.append(0, np.cumsum(by_bins)).astype(np.int64)),
     }
     for number in np.unique(classes).tolist():
         counted[LATE_CLASSES[number]] = _ones(late_at[classes == number])
@@ -77,15 +77,5 @@ def outcomes(
     return Outcomes(counted | {reason: _ones(places) for reason, places in refused.items()})
 
 
-def late_records(own: Int64Array, assignment: Assignment) -> NDArray[np.bool_]:
-    """Return which records are late: counted in a later bin than their own, or refused as late."""
-    refused = assignment.refused.get(Reason.LATE, np.zeros_like(assignment.kept))
-    return (assignment.kept & (assignment.bins > own)) | refused
-
-
 def _ones(positions: Int64Array) -> tuple[Int64Array, Int64Array]:
     return positions, np.arange(len(positions) + 1, dtype=np.int64)
-
-
-def _sums(amounts: Int64Array) -> Int64Array:
-    return np.append(0, np.cumsum(amounts)).astype(np.int64)

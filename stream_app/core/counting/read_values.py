@@ -85,7 +85,7 @@ def listed_as(values: Iterable[str]) -> dict[str | int | float, int]:
     return places
 
 
-def users_in(column: Iterable[Any]) -> list[str]:
+def users_in(column: Iterable[object]) -> list[str]:
     """Return the name of the user that each value is; empty if it names none.
 
     A user has one name, whether a producer writes 7 or 7.0. A double that is too large to say which whole

@@ -29,7 +29,6 @@ class _Test(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The columns that decide."""
         return (self.field,)
 
 
@@ -43,7 +42,6 @@ class OneOf(_Test, frozen=True, tag="one_of"):
     values: tuple[str, ...]
 
     def matches(self, columns: Columns) -> Mask:
-        """Return whether each record matches."""
         column, known = columns[self.field], self._known
         if not set(map(type, column)) <= _PLAIN_TYPES:
             column = list(map(comparable, column))
@@ -73,7 +71,6 @@ class Within(_Test, frozen=True, tag="within"):
     below: Fraction | None = None
 
     def matches(self, columns: Columns) -> Mask:
-        """Return whether each record matches."""
         values = numbers(columns[self.field])
         inside = ~np.isnan(values)
         for end, compare in (
@@ -96,7 +93,6 @@ class Present(_Test, frozen=True, tag="present"):
     """The record has the field with a value; null is no value, and neither is an empty text of CSV."""
 
     def matches(self, columns: Columns) -> Mask:
-        """Return whether each record matches."""
         return np.array([value is not None for value in columns[self.field]], dtype=np.bool_)
 
     def __str__(self) -> str:
@@ -118,7 +114,6 @@ class AllOf(_Group, frozen=True, tag="all"):
     """All of the conditions hold."""
 
     def matches(self, columns: Columns) -> Mask:
-        """Return whether each record matches."""
         return reduce(np.logical_and, (part.matches(columns) for part in self.parts))
 
     def __str__(self) -> str:
@@ -129,7 +124,6 @@ class AnyOf(_Group, frozen=True, tag="any"):
     """At least one of the conditions holds."""
 
     def matches(self, columns: Columns) -> Mask:
-        """Return whether each record matches."""
         return reduce(np.logical_or, (part.matches(columns) for part in self.parts))
 
     def __str__(self) -> str:
@@ -147,11 +141,9 @@ class Not(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="not"):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The columns that decide."""
         return self.part.fields
 
     def matches(self, columns: Columns) -> Mask:
-        """Return whether each record matches."""
         return ~self.part.matches(columns)
 
     def __str__(self) -> str:

@@ -77,7 +77,6 @@ class Axes(Kind):
         return self.column_errors(bins, column_sum(self.axes))
 
     def at_epsilon(self, asked: Asked) -> Axes:
-        """Return the kind that the planner would choose at another epsilon."""
         keys, values, weight = self.axes.keys, self.axes.values, self.axes.weight
         count, total_share = keys.keys, keys.total_share
         if weight > 1:
@@ -102,7 +101,6 @@ class CausalAxes(Axes):
         return Closed.of(releases, running, counter.to_bytes(), releases.published)
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
-        """Return the hashes of the nodes that the bin completes."""
         nodes = self.completed(closed.first_bin + position)
         hashes = [[level, index, values_hash(closed.row(node_table(level), index))] for level, index in nodes]
         return {"nodes": [], "node_hashes": hashes}
@@ -132,7 +130,6 @@ class CausalAxes(Axes):
         return Errors(horizon, within, summed.weighted_law, leaf)
 
     def running_variances(self, bins: int) -> FloatArray:
-        """Return the variance of the running count after each bin, up to a factor for all columns."""
         return series_variance(self.design, bins, "running", np.arange(bins))
 
     def epoch(self, record: EpochRecord) -> AxesEpoch:
@@ -146,7 +143,6 @@ class AnticipatingAxes(Axes):
 
     @property
     def node_levels(self) -> Sequence[int]:
-        """Return no levels: no nodes are released."""
         return ()
 
     @cached_property
@@ -166,7 +162,6 @@ class AnticipatingAxes(Axes):
         return Closed(before.bin, totals(self.axes, published), (block,), after.to_bytes(), published)
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
-        """Return the hash of the published columns."""
         return {"nodes": [], "columns_hash": values_hash(closed.blocks[0].values[position])}
 
     def draw_pages(self, noise: NoiseSource) -> Iterator[bytes]:
@@ -186,7 +181,6 @@ class AnticipatingAxes(Axes):
         return Errors.of_published(self.design.horizon, *laws)
 
     def running_variances(self, bins: int) -> FloatArray:
-        """Return the variance of the running count after each bin, up to a factor for all columns."""
         return published_prefix_variances(self.design)[:bins]
 
     def epoch(self, record: EpochRecord) -> AxesEpoch:
@@ -204,7 +198,6 @@ class CausalAxesEpoch(AxesEpoch):
         return self._columns.range(part.start, part.stop)
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
-        """Return the running count after each bin; its differences are the values of the series."""
         if view == "unbiased":
             return self._columns.running(self._sum.numerators) / self._sum.divisor
         if kind == "running":
@@ -237,7 +230,6 @@ class PublishedAxesEpoch(AxesEpoch):
         return published_range(self._axes, self.published, part.start, part.stop)
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
-        """Return the running count after each bin: the same for every kind and view."""
         done, weights = len(self._running), self._sum.numerators
         used = np.flatnonzero(weights)  # one key needs only its own columns and the columns of the total
         fresh = [self._running]

@@ -62,12 +62,10 @@ class Discovering(CausalAxes):
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the epsilon of names and counts together."""
         return self.design.epsilon + self.rule.epsilon
 
     @property
     def delta(self) -> Fraction:
-        """Return the delta of the names; counts have none."""
         return self.rule.delta
 
     def with_found(self, found: Sequence[FoundKeys], first_bin: int) -> Discovering:
@@ -122,7 +120,6 @@ class Discovering(CausalAxes):
         return super().rows_after(level, bins)
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
-        """Release the next bins, none of which names a key."""
         return self.close_naming(held, counts, noise, Named())
 
     def close_naming(self, held: bytes, counts: Int64Array, noise: NoiseSource, named: Named) -> Closed:
@@ -151,7 +148,6 @@ class Discovering(CausalAxes):
         return TreeCounter(keys.design, noise, named.counts.shape[1], history=False)
 
     def tables_of(self, level: int) -> list[str]:
-        """Return the tables of one level: of the total and the listed keys, then of each group."""
         return [node_table(level), *(_table(level, number) for number in range(len(self.groups)))]
 
     def _parts(self, values: Int64Array) -> list[Int64Array]:

@@ -66,12 +66,10 @@ class EpochView(ABC):
 
     @property
     def over_axes(self) -> AxesEpoch | None:
-        """Return this epoch with its keys and values; None if it counts over time only."""
         return None
 
     @property
     def bins(self) -> int:
-        """Return the number of visible bins."""
         return len(self.published)
 
     @property
@@ -91,13 +89,11 @@ class EpochView(ABC):
         return blocks[0]
 
     def held(self, table: str) -> int:
-        """Return how many rows of a table this view holds."""
         if self._nodes and table in self._levels:
             return self._nodes.counts[self._levels[table] - 1]
         return len(self.rows(table))
 
     def append(self, table: str, values: Int64Array) -> None:
-        """Append the next rows of a table."""
         if self._nodes and table in self._levels:
             self._nodes.append_level(self._levels[table], values)
         else:
@@ -155,12 +151,10 @@ class AxesEpoch(EpochView):
 
     @property
     def shown(self) -> ColumnSum:
-        """Return the sum of columns that this epoch shows as its count."""
         return self._sum
 
     @property
     def over_axes(self) -> Self:
-        """Return this epoch."""
         return self
 
     def showing(self, columns: ColumnSum) -> Self:

@@ -52,15 +52,12 @@ class PageGeometry:
 
     @property
     def pages(self) -> int:
-        """Return how many pages an epoch has."""
         return -(-self.horizon // self.bins_per_page)
 
     def page_of(self, bin: int) -> int:
-        """Return the page of a bin of the epoch."""
         return bin // self.bins_per_page
 
     def bins_of(self, page: int) -> range:
-        """Return the bins of a page."""
         start = page * self.bins_per_page
         return range(start, min(start + self.bins_per_page, self.horizon))
 

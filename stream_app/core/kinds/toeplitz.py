@@ -114,7 +114,6 @@ class Toeplitz(Kind):
         return counter, RunningCounts.restore(self.toeplitz, RunningSnapshot.from_bytes(state.running))
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
-        """Return the hash of the published columns; without keys the row holds the only column."""
         hashed = {"columns_hash": values_hash(closed.blocks[0].values[position])} if self.keyed else {}
         return {"nodes": [], **hashed}
 
@@ -142,7 +141,6 @@ class Toeplitz(Kind):
         return {TOEPLITZ_KEYS if self.keyed else TOEPLITZ: self.toeplitz.to_json()}
 
     def at_epsilon(self, asked: Asked) -> Toeplitz:
-        """Return the same strategy at another epsilon and the same delta."""
         now = self.toeplitz
         other = plan_toeplitz(
             horizon=now.horizon,
@@ -158,8 +156,6 @@ class Toeplitz(Kind):
 
 
 class ToeplitzEpoch(PublishedEpoch):
-    """An approximate epoch without keys."""
-
     def __init__(self, record: EpochRecord, kind: Toeplitz) -> None:
         super().__init__(record, kind.toeplitz, kind.width)
         self._errors = kind.errors()

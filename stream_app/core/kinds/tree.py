@@ -57,7 +57,6 @@ class Tree(Kind):
         return WeightedNoise.joined([weighted_law(self.design, bins, ranges)], self.width)
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
-        """Return the nodes that the bin completes, with their values."""
         nodes = self.completed(closed.first_bin + position)
         return {
             "nodes": [[level, index, closed.row(node_table(level), index).tolist()] for level, index in nodes]
@@ -67,7 +66,6 @@ class Tree(Kind):
         return {"design": self.design.to_json()}
 
     def at_epsilon(self, asked: Asked) -> Self:
-        """Return the kind that the planner would choose at another epsilon."""
         return replace(self, design=plan_tree(**asked))
 
 
@@ -84,7 +82,6 @@ class CausalTree(Tree):
         return Closed.of(releases, releases.published, counter.snapshot().to_bytes())
 
     def row_errors(self, bins: Int64Array) -> list[RowError]:
-        """Return the errors of running counts as first published, the same for every cell."""
         design, so_far = self.design, int(bins[-1]) + 1
         laws, row_of_bin = series_laws(design, so_far, "live", bins)
         halves, _ = half_widths(laws, CONFIDENCE)
@@ -110,7 +107,6 @@ class CausalTree(Tree):
         return Errors(self.design.horizon, within, self.weighted_law, leaves)
 
     def running_variances(self, bins: int) -> FloatArray:
-        """Return the variance of the current estimate of the total's running count after each bin."""
         return self.width * series_variance(self.design, bins, "running", np.arange(bins))
 
     def epoch(self, record: EpochRecord) -> EpochView:
@@ -137,7 +133,6 @@ class AnticipatingTree(Tree):
         )
 
     def row_errors(self, bins: Int64Array) -> list[RowError]:
-        """Return the errors of running counts as published, the same for every cell."""
         laws = published_laws(self.design, np.zeros_like(bins), bins + 1)
         return row_errors(laws, published_rounding(self.design, 0))
 
@@ -164,7 +159,6 @@ class CausalEpoch(EpochView):
         super().__init__(record, design, width, self._forest)
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
-        """Return the running count after each bin, over all cells."""
         if view == "unbiased":
             values = self._forest.series("running").sum(axis=1)
         elif kind == "running":
@@ -188,7 +182,6 @@ class PublishedEpoch(EpochView):
         """Return the law and the rounding of the error of one cell's count over a part of the epoch."""
 
     def running_values(self, kind: SeriesKind, view: SeriesView) -> FloatArray:
-        """Return the running count after each bin, over all cells: the same for every kind and view."""
         return np.asarray(self.published.sum(axis=1) / UNITS_PER_COUNT, dtype=np.float64)
 
     def _estimate(self, part: Span, view: SeriesView) -> Estimate:

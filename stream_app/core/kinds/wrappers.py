@@ -118,7 +118,6 @@ class Windows(Wrapper[Tree]):
         return bins // self.windows.bins if table == WINDOWS else super().rows_after(table, bins)
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
-        """Release the next bins, and the windows that they complete; see ``Kind.close``."""
         cells = np.zeros(self.windows.cells, np.int64)
         state = WindowsState.from_bytes(held) if held else WindowsState(cells, b"")
         done = self.tree.close(state.tree, counts.sum(axis=1, keepdims=True), noise, ahead)
@@ -140,7 +139,6 @@ class Windows(Wrapper[Tree]):
         return Block(WINDOWS, first_bin // design.bins, values), cells
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
-        """Return the tree's nodes, and the index and hash of the window that the bin completes."""
         number, rest = divmod(closed.first_bin + position + 1, self.windows.bins)
         ended = [] if rest else [[number - 1, values_hash(closed.row(WINDOWS, number - 1))]]
         return self.tree.row_part(closed, position) | {"windows": ended}
@@ -149,7 +147,6 @@ class Windows(Wrapper[Tree]):
         return self.tree.fields() | {"window": self.windows.to_json()}
 
     def at_epsilon(self, asked: Asked) -> Windows:
-        """Return the same trees and shares at another epsilon."""
         tree = replace(self.tree, design=replace(self.design, epsilon=asked["epsilon"]))
         return replace(self, tree=tree, windows=replace(self.windows, time=tree.design))
 
@@ -191,7 +188,6 @@ class OverEpochs(Wrapper[Tree]):
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the epsilon that an event costs in its epoch's tree and in all levels over epochs."""
         return self.levels.epsilon
 
     @cached_property
@@ -202,7 +198,6 @@ class OverEpochs(Wrapper[Tree]):
         return int(bins == self.design.horizon) if table == OVER_EPOCHS else super().rows_after(table, bins)
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
-        """Release the next bins, and the nodes over epochs with an epoch's last bin; see ``Kind.close``."""
         state = EpochsState.from_bytes(held) if held else EpochsState()
         done = self.tree.close(state.tree, counts, noise, ahead)
         state = replace(state, tree=done.state, total=state.total + int(counts.sum()))
@@ -230,7 +225,6 @@ class OverEpochs(Wrapper[Tree]):
         return row, EpochsState(levels=counter.snapshot().to_bytes())
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
-        """Return the tree's nodes, and for an epoch's last bin also the nodes over epochs it completes."""
         nodes: list[object] = []  # level from 1, index within the level, and values
         if closed.first_bin + position + 1 == self.design.horizon:
             epochs, *values = closed.row(OVER_EPOCHS, 0).tolist()
@@ -239,7 +233,6 @@ class OverEpochs(Wrapper[Tree]):
         return self.tree.row_part(closed, position) | {"over_epochs": nodes}
 
     def kept(self, state: bytes) -> bytes:
-        """Return the state for the next epoch: the nodes over epochs that are not complete yet. SECRET."""
         return state
 
     def new_covers(self) -> EpochCovers:
@@ -278,7 +271,6 @@ class Measuring(Wrapper[Tree | Axes]):
 
     @property
     def epsilon(self) -> Fraction:
-        """Return the epsilon of counts and histogram together."""
         return self.tree.epsilon + self.users.epsilon
 
     @property
@@ -301,7 +293,6 @@ class Measuring(Wrapper[Tree | Axes]):
         return int(bins == self.design.horizon) if table == USERS else self.tree.rows_after(table, bins)
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
-        """Release the next bins, and with an epoch's last bin the histogram; see ``Kind.close``."""
         state = MeasuringState.from_bytes(held) if held else MeasuringState(np.zeros(BUCKETS, np.int64), b"")
         own = self.tree.width
         done = self.tree.close(state.counts, counts[:, :own], noise, ahead)
@@ -313,7 +304,6 @@ class Measuring(Wrapper[Tree | Axes]):
         return replace(done, blocks=blocks, state=MeasuringState(users, done.state).to_bytes())
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
-        """Return the part of the counts; an epoch's last bin has the histogram, too."""
         part = self.tree.row_part(closed, position)
         if closed.first_bin + position + 1 < self.design.horizon:
             return part

@@ -20,8 +20,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum
-from dphist.product.design import ProductDesign
-from dphist.product.sums import AmountRange, sum_columns
+from dphist.product.sums import sum_columns
 from dphist.tree.anticipating_step import BinsNoise
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.epochs import FoundKeys
@@ -56,7 +55,6 @@ class RowLink:
 
     @classmethod
     def of(cls, row: bytes) -> RowLink:
-        """Return a row's place in the chain."""
         message = json.loads(row)
         return cls(message["seq"], message["epoch"], message["bin"], message["prev"], row_hash(row))
 
@@ -205,9 +203,7 @@ def row_columns(strategy: Strategy) -> ColumnSum | None:
     return None if amounts is None or axes is None else _of_all_keys(axes, amounts.range)
 
 
-@lru_cache(maxsize=64)
-def _of_all_keys(design: ProductDesign, amounts: AmountRange) -> ColumnSum:
-    return sum_columns(design, amounts)
+_of_all_keys = lru_cache(maxsize=64)(sum_columns)
 
 
 def row_sums(strategy: Strategy, closed: Closed, errors: list[RowError]) -> list[dict[str, object]]:
@@ -229,7 +225,6 @@ def row_sums(strategy: Strategy, closed: Closed, errors: list[RowError]) -> list
 
 
 def _with_error(units: float, variance: float, half_width: float, unit: Fraction) -> dict[str, object]:
-    """Return a sum and its error, both in units, as amounts."""
     ends = interval(units, variance, half_width)
     return {
         "estimate": _times(units, unit),

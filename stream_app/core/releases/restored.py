@@ -128,7 +128,6 @@ class WitnessedStream:
 
 
 def _steps(rows: Sequence[WitnessRow]) -> Iterator[Sequence[WitnessRow]]:
-    """Yield the rows in steps that are short enough for one script."""
     start, size = 0, 0
     for place, row in enumerate(rows):
         size += len(row.values)
@@ -149,7 +148,6 @@ def _found(row: Mapping[str, Any]) -> Iterator[FoundKeys]:
 
 
 def _tiles(strategy: Strategy, epoch: EpochRecord, rows: Sequence[WitnessRow]) -> list[TileAppend]:
-    """Return the rows that the original release appended to tiles."""
     blocks: dict[str, list[Block]] = {table: [] for table in strategy.with_found(epoch).kind.tables}
     for row in rows:
         for block in _blocks_of(strategy, epoch, row):
@@ -163,7 +161,6 @@ def _tiles(strategy: Strategy, epoch: EpochRecord, rows: Sequence[WitnessRow]) -
 
 
 def _blocks_of(strategy: Strategy, epoch: EpochRecord, row: WitnessRow) -> Iterable[Block]:
-    """Return the table rows that a bin released."""
     if not strategy.kind.rows_hold_values:
         return unpacked(strategy, epoch, row.row, row.values)
     message = json.loads(row.row)

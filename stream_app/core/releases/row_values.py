@@ -57,7 +57,6 @@ class TableRows(NamedTuple):
 
 
 def rows_of_bin(kind: Kind, bin: int) -> Iterator[TableRows]:
-    """Yield the rows that a bin of the epoch released, table by table."""
     for table, width in kind.tables_at(bin).items():
         first, stop = (kind.rows_after(table, bins) for bins in (bin, bin + 1))
         if stop > first:
@@ -65,7 +64,6 @@ def rows_of_bin(kind: Kind, bin: int) -> Iterator[TableRows]:
 
 
 def epoch_of(row: bytes) -> int:
-    """Return the number of a row's epoch."""
     return int(json.loads(row)["epoch"])
 
 

@@ -56,7 +56,6 @@ class TileGeometry:
 
     @property
     def rows_per_tile(self) -> int:
-        """Return how many rows a full tile holds."""
         return LARGEST_TILE_BYTES // (self.cells_per_tile * _VALUE_BYTES)
 
     def slices(self, epoch: int, table: str, first: int, count: int) -> Iterator[TileSlice]:
