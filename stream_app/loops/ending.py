@@ -15,8 +15,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stream_app.core.instants import format_instant
 from stream_app.core.costs import end_of
+from stream_app.core.instants import format_instant
 from stream_app.core.records import LateEvents, Reply, StreamState
 from stream_app.core.segments.endings import ENDED
 from stream_app.core.segments.history import read_strategy

@@ -76,8 +76,8 @@ ELSEWHERE = {
     "--config stream-app.yaml": "e2e/test_redis_cluster.py",
     'docs/how-to/backup.md: cd "$REDIS_DATA"': "deployment/test_backup.py",
     "docs/how-to/change.md: streams:": "stream_app/config/test_successors.py",
-    "docs/how-to/discover.md: keys:": "stream_app/core/test_normalise.py",
-    "docs/how-to/discover.md: streams:": "stream_app/config/test_discovering.py",
+    "docs/how-to/discover.md: keys:": "stream_app/config/test_keys.py",
+    "docs/how-to/discover.md: streams:": "stream_app/config/test_keys.py",
     "docs/how-to/engine.md: streams:": _ENGINE,
     'docs/how-to/engine.md: {"origin": 0, "epoch": 0, "sequence": 1, "at": 1767225600000, "page": "/", '
     '"delta": 41}': _ENGINE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from stream_app.config.source import by_log
 from stream_app.core.records import Apply, Reply
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.stream import Ports, Stream
+from stream_app.ports import NoiseKeys, Store
 from stream_app.vault.key_files import KeyFiles
 from stream_app.wiring.event_logs import open_source
 from stream_app.wiring.known_logs import ledger_of
@@ -85,7 +87,7 @@ async def _count(settings: Settings) -> dict[str, Counts]:
     store, found = _Store(), {one.name: Counts() for one in settings.streams}
     for streams in by_log(settings.streams):
         letters = DeadLetterList()
-        await _count_log(streams, settings, store, letters)
+        await run_replay(streams, settings, store, defaultdict(MemoryWitness), letters)
         for name, refusal in zip(letters.streams, letters.kept, strict=True):
             for one in streams:
                 if name in (None, one.name):
@@ -98,26 +100,36 @@ async def _count(settings: Settings) -> dict[str, Counts]:
     return found
 
 
-async def _count_log(
-    streams: list[StreamSettings], settings: Settings, store: MemoryStore, letters: DeadLetterList
+async def run_replay(
+    streams: list[StreamSettings],
+    settings: Settings,
+    store: Store,
+    witnesses: Mapping[str, MemoryWitness],
+    letters: DeadLetterList,
+    keys: NoiseKeys | None = None,
 ) -> None:
+    """Replay the streams of one log to the end. Args: keys, of the vault; None: in the state directory."""
     replay = streams[0].declared.source.replay
     assert replay is not None
     clock = ReplayClock(replay.from_us, replay.to_us, None, streams[0].declared.time.bin_us * 24)
+    source = await open_source(streams, settings, clock)
     ports = Ports(
         store=store,
-        source=await open_source(streams, settings, clock),
+        source=source,
         clock=clock,
         wall=LiveClock(store),
-        witnesses=defaultdict(MemoryWitness),
+        witnesses=witnesses,
         dead_letters=letters,
         noise=defaultdict(SystemNoise),
-        keys=KeyFiles(settings.state_dir / "keys"),
+        keys=keys or KeyFiles(settings.state_dir / "keys"),
     )
     opened = [
         Stream(strategy=planned(one), ledger=ledger_of(one, settings, store, None), publish_every_us=1_000)
         for one in streams
     ]
     pipeline = Pipeline.over(ports, opened)
-    await pipeline.agree()
-    await pipeline.run()
+    try:
+        await pipeline.agree()
+        await pipeline.run()
+    finally:
+        await source.close()

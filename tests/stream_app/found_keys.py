@@ -13,23 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from dphist.noise import SystemNoise
-from stream_app.config.plans import planned
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import mean_over, sum_of, sums_of_keys
 from stream_app.core.answers.visible import visible_epochs, width_of
 from stream_app.core.kinds.tables import Span
-from stream_app.loops.clocks import LiveClock, ReplayClock
-from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import NoiseKeys, Store
 from stream_app.ports.reader import PublicReader
-from stream_app.vault.key_files import KeyFiles
-from stream_app.wiring.event_logs import open_source
-from stream_app.wiring.known_logs import ledger_of
-from stream_app.wiring.pipeline import Pipeline
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
-from tests.stream_app.counted import settings_of, stream
+from tests.stream_app.counted import run_replay, settings_of, stream
 from tests.stream_app.one_source import DeadLetterList
 from tests.world import World
 from tests.world.settings import configured
@@ -178,31 +170,8 @@ async def replay(
         store = memory = MemoryStore()
         reader = memory.reader()
     assert reader is not None
-    settings = settings_of(directory, {name: finding(**more)})
-    [one] = settings.streams
-    run = one.declared.source.replay
-    assert run is not None
-    clock, kept = ReplayClock(run.from_us, run.to_us, None, one.declared.time.bin_us * 24), witness
-    source = await open_source([one], settings, clock)
-    ports = Ports(
-        store=store,
-        source=source,
-        clock=clock,
-        wall=LiveClock(store),
-        witnesses={name: kept or MemoryWitness()},
-        dead_letters=DeadLetterList(),
-        noise=defaultdict(SystemNoise),
-        keys=vault or KeyFiles(settings.state_dir / "keys"),
-    )
-    ledger = ledger_of(one, settings, store, None)
-    pipeline = Pipeline.over(ports, [Stream(strategy=planned(one), ledger=ledger, publish_every_us=1_000)])
-    try:
-        await pipeline.agree()
-        await pipeline.run()
-    finally:
-        await source.close()
-    rows = ports.witnesses[name]
-    assert isinstance(rows, MemoryWitness)
+    settings, rows = settings_of(directory, {name: finding(**more)}), witness or MemoryWitness()
+    await run_replay(list(settings.streams), settings, store, {name: rows}, DeadLetterList(), vault)
     return Replayed(store, reader, rows, name)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dphist.noise import SystemNoise
+from dphist.noise import NoiseSource, SystemNoise
 from stream_app.core.incoming import RecordBatch, Refusal
 from stream_app.core.records import StreamState
 from stream_app.core.strategy import Strategy
@@ -21,6 +21,7 @@ from stream_app.loops.ingest import Start
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import NoiseKeys
 from stream_app.source_ledger import SourceLedger
+from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource
 from stream_app.vault.key_files import KeyFiles
 from stream_app.wiring.pipeline import Counting
@@ -28,7 +29,20 @@ from tests.models.memory import MemoryStore
 from tests.patience import ended, eventually_async
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
-from tests.stream_app.files import AT, USER, event_line
+
+AT = TimeField("at", "us")
+USER = "user"
+
+
+def event_line(time_us: int, **more: object) -> bytes:
+    """Return one event as a line."""
+    return json.dumps({"at": time_us, **more}).encode() + b"\n"
+
+
+def write_events(path: Path, times_us: Iterable[int]) -> Path:
+    """Write a file of events."""
+    path.write_bytes(b"".join(event_line(time_us, n=n) for n, time_us in enumerate(times_us)))
+    return path
 
 
 @dataclass
@@ -142,22 +156,34 @@ class OneSource:
             with suppress(StopIteration):  # a file is closed without waiting
                 source.close().send(None)
 
+    def append_events_of(self, events: Iterable[tuple[float, dict[str, Any]]]) -> None:
+        """Append events: (time in bins, other fields)."""
+        with self.path.open("ab") as file:
+            file.writelines(event_line(int(bin * BIN_US), **more) for bin, more in events)
+
     def append(self, *bins: float) -> None:
         """Append one event per time, given in bins."""
-        with self.path.open("ab") as file:
-            for bin in bins:
-                file.write(event_line(int(bin * BIN_US)))
+        self.append_events_of((bin, {}) for bin in bins)
 
     def append_of(self, *events: tuple[float, str | None]) -> None:
         """Append events of users: (time in bins, user)."""
-        with self.path.open("ab") as file:
-            for bin, user in events:
-                file.write(event_line(int(bin * BIN_US), user=user))
+        self.append_events_of((bin, {"user": user}) for bin, user in events)
 
     def source(self) -> FileSource:
         """Open the file."""
         self.sources.append(ReadAtOnce(self.path, "ndjson", AT, self.directory / "notes", self.fields))
         return self.sources[-1]
+
+    async def count_until(self, bin: float, noise: NoiseSource | None = None) -> None:
+        """Count all events and close the bins before ``bin``, with new loops."""
+        closer = self.closer(noise=noise)
+        await closer.reconcile()
+        ingest = self.ingest()
+        self.clock.set_bin(bin)
+        while await ingest.step():
+            pass
+        await closer.close_due()
+        await closer.publisher.publish()
 
     def ports(self, source: FileSource, store: Any = None, clock: Any = None, **others: Any) -> Ports:
         """Return the ports of one worker; its clock is the store's."""

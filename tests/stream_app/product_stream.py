@@ -1,9 +1,8 @@
-"""A small stream over keys and values for tests of the loops: departures by carrier, with delays."""
+"""Small streams over a file for tests of the loops: departures by carrier and delay, and visits of users."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,13 +19,17 @@ from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds import kind_of
 from stream_app.core.strategy import Strategy
 from tests.models.memory import MemoryStore
-from tests.stream_app.declared import BIN_US, NO_NOISE, STREAM, strategy_of
+from tests.stream_app.declared import NO_NOISE, STREAM, strategy_of
 from tests.stream_app.one_source import OneSource
 from tests.world import surfaces
 
 CARRIERS = ("UA", "AA", "7")
 LOW, HIGH, BUCKETS = -10, 50, 12
 Event = tuple[float, Any, Any]  # time in bins, carrier, delay
+
+COUNTRIES = ("FR", "DE", "IT")
+BINS = 15  # two epochs and a half
+Visit = tuple[float, str, str]  # place on the time line in bins, user, country
 
 
 def product_strategy(
@@ -66,26 +69,14 @@ class ProductSource(OneSource):
 
     def append_events(self, events: Iterable[Event]) -> None:
         """Append departures. If a delay is None, its record has no delay."""
-        with self.path.open("ab") as file:
-            for bin, carrier, delay in events:
-                flight = {} if delay is None else {"delay": delay}
-                line = {"at": int(bin * BIN_US), "carrier": carrier, "flight": flight}
-                file.write(json.dumps(line).encode() + b"\n")
+        self.append_events_of(
+            (bin, {"carrier": carrier, "flight": {} if delay is None else {"delay": delay}})
+            for bin, carrier, delay in events
+        )
 
-    def run_until(self, bin: int, *, restarts: bool = True) -> None:
-        """Count all events and close the bins before ``bin``, with new loops each time."""
-
-        async def inside() -> None:
-            closer = self.closer()
-            await closer.reconcile()
-            ingest = self.ingest()
-            self.clock.set_bin(bin)
-            while await ingest.step():
-                pass
-            await closer.close_due()
-            await closer.publisher.publish()
-
-        asyncio.run(inside())
+    def run_until(self, bin: int) -> None:
+        """Count all events and close the bins before ``bin``."""
+        asyncio.run(self.count_until(bin))
 
 
 async def view_of(store: MemoryStore, stream: str = STREAM) -> StreamView:
@@ -122,3 +113,14 @@ def some_events(seed: int, bins: int, per_bin: int = 30) -> list[Event]:
         ]
         events.append((float(place), carriers[int(generator.integers(0, len(carriers)))], delay))
     return events
+
+
+class Visits(OneSource):
+    """A file of visits, a store and a witness."""
+
+    fields = ("user", "country")
+    run_until = OneSource.count_until
+
+    def append_visits(self, visits: Iterable[Visit]) -> None:
+        """Append visits."""
+        self.append_events_of((bin, {"user": user, "country": country}) for bin, user, country in visits)

@@ -14,6 +14,8 @@ from dphist.arrays import Int64Array
 from dphist.tree.anticipating_step import BinsNoise, bins_noise
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import Release
+from dphist.tree.estimate import Estimate
+from stream_app.core.answers.answered import SeriesPoints
 from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import Condition
@@ -201,3 +203,10 @@ class Published:
         state = await self.store.load(self.name)
         assert state is not None
         return state
+
+
+def estimates(series: SeriesPoints) -> list[Estimate]:
+    """Return each point of a series as an estimate."""
+    laws = [series.laws.law(row) for row in range(len(series.spans))]
+    columns = zip(series.values.tolist(), laws, series.roundings.tolist(), strict=True)
+    return [Estimate(value, law.variance, law, rounding) for value, law, rounding in columns]

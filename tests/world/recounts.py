@@ -22,7 +22,7 @@ from stream_app.core.answers.sums import mean_over, means_over, sum_of, sum_seri
 from stream_app.core.answers.weighted import weighted_count
 from stream_app.core.kinds.tables import PUBLISHED, USERS, SeriesKind, Span, node_table
 from tests.stream_app.declared import FIRST_BIN
-from tests.stream_app.series import estimates
+from tests.stream_app.published import estimates
 from tests.world.features import BUCKETS, FEATURES, Arrivals, Feature, Recount, recounted, total_of
 from tests.world.settings import EPOCH_BINS, configured
 from tests.world.world import World

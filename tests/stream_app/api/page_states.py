@@ -28,9 +28,7 @@ from tests.stream_app.api.browsing import Backstage, opened
 from tests.stream_app.api.test_browser_fields import PublishedClicks
 from tests.stream_app.api.test_gaps import sold
 from tests.stream_app.published import Published
-from tests.stream_app.published_axes import PublishedAxes, delays
-from tests.stream_app.published_sums import PublishedSums, sales_of
-from tests.stream_app.published_windows import PublishedWindows
+from tests.stream_app.published_axes import PublishedAxes, PublishedSums, PublishedWindows, delays, sales_of
 
 MINUTE_US, HOUR_US, DAY_US = 60_000_000, 3_600_000_000, 86_400_000_000
 ANN = PerUser("visitor", 50)

@@ -15,7 +15,7 @@ from stream_app.core.alerts.rules import Rule
 from tests.stream_app.api.browsing import Backstage, asked, fits, inked, opened, panel, table, whole
 from tests.stream_app.declared import FIRST_BIN, STREAM
 from tests.stream_app.loops.test_answers import approximate
-from tests.stream_app.visits_stream import BINS, COUNTRIES, Visits
+from tests.stream_app.product_stream import BINS, COUNTRIES, Visits
 from tests.world.recounts import ServiceNoise
 
 pytestmark = pytest.mark.browser

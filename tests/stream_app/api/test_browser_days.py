@@ -24,8 +24,7 @@ from tests.stream_app.api.browsing import (
     panel,
     table,
 )
-from tests.stream_app.published_axes import PublishedAxes, delays
-from tests.stream_app.published_windows import PublishedWindows
+from tests.stream_app.published_axes import PublishedAxes, PublishedWindows, delays
 
 pytestmark = pytest.mark.browser
 

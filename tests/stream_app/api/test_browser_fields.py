@@ -12,8 +12,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from stream_app.core.counting.cells import Buckets
 from stream_app.core.counting.keys import KeyField, KeyList
 from tests.stream_app.api.browsing import Backstage, asked, eventually, fits, opened, panel, table, whole
-from tests.stream_app.published_axes import PublishedAxes, delays
-from tests.stream_app.published_keys import PublishedKeys
+from tests.stream_app.published_axes import PublishedAxes, PublishedKeys, delays
 
 pytestmark = pytest.mark.browser
 

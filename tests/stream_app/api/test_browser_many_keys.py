@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.stream_app.api.browsing import Backstage, fits, holds, opened, panel
 from tests.stream_app.api.client import EXACT
-from tests.stream_app.published_keys import PublishedKeys
+from tests.stream_app.published_axes import PublishedKeys
 
 pytestmark = pytest.mark.browser
 

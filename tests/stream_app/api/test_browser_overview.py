@@ -12,7 +12,7 @@ from stream_app.core.answers.labels import AllLabels
 from stream_app.core.counting.bounding import PerUser
 from tests.stream_app.api.browsing import Backstage, fits, opened
 from tests.stream_app.published import FIRST_BIN, Published
-from tests.stream_app.published_sums import PublishedSums, sales_of
+from tests.stream_app.published_axes import PublishedSums, sales_of
 
 pytestmark = pytest.mark.browser
 

@@ -15,7 +15,7 @@ from stream_app.shell.numbers import supported
 from tests.stream_app.api.browsing import Backstage, asked, fits, in_address, inked, opened, panel, table
 from tests.stream_app.api.client import EXACT
 from tests.stream_app.api.test_browser_meaning import SIZES
-from tests.stream_app.published_sums import PublishedSums, sales_of
+from tests.stream_app.published_axes import PublishedSums, sales_of
 
 pytestmark = pytest.mark.browser
 

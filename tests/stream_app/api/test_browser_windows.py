@@ -13,8 +13,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.stream_app.api.browsing import Backstage, asked, in_address, opened, panel, table, whole
-from tests.stream_app.published_axes import delays
-from tests.stream_app.published_windows import PublishedWindows
+from tests.stream_app.published_axes import PublishedWindows, delays
 
 pytestmark = pytest.mark.browser
 

@@ -28,8 +28,7 @@ from tests.stream_app.api.client import Api, api_at
 from tests.stream_app.client.test_client import running
 from tests.stream_app.product_stream import view_of
 from tests.stream_app.published import Published
-from tests.stream_app.published_axes import PublishedAxes, delays
-from tests.stream_app.published_sums import PublishedSums, sales_of
+from tests.stream_app.published_axes import PublishedAxes, PublishedSums, delays, sales_of
 
 
 @dataclass

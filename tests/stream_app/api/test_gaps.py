@@ -24,7 +24,7 @@ from stream_app.core.kinds.tables import Span
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import EXACT, Api, api_at
 from tests.stream_app.published import FIRST_BIN
-from tests.stream_app.published_sums import PublishedSums, sales_of
+from tests.stream_app.published_axes import PublishedSums, sales_of
 
 EPOCHS = ((0, 5), (7, 4), (14, 6))  # first bin and number of bins; all but the last end early
 MEASURED = [hour for first, bins in EPOCHS for hour in range(first, first + bins)]

@@ -27,7 +27,7 @@ from stream_app.shell.commands import main
 from tests.patience import PATIENCE_S, eventually
 from tests.stream_app.api.browsing import Backstage, opened
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
-from tests.stream_app.published_keys import PublishedKeys
+from tests.stream_app.published_axes import PublishedKeys
 
 EDGE = FIRST_BIN + 10
 BEGIN_TEXT, EDGE_TEXT = (format_instant(bin * HOUR_US) for bin in (FIRST_BIN, EDGE))

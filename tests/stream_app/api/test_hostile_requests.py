@@ -27,8 +27,7 @@ from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S, eventually_async
 from tests.stream_app.api.client import Api, api_at, with_api
 from tests.stream_app.published import FIRST_BIN, Published
-from tests.stream_app.published_axes import PublishedAxes
-from tests.stream_app.published_windows import PublishedWindows
+from tests.stream_app.published_axes import PublishedAxes, PublishedWindows
 
 START_S = FIRST_BIN * 3600
 LIMITS = Limits(connections=20, connections_per_address=8, followers=3, idle_s=1.0, slow_s=PATIENCE_S)

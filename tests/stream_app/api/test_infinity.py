@@ -18,7 +18,7 @@ import yaml
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import asking
 from tests.stream_app.published import FIRST_BIN
-from tests.stream_app.published_keys import PublishedKeys
+from tests.stream_app.published_axes import PublishedKeys
 
 INFINITY = Path(__file__).parents[3] / "deploy" / "grafana" / "infinity"
 BOARD = json.loads((INFINITY / "dashboards" / "calendar.json").read_text())

@@ -12,7 +12,7 @@ from stream_app.api.prometheus.promql import PromQLError, Selector, parse
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import EXACT, Api, api_at, with_api
 from tests.stream_app.published import FIRST_BIN, Published
-from tests.stream_app.published_keys import PublishedKeys
+from tests.stream_app.published_axes import PublishedKeys
 
 COUNTS = [3, 1, 4, 1, 5, 9, 2, 6]
 START_S = FIRST_BIN * 3600

@@ -20,8 +20,7 @@ from stream_app.api.app import listen, serve_on
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
 from tests.stream_app.published import Published
-from tests.stream_app.published_axes import PublishedAxes
-from tests.stream_app.published_windows import PublishedWindows
+from tests.stream_app.published_axes import PublishedAxes, PublishedWindows
 
 NEW_YEAR_BIN = 473_352  # 2024-01-01T00:00:00Z in hours
 START, END = "2024-01-01T00:00:00Z", "2024-01-02T12:00:00Z"

@@ -22,7 +22,7 @@ from tests.patience import eventually
 from tests.stream_app.api.browsing import Backstage, drawn_from_now_on, opened
 from tests.stream_app.api.browsing import eventually as eventually_on
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
-from tests.stream_app.published_keys import PublishedKeys
+from tests.stream_app.published_axes import PublishedKeys
 
 EDGE = FIRST_BIN + 10
 EDGE_TEXT, BEGIN_TEXT = (format_instant(bin * HOUR_US) for bin in (EDGE, FIRST_BIN))

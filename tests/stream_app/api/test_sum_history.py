@@ -15,7 +15,7 @@ from stream_app.core.answers.sums import mean_over, sum_of
 from stream_app.core.kinds.tables import Span
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import EXACT, Api, api_at
-from tests.stream_app.published_sums import PublishedSums, sales_of
+from tests.stream_app.published_axes import PublishedSums, sales_of
 
 HOURS = 60
 PARIS = {"kind": "bin", "days": 1, "timezone": "Europe/Paris"}

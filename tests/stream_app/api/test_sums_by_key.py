@@ -7,7 +7,7 @@ import pytest
 
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import EXACT, Api, api_at, api_over
-from tests.stream_app.published_sums import PublishedSums, sales_of
+from tests.stream_app.published_axes import PublishedSums, sales_of
 
 HOURS = 24
 EDGES = {"start": "2013-01-01T05:00:00Z", "end": "2013-01-01T23:00:00Z"}

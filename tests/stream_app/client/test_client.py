@@ -28,8 +28,7 @@ from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import EXACT, Api, with_api
 from tests.stream_app.published import FIRST_BIN, Published
-from tests.stream_app.published_axes import delays
-from tests.stream_app.published_windows import PublishedWindows
+from tests.stream_app.published_axes import PublishedWindows, delays
 from tests.world import World
 
 START = datetime(2013, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""A record's bin equals the rule applied to the record alone, whatever the other records are."""
+"""A record's bin equals the rule applied to the record alone; closing instants equal their definition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.counting.bins import Binning, BinRules, _midnight_us, aggregate, assign, split
+from stream_app.core.counting import bins as module
+from stream_app.core.counting.bins import (
+    Binning,
+    BinRules,
+    Closing,
+    _midnight_us,
+    aggregate,
+    assign,
+    next_public_instant_us,
+    split,
+)
 from stream_app.core.incoming import Reason
 from stream_app.core.records import Cut, PartitionState
 
@@ -26,6 +36,8 @@ ZONES = [
     "Australia/Lord_Howe",
     "Asia/Kolkata",
 ]
+
+closings = st.builds(Closing, st.builds(Binning, st.integers(1, 50)), st.integers(0, 200))
 
 
 @st.composite
@@ -41,6 +53,7 @@ def partition_states(draw: st.DrawFn) -> PartitionState:
 
 
 records = st.lists(st.integers(-8, 40), max_size=30)
+
 all_rules = st.builds(
     BinRules, st.integers(-5, 20), st.integers(0, 6), st.sampled_from(["next_bin", "drop", "dead_letter"])
 )
@@ -191,7 +204,9 @@ def test_a_bin_without_length_is_refused() -> None:
 
 
 LENGTHS = st.sampled_from([1, 2, 3, 4, 6, 7, 10, 24, 35])
+
 DAYS = st.sampled_from(["Europe/Paris", "Asia/Kolkata", "Asia/Tokyo"])
+
 LINES = st.one_of(
     st.builds(lambda hours: Binning(hours * DAY_US // 48), LENGTHS),
     st.builds(lambda zone: Binning(DAY_US, zone), DAYS),
@@ -213,3 +228,43 @@ def begins(line: Binning, at_us: int) -> bool:
         return at_us % line.bin_us == 0
     day = at_us // DAY_US
     return at_us in {_midnight_us(line.timezone, day + near) for near in range(-2, 3)}
+
+
+@given(closings, st.integers(-500, 500))
+def test_a_bin_is_due_from_its_closing_instant_on(closing: Closing, now_us: int) -> None:
+    last = closing.last_due_bin(now_us)
+    assert closing.instant_us(last) <= now_us < closing.instant_us(last + 1)
+
+
+@given(closings, st.integers(-20, 20), st.integers(-500, 500))
+def test_due_lists_each_bin_once_with_its_instant(closing: Closing, after_bin: int, now_us: int) -> None:
+    due = closing.due(after_bin, now_us)
+    assert [bin for bin, _ in due] == list(range(after_bin + 1, after_bin + 1 + len(due)))
+    assert all(instant_us == closing.instant_us(bin) <= now_us for bin, instant_us in due)
+    assert closing.instant_us(after_bin + len(due) + 1) > now_us
+
+
+def test_due_bins_after_a_long_outage_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_DUE_BINS", 3)
+    closing = Closing(Binning(10), 0)
+    assert [bin for bin, _ in closing.due(after_bin=4, now_us=1000)] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Paris", "America/Santiago", "Pacific/Apia"])
+def test_calendar_days_close_too(zone: str) -> None:
+    closing = Closing(Binning(86_400_000_000, zone), 3_600_000_000)
+    for day in range(15_300, 15_345):  # the last weeks of 2011 and the first of 2012
+        instant_us = closing.instant_us(day)
+        assert closing.last_due_bin(instant_us - 1) < day <= closing.last_due_bin(instant_us)
+
+
+def test_no_bin_closes_before_its_end() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        Closing(Binning(10), -1)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 1000))
+def test_public_instants_are_multiples_after_now(now_us: int, every_us: int) -> None:
+    instant_us = next_public_instant_us(now_us, every_us)
+    assert instant_us % every_us == 0
+    assert now_us < instant_us <= now_us + every_us

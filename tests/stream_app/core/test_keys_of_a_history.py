@@ -20,7 +20,7 @@ from tests.models.memory import MemoryStore
 from tests.stream_app.core.test_query import EXACT, read
 from tests.stream_app.core.test_succession import joined
 from tests.stream_app.published import FIRST_BIN
-from tests.stream_app.published_keys import PublishedKeys
+from tests.stream_app.published_axes import PublishedKeys
 
 EDGES = [FIRST_BIN, FIRST_BIN + 5, FIRST_BIN + 9, FIRST_BIN + 14]
 LISTS = {"a": ("FR", "DE", "IT"), "b": ("IT", "FR"), "c": ("FR", "ES", "DE")}

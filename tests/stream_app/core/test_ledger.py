@@ -54,6 +54,18 @@ def entry(
     )
 
 
+def users_of(field: str | None, stream: str = "s", epoch: int = 0) -> LedgerEntry:
+    """Return an entry whose unit is the user. Args: field, None for an entry of an older version."""
+    one = entry(stream, epoch, 10 * epoch, 10 * epoch + 10, "1", stream, "user")
+    return replace(one, user=field)
+
+
+def approximate(epoch: int = 0, stream: str = "s") -> LedgerEntry:
+    """Return an entry of a Gaussian epoch that is (1, 1e-6)-private by itself, for users."""
+    one = entry(stream, epoch, 10 * epoch, 10 * epoch + 10, "1", stream, "user")
+    return replace(one, delta="1/1000000", mu="2367/10000")
+
+
 epsilons = st.fractions(min_value=Fraction(1, 100), max_value=20)
 
 
@@ -69,8 +81,91 @@ def test_streams_add_up_and_epochs_do_not(spent: dict[str, list[Fraction]]) -> N
     assert statement("file:a", entries).epsilon == expected
 
 
-def test_a_stream_measured_anew_under_another_strategy_adds_up() -> None:
-    assert statement("file:a", [entry(), entry(strategy="other", epoch=1)]).epsilon == 1
+UNPLANNED = replace(approximate(), mu=None)  # a configuration is checked before its strategy is planned
+NAMED = replace(approximate(), user="name")
+LINKED = replace(entry(epoch=2, start_us=20, end_us=30, strategy="third"), changed_from="second")
+GAUSSIAN = replace(entry(epoch=1, start_us=10, end_us=20, strategy="new"), delta="1/1000", changed_from="h")
+# Under a cap, one more event can displace another event of its user. Replacing an event takes one away and
+# adds one.
+ADDED_UP: dict[str, tuple[list[LedgerEntry], dict[str, object]]] = {
+    "a stream anew under another strategy": (
+        [entry(), entry(strategy="other", epoch=1)],
+        {"unit": "event", "epsilon": 1},
+    ),
+    "strategies without a link": ([entry(epsilon="1"), LINKED], {"epsilon": Fraction(3, 2)}),
+    "an event beside a user": (
+        [entry(), entry("t", strategy="i", unit="user")],
+        {"unit": "event", "neighbours": "add_remove", "epsilon": Fraction(3, 2)},
+    ),
+    "one more event beside another event": (
+        [entry(), entry("t", strategy="i", neighbours="substitute")],
+        {"unit": "event", "neighbours": "substitute", "epsilon": Fraction(3, 2)},
+    ),
+    "one more event beside another user": (
+        [entry(), entry("t", strategy="i", unit="user", neighbours="substitute")],
+        {"unit": "event", "neighbours": "substitute", "epsilon": 2},
+    ),
+    "a user's epochs": (
+        [entry(epoch=n, start_us=10 * n, end_us=10 * n + 10, unit="user") for n in range(3)],
+        {"unit": "user", "epsilon": Fraction(3, 2)},
+    ),
+    "the same users": (
+        [users_of("passenger"), users_of("passenger", "t")],
+        {"unit": "user", "epsilon": 2},
+    ),
+    # Taking a passenger out changes many devices, so only single events have a promise.
+    "other users": ([users_of("passenger"), users_of("device", "t")], {"unit": "event", "epsilon": 4}),
+    "users, one of unknown field": (
+        [users_of("passenger"), users_of(None, "t")],
+        {"unit": "event", "epsilon": 4},
+    ),
+    "users of unknown fields": ([users_of(None), users_of(None, "t")], {"unit": "event", "epsilon": 4}),
+    "one stream of an unknown field": ([users_of(None)], {"unit": "user", "epsilon": 1}),
+    "older entries have the field of newer ones": (
+        [users_of(None), users_of("passenger", epoch=1), users_of("passenger", "t")],
+        {"unit": "user", "epsilon": 3},
+    ),
+    "pure and Gaussian streams of users": (
+        [NAMED, users_of("name", "t")],
+        {"unit": "user", "epsilon": 2, "delta": Fraction(1, 10**6)},
+    ),
+    "deltas of several strategies": (
+        [entry(), GAUSSIAN, replace(GAUSSIAN, epoch=2, changed_from=None)],
+        {"epsilon": 1, "delta": Fraction(1, 1000)},
+    ),
+    "deltas without mu": (
+        [UNPLANNED, replace(UNPLANNED, epoch=1)],
+        {"epsilon": 2, "delta": Fraction(2, 10**6)},
+    ),
+    "a delta without mu, of two changes": (  # 2 e delta, rounded up
+        [UNPLANNED, entry("t")],
+        {"epsilon": Fraction(5, 2), "delta": Fraction("5.44e-6")},
+    ),
+    "mu of an event beside a user": (
+        [NAMED, entry("t")],
+        {"unit": "event", "neighbours": "add_remove", "epsilon": Fraction(5, 2)},
+    ),
+    "mu of a replaced user": (
+        [NAMED, replace(users_of("name", "t"), neighbours="substitute")],
+        {"unit": "user", "neighbours": "substitute", "epsilon": 3},
+    ),
+}
+
+
+@pytest.mark.parametrize(("entries", "facts"), ADDED_UP.values(), ids=ADDED_UP)
+def test_entries_of_a_source_add_up(entries: list[LedgerEntry], facts: dict[str, object]) -> None:
+    told = statement("file:a", entries)
+    assert {name: getattr(told, name) for name in facts} == facts
+    of_one = "any one event" if told.unit == "event" else "all events of any one user"
+    assert f" {of_one} of file:a exist" in told.sentences()[0] or told.neighbours == "substitute"
+
+
+@pytest.mark.parametrize("other", [entry("t"), replace(users_of("name", "t"), neighbours="substitute")])
+def test_neighbours_twice_as_far_apart_double_mu(other: LedgerEntry) -> None:
+    told = statement("file:a", [NAMED, other])
+    assert told.cost.losses.mu_squared == (2 * Fraction("0.2367")) ** 2
+    assert told.delta is not None
+    assert told.delta > Fraction(1, 10**6)
 
 
 def test_source_is_not_private_if_one_measurement_is_not() -> None:
@@ -87,6 +182,8 @@ def test_a_sum_that_protects_nobody_is_not_called_private() -> None:
     assert not told.private
     assert told.sentences()[0].startswith("Not private: epsilon 21 ")
     assert "21 epochs, which add up for a user" in told.sentences()[1]
+    named = statement("file:a", [users_of("passenger")]).sentences()[1]
+    assert 'on users that the field "passenger" names, from' in named
 
 
 @pytest.mark.parametrize("foreign", [{"source": "file:b"}, {"unit": "household"}])
@@ -229,31 +326,6 @@ def test_consent_does_not_accept_a_sum_that_protects_nobody() -> None:
     check_measurement([entry()], entry("t", epsilon="19.5", strategy="i"), ACCEPTED)
 
 
-def test_for_users_epochs_add_up() -> None:
-    epochs = [entry(epoch=n, start_us=10 * n, end_us=10 * n + 10, unit="user") for n in range(3)]
-    told = statement("file:a", epochs)
-    assert (told.unit, told.epsilon) == ("user", Fraction(3, 2))
-    assert told.sentences()[0].startswith("Whether or not all events of any one user of file:a exist")
-    assert "3 epochs, which add up for a user" in told.sentences()[1]
-
-
-# Under a cap, one more event can displace another event of its user. Replacing an event takes one away and
-# adds one.
-@pytest.mark.parametrize(
-    ("other", "unit", "neighbours", "epsilon"),
-    [
-        (entry("t", strategy="i", unit="user"), "event", "add_remove", Fraction(3, 2)),
-        (entry("t", strategy="i", neighbours="substitute"), "event", "substitute", Fraction(3, 2)),
-        (entry("t", strategy="i", unit="user", neighbours="substitute"), "event", "substitute", Fraction(2)),
-    ],
-)
-def test_streams_of_different_units_or_neighbours_cost_the_most(
-    other: LedgerEntry, unit: str, neighbours: str, epsilon: Fraction
-) -> None:
-    told = statement("file:a", [entry(), other])
-    assert (told.unit, told.neighbours, told.epsilon) == (unit, neighbours, epsilon)
-
-
 def test_the_statement_names_sum_and_parts() -> None:
     told = statement("file:a", [entry(), entry("t", epsilon="1/3", strategy="i")]).sentences()
     assert "e^5/6" in told[0]
@@ -270,42 +342,6 @@ def test_the_statement_names_sum_and_parts() -> None:
 @given(st.fractions(min_value=Fraction(1, 10**6), max_value=10**9))
 def test_epsilons_are_written_exactly(epsilon: Fraction) -> None:
     assert Fraction(in_words(epsilon)) == epsilon
-
-
-def users_of(field: str | None, stream: str = "s", epoch: int = 0) -> LedgerEntry:
-    """Return an entry whose unit is the user. Args: field, None for an entry of an older version."""
-    one = entry(stream, epoch, 10 * epoch, 10 * epoch + 10, "1", stream, "user")
-    return replace(one, user=field)
-
-
-@pytest.mark.parametrize(
-    ("fields", "unit", "epsilon"),
-    [
-        (("passenger", "passenger"), "user", 2),
-        # Taking a passenger out changes many devices, so only single events have a promise.
-        (("passenger", "device"), "event", 4),
-        (("passenger", None), "event", 4),
-        ((None, None), "event", 4),
-        ((None,), "user", 1),
-    ],
-)
-def test_users_of_different_fields_get_no_promise_per_user(
-    fields: tuple[str | None, ...], unit: str, epsilon: int
-) -> None:
-    entries = [users_of(field, stream) for stream, field in zip("st", fields, strict=False)]
-    told = statement("file:a", entries)
-    assert told.unit == unit
-    assert told.epsilon == epsilon
-    first = "any one event of" if unit == "event" else "all events of any one user of"
-    assert f"{first} file:a exist" in told.sentences()[0]
-
-
-def test_older_entries_of_a_stream_have_the_user_field_of_its_newer_ones() -> None:
-    entries = [users_of(None), users_of("passenger", epoch=1), users_of("passenger", "t")]
-    told = statement("file:a", entries)
-    assert told.unit == "user"
-    assert told.epsilon == 3
-    assert 'on users that the field "passenger" names, from' in told.sentences()[1]
 
 
 def test_entry_written_before_a_field_existed_keeps_its_text() -> None:
@@ -336,12 +372,6 @@ def test_promise_without_delta_is_written_as_before() -> None:
     assert promise_in_words(Fraction(1, 2), Fraction(1, 10**9)) == "(epsilon 0.5, delta 1e-9)"
 
 
-def approximate(epoch: int = 0, stream: str = "s") -> LedgerEntry:
-    """Return an entry of a Gaussian epoch that is (1, 1e-6)-private by itself, for users."""
-    one = entry(stream, epoch, 10 * epoch, 10 * epoch + 10, "1", stream, "user")
-    return replace(one, delta="1/1000000", mu="2367/10000")
-
-
 def test_a_source_with_delta_states_the_composed_cost_and_the_sum() -> None:
     told = statement("file:a", [approximate(epoch) for epoch in range(12)])
     assert told.epsilon == 12
@@ -364,39 +394,9 @@ def test_a_pure_promise_stays_and_the_composed_cost_is_an_additional_line() -> N
     )
 
 
-def test_pure_and_gaussian_streams_compose_for_users() -> None:
-    told = statement("file:a", [replace(approximate(), user="name"), users_of("name", "t")])
-    assert told.unit == "user"
-    assert told.epsilon == 2
-    assert told.delta == Fraction(1, 10**6)
-    assert told.composed <= 2
-
-
 def test_gaussian_epochs_do_not_add_up_for_events() -> None:
     one = [replace(approximate(epoch), unit="event") for epoch in range(5)]
     assert statement("file:a", one).cost == statement("file:a", one[:1]).cost
-
-
-@pytest.mark.parametrize(("unit", "neighbours"), [("event", "add_remove"), ("user", "substitute")])
-def test_neighbours_twice_as_far_apart_double_mu(unit: str, neighbours: str) -> None:
-    other = {"event": entry("t"), "user": replace(users_of("name", "t"), neighbours="substitute")}[unit]
-    told = statement("file:a", [replace(approximate(), user="name"), other])
-    assert (told.unit, told.neighbours) == (unit, neighbours)
-    assert told.cost.losses.mu_squared == (2 * Fraction("0.2367")) ** 2
-    assert told.epsilon == 2 + Fraction(other.epsilon)
-    assert told.delta is not None
-    assert told.delta > Fraction(1, 10**6)
-
-
-def test_an_entry_without_mu_adds_its_delta() -> None:
-    """A configuration is checked before its strategy is planned, which knows the mu."""
-    unplanned = replace(approximate(), mu=None)
-    told = statement("file:a", [unplanned, replace(unplanned, epoch=1)])
-    assert told.epsilon == 2
-    assert told.cost.losses.delta == Fraction(2, 10**6)
-    twice = statement("file:a", [unplanned, entry("t")])
-    assert twice.epsilon == Fraction(5, 2)
-    assert twice.delta == Fraction("5.44e-6")  # 2 e delta, rounded up
 
 
 def test_the_next_epoch_follows_the_last_one() -> None:
@@ -489,11 +489,6 @@ def test_settings_that_change_back_are_one_measurement_too() -> None:
     assert measured_before(epochs[:2], epochs[2]) == ()
 
 
-def test_strategies_of_a_stream_without_a_link_add_up() -> None:
-    linked = replace(entry(epoch=2, start_us=20, end_us=30, strategy="third"), changed_from="second")
-    assert statement("file:a", [entry(epsilon="1"), linked]).epsilon == Fraction(3, 2)
-
-
 def test_the_epoch_after_a_change_continues_the_new_settings() -> None:
     changed = replace(entry(epoch=1, start_us=10, end_us=20, strategy="new"), changed_from="h")
     following = next_entry([entry(), changed], "s")
@@ -584,12 +579,3 @@ def test_generations_that_cut_epochs_short_cost_what_one_unit_meets(
     for ledger in (entries, users, [*users, entry("t", epsilon="1/7")], days):
         stated = statement("file:a", ledger)
         assert added_up(stated, ledger).epsilon == stated.epsilon
-
-
-def test_deltas_of_several_strategies_add_up() -> None:
-    gaussian = replace(
-        entry(epoch=1, start_us=10, end_us=20, strategy="new"), delta="1/1000", changed_from="h"
-    )
-    told = statement("file:a", [entry(), gaussian, replace(gaussian, epoch=2, changed_from=None)])
-    assert told.epsilon == 1
-    assert told.delta == Fraction(1, 1000)

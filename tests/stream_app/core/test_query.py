@@ -21,8 +21,7 @@ from stream_app.core.answers.visible import width_of
 from stream_app.core.kinds.tables import SeriesKind, Span
 from tests.dphist.tree.dense import published_variance
 from tests.models.memory import MemoryStore
-from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
-from tests.stream_app.series import estimates
+from tests.stream_app.published import FIRST_BIN, HOUR_US, Published, estimates
 
 EXACT = "1000000000"  # so large that noise is zero
 WINDOWS: tuple[tuple[SeriesKind, int], ...] = (("running", 1), ("bin", 1), ("window", 9))

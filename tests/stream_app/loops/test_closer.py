@@ -30,7 +30,7 @@ from stream_app.wiring.pipeline import Pipeline
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
-from tests.stream_app.files import AT, write_events
+from tests.stream_app.one_source import AT, write_events
 from tests.world import Struck, World, first, lost_call, lost_reply, raising, slow
 from tests.world.faults import Call, Fault
 from tests.world.world import LetterList

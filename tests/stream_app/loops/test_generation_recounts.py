@@ -19,7 +19,7 @@ from stream_app.core.ledger import statement
 from tests.stream_app.core.test_query import read
 from tests.stream_app.declared import FIRST_BIN, NO_NOISE, SOURCE, STREAM
 from tests.stream_app.loops.test_generations import CHANGED_AT, EDGE, SECOND, Worker, stream_of
-from tests.stream_app.visits_stream import Visit, Visits
+from tests.stream_app.product_stream import Visit, Visits
 
 EPOCH = EDGE - FIRST_BIN
 LAST = EDGE + 2 * EPOCH  # the first bin that is not released

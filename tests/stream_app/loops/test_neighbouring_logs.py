@@ -29,8 +29,7 @@ from stream_app.sources import file_list
 from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.spool_log import SpoolSource
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, strategy_of
-from tests.stream_app.files import AT, USER, event_line
-from tests.stream_app.one_source import OneSource
+from tests.stream_app.one_source import AT, USER, OneSource, event_line
 from tests.world.surfaces import view_of
 
 SEEDS = int(os.environ.get("LOGS", "1"))

@@ -22,7 +22,7 @@ from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import EXACT, SHARED
 from tests.stream_app.published import Published
-from tests.stream_app.published_sums import PublishedSums, sales_of
+from tests.stream_app.published_axes import PublishedSums, sales_of
 
 HOURS = 6
 WORDS = "of amount, each clamped to 0 to 500 and rounded to 0.01"

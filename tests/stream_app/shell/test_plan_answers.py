@@ -24,7 +24,7 @@ from stream_app.shell.planning import answers
 from stream_app.sources.file import FileSource
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
-from tests.stream_app.files import AT
+from tests.stream_app.one_source import AT
 from tests.stream_app.product_stream import ProductSource, view_of
 
 pytestmark = pytest.mark.slow  # many releases: only ``make test`` runs this module

@@ -20,7 +20,7 @@ from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.finished_files import open_whole
 from stream_app.sources.lines import FileFormat
 from stream_app.wiring.event_logs import check_log
-from tests.stream_app.files import AT, event_line, write_events
+from tests.stream_app.one_source import AT, event_line, write_events
 
 LINES = [event_line(time_us, n=time_us) for time_us in range(200)]
 HEADER = b"at,n\n"

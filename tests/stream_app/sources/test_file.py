@@ -19,7 +19,7 @@ from stream_app.sources import lines as lines_module
 from stream_app.sources.decode import BYTES_AT_ONCE, RECORDS_AT_ONCE, TimeField
 from stream_app.sources.file import FileSource
 from stream_app.sources.lines import ENOUGH_RECORDS, FileFormat, LineFile, open_lines
-from tests.stream_app.files import AT, event_line, write_events
+from tests.stream_app.one_source import AT, event_line, write_events
 
 
 @pytest.fixture

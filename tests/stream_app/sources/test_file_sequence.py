@@ -24,7 +24,7 @@ from stream_app.sources import file_list
 from stream_app.sources.file_list import FileList, in_order
 from stream_app.sources.file_sequence import FILE_SPAN, FileSequence
 from stream_app.sources.finished_files import open_whole
-from tests.stream_app.files import AT, event_line, write_events
+from tests.stream_app.one_source import AT, event_line, write_events
 
 
 class Folder:

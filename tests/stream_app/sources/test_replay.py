@@ -23,7 +23,7 @@ from stream_app.sources.finished_files import check_whole
 from stream_app.sources.replay import ReplaySource
 from stream_app.sources.sort import in_order_of_time
 from tests.examples import examples
-from tests.stream_app.files import AT, event_line, write_events
+from tests.stream_app.one_source import AT, event_line, write_events
 
 records = st.lists(st.integers(0, 30) | st.none(), max_size=15)  # None means a line that cannot be decoded
 

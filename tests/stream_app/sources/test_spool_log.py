@@ -14,7 +14,7 @@ from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.sources.spool_log import SpoolSource
 from stream_app.spool import delete_parts, parts
-from tests.stream_app.files import AT, event_line
+from tests.stream_app.one_source import AT, event_line
 
 DAY_US = 86_400_000_000
 

@@ -25,8 +25,7 @@ from stream_app.sinks.day_files import MANIFEST, DayFiles, day_files
 from stream_app.wiring.day_files import add_days
 from tests.models.memory import MemoryStore
 from tests.stream_app.published import FIRST_BIN, Published, declared
-from tests.stream_app.published_keys import PublishedKeys
-from tests.stream_app.published_sums import PublishedSums, sales_of
+from tests.stream_app.published_axes import PublishedKeys, PublishedSums, sales_of
 
 DAYS = 3
 EPOCH_BINS = 64  # an edge of two epochs lies inside a day

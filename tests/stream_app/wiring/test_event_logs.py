@@ -31,7 +31,7 @@ from stream_app.wiring.starting import CheckedStart
 from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S
 from tests.stream_app.declared import changed_stream, strategy_of
-from tests.stream_app.files import AT
+from tests.stream_app.one_source import AT
 
 TEXT = """
 state: {dir: ./state}

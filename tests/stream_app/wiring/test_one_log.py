@@ -37,7 +37,7 @@ from stream_app.wiring.known_logs import ledger_of, with_known_logs
 from stream_app.wiring.starting import check_measured_before
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
-from tests.stream_app.files import event_line
+from tests.stream_app.one_source import event_line
 
 EPSILON = Fraction(3)
 NOW_US = parse_instant("2024-06-15T12:00:00Z")
