@@ -29,7 +29,7 @@ from stream_app.core.kinds.tables import PUBLISHED, Span
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.ledger import statement
 from stream_app.core.strategy import Strategy
-from tests.stream_app import visits_stream
+from tests.stream_app import product_stream
 from tests.stream_app.declared import BIN_US, FIRST_BIN, NO_NOISE, strategy_of
 from tests.world import World
 from tests.world.features import BUCKETS, FEATURES, Counted, Recount, drawn, total_of
@@ -267,10 +267,10 @@ DELTA = Fraction(1, 10**6)
 
 def approximate(epsilon: Fraction = NO_NOISE, *, keyed: bool = True) -> Strategy:
     """Return a strategy that counts users, by country if it is keyed."""
-    keys = KeyList("country", visits_stream.COUNTRIES, False, False) if keyed else None
+    keys = KeyList("country", product_stream.COUNTRIES, False, False) if keyed else None
     plain = strategy_of(keys=keys, max_events=1, count="users")
     privacy = structs.replace(plain.declared.privacy, epsilon=epsilon, delta=DELTA)
-    width = len(visits_stream.COUNTRIES) if keyed else 1
+    width = len(product_stream.COUNTRIES) if keyed else 1
     design = plan_toeplitz(EPOCH_BINS, epsilon, DELTA, Caps(max_events=1), width=width)
     declared = structs.replace(plain.declared, privacy=privacy)
     return Strategy(plain.stream, declared, Toeplitz(design, keyed))
@@ -278,7 +278,7 @@ def approximate(epsilon: Fraction = NO_NOISE, *, keyed: bool = True) -> Strategy
 
 def test_each_epoch_is_entered_with_its_mu() -> None:
     with World(strategy := approximate(Fraction(1))) as world:
-        world.run_until(FIRST_BIN + visits_stream.BINS)
+        world.run_until(FIRST_BIN + product_stream.BINS)
         ledger = world.ledger()
     assert {(entry.epsilon, entry.delta) for entry in ledger} == {("1", "1/1000000")}
     assert {Fraction(entry.mu or 0) for entry in ledger} == {strategy.kind.mu}
@@ -291,7 +291,7 @@ def test_each_epoch_is_entered_with_its_mu() -> None:
 def test_range_is_a_difference_of_published_counts_that_never_change() -> None:
     shown = list[list[float]]()
     with World(approximate(Fraction(1))) as world:
-        for stop in range(3, visits_stream.BINS + 1, 3):
+        for stop in range(3, product_stream.BINS + 1, 3):
             world.run_until(FIRST_BIN + stop)
             view = world.view()
             shown.append(view.series("running", view.span).values.tolist())
