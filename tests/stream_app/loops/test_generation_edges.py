@@ -61,21 +61,6 @@ def one(tmp_path: Path) -> Iterator[OneSource]:
         yield one
 
 
-@pytest.mark.parametrize(("hours", "begins"), [(24, 24), (12, 12), (6, 6), (9, 9)])
-async def test_longer_bins_begin_at_the_first_end_of_an_epoch_or_cut_one_short(
-    one: OneSource, hours: int, begins: int
-) -> None:
-    """Epochs end every six hours. This midnight is an edge of all these bins, which count from 1970."""
-    one.clock.now_us = MIDNIGHT_US + 3 * HOUR_US
-    six_hours = {"bin_us": HOUR_US // 12, "epoch_bins": 72, "first_us": MIDNIGHT_US}
-    await Worker.start(one, stream_of(one, **six_hours))
-    [following] = (
-        await plan_of(one, stream_of(one, bin_us=hours * HOUR_US, epoch_bins=30, first_us=MIDNIGHT_US))
-    ).following
-    assert (following.edge_us - MIDNIGHT_US) / HOUR_US == begins
-    assert not following.is_due(one.clock.now_us)
-
-
 @pytest.mark.parametrize(
     ("minutes", "zone", "earlier"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,6 @@ from contextlib import closing, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -347,21 +345,6 @@ async def test_a_worker_goes_on_at_an_end_whose_generation_never_opened(
     assert Counter(await one.released(SECOND)) == counted
 
 
-@pytest.mark.parametrize("lost_at", [CHANGED_AT + 1, EDGE + 0.5, EDGE + 6])
-async def test_a_lost_store_gets_all_generations_back(one: OneSource, lost_at: float) -> None:
-    events, changed = drawn(8), stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
-    await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
-    await (await Worker.start(one, changed)).run(one, events, lost_at)
-    one.store = MemoryStore(one.clock)
-    worker = await Worker.start(one, changed)
-    assert [closer.name for closer in worker.closers] == [STREAM, SECOND]
-    await worker.run(one, events, 117)
-    released, following = await one.released(), await one.released(SECOND)
-    assert (min(released), max(released)) == (FIRST_BIN, EDGE - 1)
-    assert (min(following), max(following)) == (2 * EDGE, 233)
-    assert sum(entry.successor_of == STREAM for entry in await one.store.ledger(SOURCE)) >= 1
-
-
 async def dies_everywhere(one: OneSource, *, after_effect: bool) -> None:
     """Let a worker with changed settings die at each call of its start; check what it leaves."""
     changed = stream_of(one, bin_us=BIN_US // 2, epoch_bins=12)
@@ -425,44 +408,6 @@ async def test_a_generation_that_is_forgotten_at_a_restart_is_caught(
         monkeypatch.setattr(f"stream_app.{place}.number_of", lambda name: 1)
     with pytest.raises((AssertionError, KeyError, OperatorError)):
         await dies_everywhere(one, after_effect=True)
-
-
-@pytest.mark.parametrize("seed", range(6))
-async def test_under_restarts_restored_backups_and_lost_noise_no_event_counts_twice(
-    one: OneSource, seed: int
-) -> None:
-    chance, events = random.Random(f"faults {seed}"), drawn(seed)
-    changed = stream_of(one, **CHANGES[seed % 2])
-    bins = BIN_US // changed.declared.time.bin_us
-    await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
-    worker, backup, seen = await Worker.start(one, changed), one.store.copy(), dict[Any, bytes]()
-    at = CHANGED_AT
-    while at < 117:
-        at += chance.choice((0.25, 0.75, 1.5, 3))
-        await worker.run(one, events, at)
-        for name in (STREAM, SECOND):
-            for released in await one.witness.rows(name, 0):
-                assert seen.setdefault((name, released.seq), released.row) == released.row
-        match chance.choice(["restart", "backup", "restore", "noise"]):
-            case "backup":
-                backup = one.store.copy()
-            case "restore":
-                one.store.restore(backup)
-            case "noise":
-                rmtree(one.directory / "noise_keys", ignore_errors=True)
-        worker = await Worker.start(one, changed)
-    await worker.run(one, events, 119)
-    first = [json.loads(row)["bin"] for (name, _), row in seen.items() if name == STREAM]
-    second = [json.loads(row)["bin"] for (name, _), row in seen.items() if name == SECOND]
-    assert first == list(range(FIRST_BIN, EDGE))
-    assert second == list(range(bins * EDGE, bins * EDGE + len(second)))
-    assert len(second) > 4
-    total = (await one.released()).values(), (await one.released(SECOND)).values()
-    assert sum(map(sum, total)) <= sum(map(len, events.values()))
-    # A store that is set back after the edge lets the first generation open an empty epoch at its end.
-    entries = await one.store.ledger(SOURCE)
-    empty = any(entry.stream == STREAM and entry.start_us >= EDGE * BIN_US for entry in entries)
-    assert statement(SOURCE, entries).epsilon == (2 if empty else 1) * NO_NOISE
 
 
 async def test_a_generation_beside_another_stream_of_the_source_needs_no_second_consent(

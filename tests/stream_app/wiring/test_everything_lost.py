@@ -87,22 +87,3 @@ def test_with_a_ledger_elsewhere_the_same_file_is_not_noised_again_without_a_wor
         count(config)
     count(configured(directory, text, "again", 'epsilon: 1, accept: "measured again"'))
     assert released(directory, "again") == 48
-
-
-def test_without_a_ledger_a_start_that_nothing_knows_of_logs_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    config = configured(tmp_path, "")
-
-    def warnings() -> list[str]:
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
-            count(config)
-        return [line for line in caplog.messages if "no earlier run is known" in line]
-
-    [line] = warnings()
-    assert released(tmp_path, "clicks") == 48
-    assert line.startswith("clicks: no earlier run is known. A new stream needs nothing.")
-    assert warnings() == []  # a second start continues
-    lose_everything(tmp_path)
-    assert len(warnings()) == 1
