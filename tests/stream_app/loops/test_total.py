@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -121,41 +121,55 @@ def entry(stream: str, epoch: int, source: str = SOURCE) -> LedgerEntry:
     )
 
 
-async def test_streams_of_a_source_share_its_total() -> None:
+class Spent(NamedTuple):
+    """A total that is spent. Args: asked, the entry that it does not allow; epochs, of the total."""
 
-    store = MemoryStore()
-    ledger = SourceLedger(store, ACCEPTED, total=Total(Fraction(2)))
-    await ledger.begin(entry("a", 0))
-    await ledger.begin(entry("b", 0))
+    asked: LedgerEntry
+    epochs: int
+    stored: Sequence[LedgerEntry] = ()
+    outside: Sequence[LedgerEntry] = ()
+    logs: Sequence[str] = ()
+
+
+A0, A1, B0 = entry("a", 0), entry("a", 1), entry("b", 0)
+OF_GROUP = entry("b", 0, "group")
+SPENT = {
+    "by a stream of the source": Spent(A1, 2, stored=[A0, B0]),
+    "by a stream over another log": Spent(OF_GROUP, 1, stored=[entry("a", 0, "log")], logs=["log"]),
+    "as the ledger outside knows": Spent(B0, 2, outside=[A0, A1]),
+    "as an entry that was lost says": Spent(
+        B0, 2, stored=[replace(one, lost=True) for one in (A0, A1)], outside=[A0, A1]
+    ),
+    "outside, under the log": Spent(
+        OF_GROUP, 2, outside=[entry("a", epoch, "log") for epoch in range(2)], logs=["log"]
+    ),
+    "outside, under the group": Spent(
+        OF_GROUP, 2, outside=[entry("a", epoch, "group") for epoch in range(2)], logs=["log"]
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SPENT)
+async def test_a_total_counts_what_others_have_spent(tmp_path: Path, case: str) -> None:
+    asked, epochs, stored, outside, logs = SPENT[case]
+    store, elsewhere = MemoryStore(), LedgerFile.create(tmp_path / "ledger.ndjson")
+    for one in stored:
+        assert await store.reserve(one) is Reply.DONE
+    await elsewhere.append(outside)
+    total = Total(Fraction(epochs))
+    ledger = SourceLedger(store, ACCEPTED, logs, elsewhere if outside else None, total)
     with pytest.raises(TotalSpent):
-        await ledger.reserve_within_total(entry("a", 1))
-    alone = SourceLedger(store, ACCEPTED, total=Total(Fraction(2), per="stream"))
-    assert await alone.reserve_within_total(entry("a", 1)) is Reply.DONE
+        await ledger.reserve_within_total(asked)
+    assert all([await ledger.fits(one) for one in (*stored, *outside)]), "what is known is counted once"
+
+
+async def test_a_total_of_a_stream_counts_its_own_epochs() -> None:
+    store, total = MemoryStore(), Total(Fraction(2), per="stream")
+    ledger = SourceLedger(store, ACCEPTED, total=total)
+    for one in (A0, B0, A1):
+        assert await ledger.reserve_within_total(one) is Reply.DONE
     with pytest.raises(TotalSpent):
-        await alone.reserve_within_total(entry("a", 2))
-
-
-async def test_what_other_logs_of_a_group_measured_counts() -> None:
-
-    store = MemoryStore()
-    await SourceLedger(store).reserve(entry("a", 0, "file:log"))
-    grouped = SourceLedger(store, ACCEPTED, ["file:log"], total=Total(Fraction(1)))
-    with pytest.raises(TotalSpent):
-        await grouped.reserve_within_total(entry("b", 0, "group"))
-
-
-@pytest.mark.parametrize("known", ["outside only", "lost"])
-async def test_epochs_that_only_the_ledger_outside_knows_count(tmp_path: Path, known: str) -> None:
-
-    store, outside = MemoryStore(), LedgerFile.create(tmp_path / "ledger.ndjson")
-    await outside.append([entry("a", 0), entry("a", 1)])
-    if known == "lost":
-        for epoch in range(2):
-            await store.reserve(replace(entry("a", epoch), lost=True))
-    ledger = SourceLedger(store, ACCEPTED, outside=outside, total=Total(Fraction(2)))
-    with pytest.raises(TotalSpent):
-        await ledger.reserve_within_total(entry("b", 0))
-    assert await ledger.fits(entry("a", 1))  # it is counted once
+        await ledger.reserve_within_total(entry("a", 2))
 
 
 class SlowStore(MemoryStore):
@@ -277,36 +291,18 @@ def mutants() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("mutant", "caught_by"),
+    ("mutant", "case"),
     [
-        ("this stream", lambda path: test_streams_of_a_source_share_its_total()),
-        ("this stream", lambda path: test_what_other_logs_of_a_group_measured_counts()),
-        ("lost ignored", lambda path: test_epochs_that_only_the_ledger_outside_knows_count(path, "lost")),
-        (
-            "lost ignored",
-            lambda path: test_epochs_that_only_the_ledger_outside_knows_count(path, "outside only"),
-        ),
-        ("memory", lambda path: test_streams_of_a_source_share_its_total()),
+        ("this stream", "by a stream of the source"),
+        ("this stream", "by a stream over another log"),
+        ("lost ignored", "as an entry that was lost says"),
+        ("lost ignored", "as the ledger outside knows"),
+        ("memory", "by a stream of the source"),
     ],
 )
 async def test_mutants_are_caught(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    mutant: str,
-    caught_by: Callable[[Path], Awaitable[None]],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str, case: str
 ) -> None:
     monkeypatch.setattr(SourceLedger, "fits", mutants()[mutant])
     with pytest.raises((AssertionError, pytest.fail.Exception)):
-        await caught_by(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["group", "log"])
-async def test_epochs_that_the_ledger_outside_knows_under_another_name_count(
-    tmp_path: Path, name: str
-) -> None:
-
-    outside = LedgerFile.create(tmp_path / "ledger.ndjson")
-    await outside.append([entry("a", 0, name), entry("a", 1, name)])
-    ledger = SourceLedger(MemoryStore(), ACCEPTED, logs=("log",), outside=outside, total=Total(Fraction(2)))
-    with pytest.raises(TotalSpent):
-        await ledger.reserve_within_total(entry("b", 0, "group"))
+        await test_a_total_counts_what_others_have_spent(tmp_path, case)
