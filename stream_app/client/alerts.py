@@ -12,7 +12,8 @@ class AlertRule(Answered):
     """An alert rule: its state, its last change, and what it reads now.
 
     Args: phase, "inactive", "pending" or "firing"; since, when the condition began to hold; changed, when the
-        phase last changed, None for never; watched, since when the rule is watched, None if not known; value
+        phase last changed, None for never; fires, when a pending rule fires if its condition holds until
+        then; watched, since when the rule is watched, None if not known; value
         and stderr, the estimate at the last change; value_now and stderr_now, at the last release, None where
         there is none; against and against_now, the estimate of the past that the value is compared with,
         times the factor; missing_now, why the rule cannot be decided now; quiet, when it does not fire; unit,
@@ -42,3 +43,4 @@ class AlertRule(Answered):
     against_now: float | None = None
     missing_now: str = ""
     quiet: str = ""
+    fires: str | None = None

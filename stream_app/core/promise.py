@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 from stream_app.core.costs import Cost, rounded_up
 from stream_app.core.instants import format_instant, period_in_words, periods_in_words
+
+LARGEST_EXPONENT = 20  # for larger epsilons "the odds change by a factor of" has no meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +97,8 @@ class Statement:
         """Return the promise in one sentence. Args: what, the name of all that was measured here."""
         change = _change(self.unit, self.neighbours, self.source)
         beside = "" if self.delta is None else f", and adds at most {delta_in_words(self.composed_delta)}"
-        return (
-            f"{change} changes the probability of {what} by at most a factor "
-            f"e^{in_words(self.total_epsilon)}{beside}."
-        )
+        factor = factor_in_words(self.total_epsilon)
+        return f"{change} changes the probability of {what} by at most a factor {factor}{beside}."
 
     @property
     def whole_user_line(self) -> str:
@@ -163,6 +164,19 @@ def in_words(epsilon: Fraction) -> str:
     """
     decimal = f"{float(epsilon):.12g}"
     return decimal if "e" not in decimal and Fraction(decimal) == epsilon else str(epsilon)
+
+
+def factor_in_words(epsilon: Fraction) -> str:
+    """Return the factor e^epsilon, and its size for readers who do not know powers of e.
+
+    >>> [factor_in_words(Fraction(one)) for one in ("0.05", "1", "5/2", "8")]
+    ['e^0.05 (about 1.051)', 'e^1 (about 2.7)', 'e^2.5 (about 12)', 'e^8 (about 2,981)']
+    """
+    if epsilon > LARGEST_EXPONENT:
+        return f"e^{in_words(epsilon)}"
+    more = math.expm1(epsilon)
+    decimals = 0 if more >= 9 else max(1, 1 - math.floor(math.log10(more)))
+    return f"e^{in_words(epsilon)} (about {1 + more:,.{decimals}f})"
 
 
 def delta_in_words(delta: Fraction) -> str:

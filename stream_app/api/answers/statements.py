@@ -18,6 +18,7 @@ from stream_app.core.costs import unit_of
 from stream_app.core.instants import format_instant, period_in_words
 from stream_app.core.ledger import own_unit, statement
 from stream_app.core.promise import (
+    LARGEST_EXPONENT,
     Statement,
     delta_in_words,
     in_words,
@@ -27,7 +28,6 @@ from stream_app.core.promise import (
 from stream_app.core.records import LedgerEntry
 from stream_app.core.segments.names import base_of
 
-LARGEST_EXPONENT = 20  # for larger epsilons "the odds change by a factor of" has no meaning
 PROTECTED = [
     "Whether any one event happened: everything shown changes these odds by at most the factor below.",
     "Against everybody who reads this, whatever else they know and however long they watch.",
@@ -191,12 +191,11 @@ def alerts(
 
 
 def times_of(last: Mapping[str, Any], instant: Callable[[int], Any]) -> dict[str, Any]:
-    """Return when a rule last changed, None for never, and since when it is watched, None if not known."""
-    watched = last.get("watched_us")
-    return {
-        "changed": None if last.get("never_changed") else instant(last["at_us"]),
-        "watched": None if watched is None else instant(watched),
-    }
+    """Return when a rule changed, fires and began to be watched; None: never, not pending, not known."""
+    changed = None if last.get("never_changed") else last["at_us"]
+    fires = last.get("fires_us") if last["kind"] == "pending" else None
+    times = {"changed": changed, "fires": fires, "watched": last.get("watched_us")}
+    return {name: None if at_us is None else instant(at_us) for name, at_us in times.items()}
 
 
 def reading_of(now: Mapping[str, Now], rule: str) -> dict[str, Any]:

@@ -281,6 +281,9 @@ class AlertMark(AlertNow):
     level: float | None = Field(description="of a quantile, which one; of a CDF, the point")
     since: float = Field(description="when the condition began to hold, seconds since 1970")
     changed: float | None = Field(description="when the phase last changed, seconds since 1970; null: never")
+    fires: float | None = Field(
+        default=None, description="when a pending rule fires if its condition holds until then; else null"
+    )
     watched: float | None = Field(
         default=None, description="since when the rule is watched, seconds since 1970; null: not known"
     )

@@ -152,6 +152,10 @@ class AlertAnswer(AlertNow):
     changed: str | None = Field(
         description="end of the bin at which the phase last changed, RFC 3339; null: never"
     )
+    fires: str | None = Field(
+        default=None,
+        description="when a pending rule fires if its condition holds until then, RFC 3339; else null",
+    )
     watched: str | None = Field(
         default=None,
         description="end of the last bin that was released when the watch began; null: not known",

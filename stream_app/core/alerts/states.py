@@ -220,6 +220,7 @@ def _transition(
         **({} if reach is None else {"reach": reach}),
         **({} if against is None else {"against": against}),
         **({} if rule.quiet is None else {"quiet": str(rule.quiet)}),
+        **({"fires_us": since_us + rule.for_us} if kind == "pending" else {}),
         "unit": rule.condition.unit,
         "counted_in": counted_in(moment.declared),
         "meaning": _meaning(rule, moment.declared),

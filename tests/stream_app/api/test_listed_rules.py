@@ -111,6 +111,23 @@ async def test_removed_and_edited_rules_are_not_listed_as_watched(api: Api) -> N
     assert State.from_json(states["silent"]).last is None
 
 
+@with_api([40, 50], epsilon=EXACT)
+async def test_pending_rule_says_when_it_fires(api: Api) -> None:
+    [busy] = rules(busy="sum(departures, 1h) > 55")
+    watcher = await watched(api, MemoryAlertStore(), [replace(busy, for_us=2 * 3_600_000_000)])
+    for phase, fires in (
+        ("pending", "2013-01-01T05:00:00Z"),
+        ("pending", "2013-01-01T05:00:00Z"),
+        ("firing", None),
+    ):
+        await api.stream.close([60])
+        await watcher.look()
+        found = (await listed(api))["busy"]
+        assert (found["phase"], found["fires"]) == (phase, fires)
+        [mark] = (await api.json("marks"))["alerts"]
+        assert (mark["fires"] is None) == (fires is None)
+
+
 @with_api([40] * 4, epsilon=EXACT)
 async def test_rule_without_enough_bins_reads_nothing(api: Api) -> None:
     await watched(api, MemoryAlertStore(), rules(calm="sum(departures, 1000h) > 5"))

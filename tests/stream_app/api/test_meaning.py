@@ -66,10 +66,10 @@ async def test_promise_to_users_is_stated_beside_that_of_streams_that_protect_ev
     await api.refresh()
     together = await api.json("privacy")
     assert together["promise"].startswith("Whether or not any one event of flights.ndjson exists")
-    assert together["promise"].endswith("e^2.5.")  # twice 1, because of the cap, and 1/2
+    assert together["promise"].endswith("e^2.5 (about 12).")  # twice 1, because of the cap, and 1/2
     assert together["own_promise"] == (
         "Whether or not all events of any one user of flights.ndjson exist changes the probability of "
-        "anything that this stream shows by at most a factor e^1."
+        "anything that this stream shows by at most a factor e^1 (about 2.7)."
     )
     assert together["next_epoch"].startswith("One more epoch of this stream makes epsilon 2 as a sum")
     assert [any(unit in line for line in together["protected"]) for unit in ("one user", "one event")] == [

@@ -379,7 +379,7 @@ def test_a_source_with_delta_states_the_composed_cost_and_the_sum() -> None:
     assert (told.composed, told.composed_delta) == (Fraction("3.91"), Fraction(1, 10**6))
     assert told.private
     promise, other, *_ = told.sentences()
-    assert promise.endswith("is shown by at most a factor e^3.91, and adds at most 1e-6.")
+    assert promise.endswith("is shown by at most a factor e^3.91 (about 50), and adds at most 1e-6.")
     assert other == "This is composed; the sum of all parts is (epsilon 12, delta 1.2e-5)."
 
 
@@ -388,7 +388,7 @@ def test_a_pure_promise_stays_and_the_composed_cost_is_an_additional_line() -> N
     told = statement("file:a", epochs)
     assert told.epsilon == 10
     assert told.delta is None
-    assert "e^10." in told.sentences()[0]
+    assert "e^10 (about 22,026)." in told.sentences()[0]
     assert told.sentences()[1] == (
         "For those who accept a delta, all of it together is (epsilon 4.78, delta 1e-6)."
     )

@@ -33,7 +33,7 @@ def test_page_of_users_says_unit_promise_and_cost_over_time(tmp_path: Path) -> N
     assert code == 0
     assert text.startswith("# What visits publishes, and whom it protects\n")
     assert "- Whether or not all events of any one user of" in text
-    assert "at most a factor e^0.5." in text
+    assert "at most a factor e^0.5 (about 1.65)." in text
     assert "| 12 | epsilon 6 | (epsilon" in text
     assert (
         "No epoch of this stream opens that would exceed the total of (epsilon 6, delta 1e-6) for the source."
