@@ -24,6 +24,16 @@ function make(name, properties = {}, ...children) {
 
 const bold = (text) => make("b", {}, text);
 
+// Show a number in large digits. A long one is written smaller.
+function showNumber(host, text) {
+  host.textContent = text;
+  host.style.setProperty("--letters", String(text.length));
+}
+
+// Return the words for an interval. Args: its ends, as texts.
+const inBetween = ([lower, upper]) => ["between ", bold(lower), " and ", bold(upper)];
+
+// Show names and values as a list of definitions.
 function facts(host, entries) {
   host.replaceChildren(...entries.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
 }
@@ -45,7 +55,7 @@ function keepInWindow(details, box) {
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
-return { at, make, bold, facts, keepInWindow, say };
+return { at, make, bold, showNumber, inBetween, facts, keepInWindow, say };
 })();
 
 const $stream_app_api_dashboard_frame = (() => {
@@ -78,10 +88,7 @@ function sayOffline() {
 // Return whether the page hears of releases.
 const isConnected = () => at("connection").dataset.state === "live";
 
-function isDark() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
-}
+const isDark = () => document.documentElement.dataset.theme === "dark"; // theme.js sets it
 
 // Switch the theme when its button is clicked. Then call ``changed``, because charts read the theme's colours.
 function watchTheme(changed) {
@@ -100,7 +107,7 @@ function watchTheme(changed) {
 }
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-return { setConnection, isConnected, isDark, watchTheme, colour };
+return { setConnection, isConnected, watchTheme, colour };
 })();
 
 const $stream_app_api_dashboard_clock = (() => {
@@ -264,6 +271,7 @@ const DATE = { day: "numeric", month: "short", year: "numeric" };
 const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
 const dates = new Intl.DateTimeFormat("en-GB", { ...DATE, timeZone: "UTC" });
 
+const utc = (at) => new Date(at * 1000).toISOString();
 const seconds = (rfc3339) => Date.parse(rfc3339) / 1000;
 
 // Return the day of an instant in UTC, as on "Retired on 23 Nov 2026".
@@ -468,7 +476,7 @@ function days(first, last) {
 }
 
 const withoutYear = (text) => text.replace(/ \d{4}$/, "");
-return { seconds, day, timesOf };
+return { utc, seconds, day, timesOf };
 })();
 
 const $stream_app_api_dashboard_earlier_bins = (() => {
@@ -508,12 +516,15 @@ function commonBin(detail, from) {
   const reached = [detail, ...piecesOf(detail).filter((one) => one.until > from)];
   const days = reached.find((one) => one.bin_seconds === null);
   if (days) return { length: null, zone: days.timezone };
-  const lengths = reached.map((one) => Math.round(one.bin_seconds * 1e6));
-  return { length: lengths.reduce((one, other) => (one / divisor(one, other)) * other) / 1e6, zone: null };
+  return { length: commonMultiple(reached.map((one) => one.bin_seconds)), zone: null };
 }
 
-const divisor = (one, other) => (other ? divisor(other, one % other) : one);
-return { hasOtherBins, edgesAround, commonBin, divisor };
+// Return the shortest time that is a whole number of each length. All are in seconds.
+function commonMultiple(lengths) {
+  const divisor = (one, other) => (other ? divisor(other, one % other) : one);
+  return lengths.map((length) => Math.round(length * 1e6)).reduce((one, other) => (one / divisor(one, other)) * other) / 1e6;
+}
+return { hasOtherBins, edgesAround, commonBin, commonMultiple };
 })();
 
 const $stream_app_api_dashboard_words = (() => {
@@ -663,7 +674,7 @@ const $stream_app_api_dashboard_headline = (() => {
 // show.
 
 const { hasOtherBins } = $stream_app_api_dashboard_earlier_bins;
-const { at, bold, make, say } = $stream_app_api_dashboard_elements;
+const { at, bold, inBetween, make, say, showNumber } = $stream_app_api_dashboard_elements;
 const { gapsInWords } = $stream_app_api_dashboard_gaps;
 const { seconds } = $stream_app_api_dashboard_times;
 const words = $stream_app_api_dashboard_words;
@@ -719,11 +730,9 @@ function showHeadline(page, found, until, seq) {
   const { times, measure } = page;
   const now = found[measure.name];
   const shown = now ? value(measure, now) : null;
-  at("value").textContent = shown ?? "–";
+  showNumber(at("value"), shown ?? "–");
   at("value").dataset.seq = String(seq);
-  at("value").style.setProperty("--letters", String(shown?.length ?? 1)); // a long number is written smaller
   at("interval").replaceChildren(...(now ? intervalWords(page, now) : ["Nothing is released yet."]));
-  at("stderr").textContent = now?.stderr === undefined ? "–" : words.error(now.stderr);
   at("released-until").textContent = until ? times.onPage(times.until(seconds(until))) : "–";
   at("bins-released").replaceChildren(`${words.count(seq + released(page, "bins_released"))} `, make("small", {}, `of ${times.oneBin}`));
   showRange(page, now);
@@ -741,7 +750,7 @@ function showRange(page, now) {
   if (!part) return;
   const { start, end } = page.range();
   say(at("value-range"), page.times.onPage(page.times.period(start, end)));
-  if (now.whole) at("all-time").replaceChildren("In all: ", bold(words.count(now.whole.value)), ` ${words.around(now.whole.value, ...now.whole.interval)}`);
+  if (now.whole) at("all-time").replaceChildren(`Since ${page.times.onPage(page.times.from(page.whole().start))}: `, bold(words.count(now.whole.value)), ` ${words.around(now.whole.value, ...now.whole.interval)}`);
 }
 
 // Return the number as a text to copy: what, when, the number, its interval and the address.
@@ -779,12 +788,11 @@ const value = (measure, one) => (measure.enough?.(one) === false ? null : measur
 
 function intervalWords(page, now) {
   const { measure } = page;
-  const [lower, upper] = measure.numbers.between(...now.interval);
   const subject = measure.name === "count" ? `True number of ${page.isPart && now.counted ? now.counted : countedWords(page)}` : `True ${now.counted}`;
   const few = value(measure, now) === null ? ["Too few events for a mean. "] : [];
   const group = page.group(5);
   const whose = !group ? "" : group.includes(": ") ? ` (${group})` : ` for ${group}`; // values of fields follow their names
-  return [...few, `${subject}${whose}: between `, bold(lower), " and ", bold(upper), `, with ${words.percent(now.confidence)} probability`];
+  return [...few, `${subject}${whose}: `, ...inBetween(measure.numbers.between(...now.interval)), `, with ${words.percent(now.confidence)} probability`];
 }
 
 // Return what the number counts. A stream that counts users shows those of the last epoch.
@@ -820,7 +828,7 @@ const $stream_app_api_dashboard_chart_marks = (() => {
 const { colour } = $stream_app_api_dashboard_frame;
 
 const LEAST_ROOM = 24; // pixels per change; with less room, ticks replace the lines
-const ROWS = 3; // rows of names
+const ROWS = 3; // rows of names, at the top and at the bottom
 const REACH = 5; // pixels between a change and a pointer that points at it
 const DASH = { resolved: [4, 3], pending: [1, 3], inactive: [1, 3] };
 const INK = { firing: "--bad", resolved: "--good", pending: "--wait", inactive: "--muted" };
@@ -891,18 +899,50 @@ function drawZero(u) {
   onPaper(u, (paper, ratio) => stroke(paper, [[u.bbox.left, y], [u.bbox.left + u.bbox.width, y]], colour("--muted"), ratio, []));
 }
 
-// Draw thresholds with their names. A name that would cover the one above it is moved down.
-function drawLevels(u, levels) {
-  const [bottom, top] = [u.scales.y.min, u.scales.y.max];
+// The room for names in a chart: a name covers no line of the chart and no other name, where there is such a place.
+class Room {
+  #taken = [];
+
+  constructor(u) {
+    this.u = u;
+  }
+
+  // Take the first place that is free, and return it; null if each would cover another name. Boxes are in pixels.
+  // Args: places, each with its box [left, right, top, bottom]; a spare one is taken only if it covers no line either.
+  take(places) {
+    const open = places.filter(({ box: [left, right, top, bottom] }) => this.#taken.every((other) => right < other[0] || left > other[1] || bottom < other[2] || top > other[3]));
+    const found = open.find(({ box }) => !hasLine(this.u, ...box)) ?? open.find(({ spare }) => !spare) ?? null;
+    if (found) this.#taken.push(found.box);
+    return found;
+  }
+}
+
+// Return whether a line of the chart runs through a box.
+function hasLine(u, left, right, top, bottom) {
+  const [from, to] = [left, right].map((x) => u.posToVal(x, "x", true));
+  const [times, ...columns] = u.data;
+  const lines = columns.filter((_, i) => i % 3 === 0); // their intervals are the other columns
+  return times.some((at, i) => i > 0 && at >= from && times[i - 1] <= to && lines.some((line) => {
+    if (line[i - 1] === null || line[i] === null) return false;
+    const ends = [line[i - 1], line[i]].map((value) => u.valToPos(value, "y", true));
+    return Math.max(...ends) >= top && Math.min(...ends) <= bottom;
+  }));
+}
+
+// Draw thresholds with their names, at one of their ends, above or below.
+function drawLevels(u, levels, room) {
+  const { left, width } = u.bbox;
   onPaper(u, (paper, ratio, font) => {
-    let free = -Infinity;
+    paper.font = font;
     for (const { value, name } of levels.slice().sort((one, other) => other.value - one.value)) {
-      if (value < bottom || value > top) continue;
+      if (value < u.scales.y.min || value > u.scales.y.max) continue;
       const y = u.valToPos(value, "y", true);
-      stroke(paper, [[u.bbox.left, y], [u.bbox.left + u.bbox.width, y]], colour("--bad"), ratio, [2 * ratio, 4 * ratio]);
-      const place = Math.max(y - 5 * ratio, free);
-      free = place + 14 * ratio;
-      text(paper, name, u.bbox.left + 6 * ratio, place, colour("--bad"), font);
+      stroke(paper, [[left, y], [left + width, y]], colour("--bad"), ratio, [2 * ratio, 4 * ratio]);
+      const long = paper.measureText(name).width;
+      const places = [y - 5 * ratio, y + 13 * ratio].flatMap((base) => [left + 6 * ratio, left + width - long - 6 * ratio]
+        .map((x) => ({ x, base, box: [x, x + long, base - 10 * ratio, base + 3 * ratio] })));
+      const place = room.take(places);
+      if (place) text(paper, name, place.x, place.base, colour("--bad"), font);
     }
   });
 }
@@ -910,24 +950,23 @@ function drawLevels(u, levels) {
 // Draw a vertical line for every change of an alert, and write its name if there is room. If there are so many
 // changes that the lines would hide the counts, draw short ticks at the top instead. The table and the text for
 // the pointed-at point always name every change.
-function drawMarks(u, marks) {
+function drawMarks(u, marks, room) {
   onPaper(u, (paper, ratio, font) => {
     const shown = marks.filter(({ at }) => at >= u.scales.x.min && at <= u.scales.x.max).map((mark) => ({ ...mark, x: u.valToPos(mark.at, "x", true) }));
     const many = shown.length > u.bbox.width / ratio / LEAST_ROOM;
     const [top, bottom] = [u.bbox.top, u.bbox.top + (many ? 9 * ratio : u.bbox.height)];
     for (const { x, kind } of shown) stroke(paper, [[x, top], [x, bottom]], colour(INK[kind] ?? "--muted"), ratio, (DASH[kind] ?? []).map((part) => part * ratio));
     if (many) return text(paper, `${shown.length} changes of alerts`, u.bbox.left + 6 * ratio, top + 22 * ratio, colour("--muted"), font);
-    const taken = Array.from({ length: ROWS }, () => []);
+    const heights = Array.from({ length: ROWS }, (_, row) => 15 * row * ratio);
+    const rows = [...heights.map((down) => top + 10 * ratio + down), ...heights.map((up) => bottom - 20 * ratio - up)];
     paper.font = font;
     for (const { x, name, kind } of shown.toReversed()) {
       const words = `${name} ${kind}`;
       const width = paper.measureText(words).width + 10 * ratio;
       const after = x + width < u.bbox.left + u.bbox.width;
       const [from, to] = after ? [x, x + width] : [x - width, x];
-      const row = taken.findIndex((places) => places.every(([left, right]) => to < left || from > right));
-      if (row < 0 || from < u.bbox.left) continue;
-      taken[row].push([from, to]);
-      text(paper, words, x + (after ? 5 : -5) * ratio, top + (10 + 15 * row) * ratio, colour(INK[kind] ?? "--muted"), font, after ? "left" : "right");
+      const place = from < u.bbox.left ? null : room.take(rows.map((base, row) => ({ base, spare: row >= ROWS, box: [from, to, base - 10 * ratio, base + 3 * ratio] })));
+      if (place) text(paper, words, x + (after ? 5 : -5) * ratio, place.base, colour(INK[kind] ?? "--muted"), font, after ? "left" : "right");
     }
     return undefined;
   });
@@ -1015,7 +1054,7 @@ function text(paper, words, x, y, ink, font, align = "left") {
   paper.strokeText(words, x, y);
   paper.fillText(words, x, y);
 }
-return { inkOf, bandOf, levelsWithin, drawInner, drawAlone, drawZero, drawLevels, drawMarks, marksUnder, drawAnnotations, annotationsUnder, roomForNames, drawNames };
+return { inkOf, bandOf, levelsWithin, drawInner, drawAlone, drawZero, Room, drawLevels, drawMarks, marksUnder, drawAnnotations, annotationsUnder, roomForNames, drawNames };
 })();
 
 const $stream_app_api_dashboard_charts = (() => {
@@ -1024,14 +1063,14 @@ const $stream_app_api_dashboard_charts = (() => {
 //
 // A chart draws a picture: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` has the position of each
 // point on the horizontal axis. If each point counts a span of that axis, ``start`` has the starts of the spans.
-// A line is {name, value, lower, upper, inner}; ``inner`` has half widths of intervals inside of the band. A line with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a
-// muted colour, and one with ``ink`` the colour of this variable.
+// A line is {name, value, lower, upper, inner}; ``inner`` has half widths of intervals inside of the band. A line
+// with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a muted colour, and one with ``ink`` the colour of this variable.
 // ``numbers`` writes the lines' values, and ``counted`` names them; without them the options of the chart do.
 // With ``afloat`` the vertical axis need not begin at 0.
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 const { colour } = $stream_app_api_dashboard_frame;
-const { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawInner, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, roomForNames } = $stream_app_api_dashboard_chart_marks;
+const { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawInner, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, Room, roomForNames } = $stream_app_api_dashboard_chart_marks;
 const { breaksAfter, pointsAlone } = $stream_app_api_dashboard_gaps;
 const { amount, around, COUNTS } = $stream_app_api_dashboard_words;
 
@@ -1194,8 +1233,9 @@ class BandChart {
         draw: [(u) => {
           if (!strip) drawZero(u);
           if (!stepped) drawAlone(u, lines, pointsAlone(u.data[0].length, this.breaks));
-          drawLevels(u, this.picture.levels ?? []);
-          drawMarks(u, this.picture.marks ?? []);
+          const room = new Room(u);
+          drawLevels(u, this.picture.levels ?? [], room);
+          drawMarks(u, this.picture.marks ?? [], room);
           drawAnnotations(u, annotations());
           if (named) drawNames(u, this.picture.lines);
         }],
@@ -1426,6 +1466,7 @@ const { saveCsv, saveJson, savePng } = $stream_app_api_dashboard_download;
 const { bold, make, say } = $stream_app_api_dashboard_elements;
 const { gapsOf } = $stream_app_api_dashboard_gaps;
 const { pictureTable } = $stream_app_api_dashboard_tables;
+const { utc } = $stream_app_api_dashboard_times;
 const { costs } = $stream_app_api_dashboard_words;
 
 // A sentence of many answers that the page says once, below all charts.
@@ -1539,9 +1580,8 @@ class Panel {
   csv() {
     const { lines, start, end, stderr, nodes } = this.band.picture;
     const named = (name, head) => (name ? `${head} (${name})` : head);
-    const time = (seconds) => new Date(seconds * 1000).toISOString();
-    const heads = ["start", "end", ...lines.flatMap(({ name }) => ["value", "lower", "upper"].map((head) => named(name, head)))];
-    const rows = end.map((to, i) => [time(start[i]), time(to), ...lines.flatMap((line) => [line.value[i], line.lower[i], line.upper[i]])]);
+    const heads = [...(start ? ["start"] : []), "end", ...lines.flatMap(({ name }) => ["value", "lower", "upper"].map((head) => named(name, head)))];
+    const rows = end.map((to, i) => [...(start ? [utc(start[i])] : []), utc(to), ...lines.flatMap((line) => [line.value[i], line.lower[i], line.upper[i]])]);
     if (stderr) heads.push("stderr");
     if (nodes) heads.push("nodes");
     rows.forEach((row, i) => row.push(...(stderr ? [stderr[i]] : []), ...(nodes ? [nodes[i]] : [])));
@@ -1564,7 +1604,7 @@ class Panel {
   words(heads, rows) {
     const { warning } = this.page.detail;
     const { meaning, amounts } = this.answer;
-    return warning || amounts ? [[...heads, "meaning"], rows.map((row) => [...row, meaning])] : [heads, rows];
+    return meaning && (warning || amounts) ? [[...heads, "meaning"], rows.map((row) => [...row, meaning])] : [heads, rows];
   }
 
   // Return the lines of a saved picture that say what the stream counts, if it does not count every event. Each
@@ -1674,6 +1714,9 @@ const longest = (start, end) => Math.min(Math.max(...end.map((to, i) => to - sta
 // Return how many points fit into a chart of this width, in pixels.
 const roomFor = (width) => Math.max(60, Math.min(400, width / 2.5));
 
+// Return how many points of a curve fit there. Args: most, the largest number that the service gives.
+const pointsFor = (width, most = Infinity) => Math.min(Math.round(Math.min(Math.max(width / 2, 240), 600)), most);
+
 // Return the lengths of windows that the rate panel offers: several bins, at most half of the stream. Args: fit, of which
 // they are multiples.
 function windows(whole, binSeconds, fit) {
@@ -1697,7 +1740,7 @@ function snapRange({ start, end }, stepSeconds, binSeconds, first) {
   const steps = Math.floor((end - from) / stepSeconds);
   return steps ? { start: from, end: from + steps * stepSeconds } : { start, end };
 }
-return { PRESETS, CALENDAR, presets, chooseStep, longest, roomFor, windows, roundTime, snapRange };
+return { PRESETS, CALENDAR, presets, chooseStep, longest, roomFor, pointsFor, windows, roundTime, snapRange };
 })();
 
 const $stream_app_api_dashboard_panels_bins = (() => {
@@ -2059,7 +2102,8 @@ const { commonBin, edgesAround, hasOtherBins } = $stream_app_api_dashboard_earli
 const { isPattern, nameOf } = $stream_app_api_dashboard_key_choice;
 const { measuresOf } = $stream_app_api_dashboard_measures;
 const { CALENDAR, chooseStep, presets, snapRange } = $stream_app_api_dashboard_ranges;
-const { seconds, timesOf } = $stream_app_api_dashboard_times;
+const { seconds, timesOf, utc } = $stream_app_api_dashboard_times;
+const { count } = $stream_app_api_dashboard_words;
 const { chosenZone, rememberZone } = $stream_app_api_dashboard_zone;
 
 const DAY = 86400;
@@ -2359,7 +2403,7 @@ class StreamPage {
   remember() {
     const url = new URL(window.location.href);
     const put = (name, value) => (value === null || value === "" ? url.searchParams.delete(name) : url.searchParams.set(name, value));
-    const instant = (at) => new Date(at * 1000).toISOString().replace(/\.000Z$/, "Z");
+    const instant = (at) => utc(at).replace(/\.000Z$/, "Z");
     put("range", this.preset === "all" ? null : this.preset);
     put("from", this.closer && instant(this.closer[0]));
     put("to", this.closer && instant(this.closer[1]));
@@ -2392,7 +2436,7 @@ class StreamPage {
   }
 }
 
-const level = ({ rule, comparison }, value) => ({ value, name: `${rule}: ${comparison} ${+value.toPrecision(6)}` });
+const level = ({ rule, comparison }, value) => ({ value, name: `${rule}: ${comparison} ${Number.isInteger(value) ? count(value) : +value.toPrecision(4)}` });
 
 function readRange(from, to) {
   const [start, end] = [seconds(from ?? ""), seconds(to ?? "")];
@@ -2455,6 +2499,7 @@ const $stream_app_api_dashboard_panels_running = (() => {
 
 const { make } = $stream_app_api_dashboard_elements;
 const { Panel, pictureOf, showPoint } = $stream_app_api_dashboard_panel;
+const { pointsFor } = $stream_app_api_dashboard_ranges;
 const { COUNTS, error } = $stream_app_api_dashboard_words;
 
 class Running extends Panel {
@@ -2472,8 +2517,7 @@ class Running extends Panel {
   }
 
   async ask(page) {
-    const points = Math.round(Math.min(Math.max(this.body.clientWidth / 2, 240), 600));
-    return page.points({ kind: "running", inner: true, ...page.range(), points: Math.min(points, page.measure.most ?? points) });
+    return page.points({ kind: "running", inner: true, ...page.range(), points: pointsFor(this.body.clientWidth, page.measure.most) });
   }
 
   show(answer, page) {
@@ -2504,17 +2548,16 @@ return { Running };
 const $stream_app_api_dashboard_privacy = (() => {
 // The panel that says what is protected. All of its sentences come from the service.
 
+const { at, facts, make } = $stream_app_api_dashboard_elements;
 const { grid } = $stream_app_api_dashboard_tables;
 const { seconds } = $stream_app_api_dashboard_times;
-
-const at = (id) => document.getElementById(id);
 
 // Args: times, of this page's stream. They are also used for other streams in the ledger of the same source.
 function showPrivacy(privacy, times) {
   // The page leads with the unit of this stream: other streams over its source may protect something smaller.
   const { promise, own_promise: own, whole_user: wholeUser, total } = privacy;
   at("promise").replaceChildren(...withPowers(own || promise));
-  at("promise-line").replaceChildren(...withPowers(own || promise), " ", Object.assign(document.createElement("a"), { href: "#privacy-title", textContent: "What is protected" }));
+  at("promise-line").replaceChildren(...withPowers(own || promise), " ", make("a", { href: "#privacy-title" }, "What is protected"));
   const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
   const next = total?.spent ? "" : privacy.next_epoch; // of the promise that the page leads with
   const others = own ? [next, together, privacy.also] : [privacy.also, next];
@@ -2524,7 +2567,7 @@ function showPrivacy(privacy, times) {
   showList(at("protected"), privacy.protected);
   showList(at("not-protected"), privacy.not_protected);
   const factor = privacy.max_odds_factor;
-  showFacts(at("privacy-numbers"), [
+  facts(at("privacy-numbers"), [
     ["Epsilon of this stream", withDelta(privacy.epsilon, privacy.delta)],
     ["All streams over this source together", withDelta(privacy.source_epsilon, privacy.source_delta)],
     ["The same, for those who accept a delta", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
@@ -2549,7 +2592,7 @@ function oddsWords(factor) {
 
 // Return the nodes of a sentence in which "e^0.5" is shown as a power.
 function withPowers(text) {
-  return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? Object.assign(document.createElement("sup"), { textContent: part }) : part));
+  return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? make("sup", {}, part) : part));
 }
 
 function unitWords({ unit, per, max_events: most, max_keys: keys, max_per_key: ofKey }) {
@@ -2567,15 +2610,7 @@ function neighbourWords({ neighbouring, own_neighbouring: own }) {
 }
 
 function showList(host, lines) {
-  host.replaceChildren(...lines.map((line) => Object.assign(document.createElement("li"), { textContent: line })));
-}
-
-function showFacts(host, facts) {
-  host.replaceChildren(...facts.map(([name, value]) => {
-    const box = document.createElement("div");
-    box.append(Object.assign(document.createElement("dt"), { textContent: name }), Object.assign(document.createElement("dd"), { textContent: value }));
-    return box;
-  }));
+  host.replaceChildren(...lines.map((line) => make("li", {}, line)));
 }
 return { showPrivacy };
 })();

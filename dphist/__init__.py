@@ -39,7 +39,7 @@ True
 >>> by_key.push([3, 0, 1, 9, 0, 2, 2, 5]).levels[-1].values.shape
 (1, 8)
 
-**The error before anything is released.**
+**The standard error of a running count before anything is released.**
 
 >>> round(plan_tree(horizon=1024, epsilon=1.0, release="anticipating").mean_squared_error() ** 0.5, 1)
 10.8

@@ -8,7 +8,7 @@ import { length } from "./words.js";
 import { isZone } from "./zone.js";
 
 const MOST_LINKS = 5;
-const VIEWS = [["unbiased", "As now known"], ["first_published", "First published"], ["consistent", "Consistent"]];
+const VIEWS = [["unbiased", "Best"], ["first_published", "First"], ["consistent", "Whole"]];
 
 // Show a line for each choice in the address that the page cannot show; nothing once the reader has chosen something.
 export function showUnknownChoices(page) {
@@ -53,7 +53,7 @@ function unknownView(page) {
   if (!asked || asked === page.view) return null;
   const known = VIEWS.some(([name]) => name === asked);
   const why = known ? "Values as first published exist for the count of all keys together only." : `There is no view ${quoted(asked)}.`;
-  return { text: `${why} Shown: values as now known.`, links: known ? [] : VIEWS.filter(([name]) => name !== "first_published" || !page.neverRevised).map(([view, title]) => [title, { view }]) };
+  return { text: `${why} Shown: the best values.`, links: known ? [] : VIEWS.filter(([name]) => name !== "first_published" || !page.neverRevised).map(([view, title]) => [title, { view }]) };
 }
 
 function unknownRange(page) {

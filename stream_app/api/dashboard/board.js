@@ -260,24 +260,20 @@ async function start() {
   return undefined;
 }
 
-if (isFramed) {
-  useKey(new URLSearchParams(address.hash.slice(1)).get("key"));
-  const theme = address.searchParams.get("theme");
-  if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
-}
-watchTheme(() => slots.forEach((slot) => slot.panel?.restyle()));
+if (isFramed) useKey(new URLSearchParams(address.hash.slice(1)).get("key"));
+const restyle = () => slots.forEach((slot) => slot.panel?.restyle());
+watchTheme(restyle);
 // Paper is light, and charts read the theme's colours when they are made.
-let printed = null;
+const wear = (theme) => {
+  document.documentElement.dataset.theme = theme;
+  restyle();
+};
+let onScreen = "light";
 window.addEventListener("beforeprint", () => {
-  printed = document.documentElement.dataset.theme ?? "";
-  document.documentElement.dataset.theme = "light";
-  slots.forEach((slot) => slot.panel?.restyle());
+  onScreen = document.documentElement.dataset.theme;
+  wear("light");
 });
-window.addEventListener("afterprint", () => {
-  if (printed) document.documentElement.dataset.theme = printed;
-  else delete document.documentElement.dataset.theme;
-  slots.forEach((slot) => slot.panel?.restyle());
-});
+window.addEventListener("afterprint", () => wear(onScreen));
 at("ranges")?.addEventListener("change", chooseRange);
 window.addEventListener("hashchange", () => window.location.reload());
 document.addEventListener("visibilitychange", () => sources.forEach((source) => { source.behind = true; }));

@@ -3,7 +3,7 @@
 import { colour } from "./frame.js";
 
 const LEAST_ROOM = 24; // pixels per change; with less room, ticks replace the lines
-const ROWS = 3; // rows of names
+const ROWS = 3; // rows of names, at the top and at the bottom
 const REACH = 5; // pixels between a change and a pointer that points at it
 const DASH = { resolved: [4, 3], pending: [1, 3], inactive: [1, 3] };
 const INK = { firing: "--bad", resolved: "--good", pending: "--wait", inactive: "--muted" };
@@ -74,18 +74,50 @@ export function drawZero(u) {
   onPaper(u, (paper, ratio) => stroke(paper, [[u.bbox.left, y], [u.bbox.left + u.bbox.width, y]], colour("--muted"), ratio, []));
 }
 
-// Draw thresholds with their names. A name that would cover the one above it is moved down.
-export function drawLevels(u, levels) {
-  const [bottom, top] = [u.scales.y.min, u.scales.y.max];
+// The room for names in a chart: a name covers no line of the chart and no other name, where there is such a place.
+export class Room {
+  #taken = [];
+
+  constructor(u) {
+    this.u = u;
+  }
+
+  // Take the first place that is free, and return it; null if each would cover another name. Boxes are in pixels.
+  // Args: places, each with its box [left, right, top, bottom]; a spare one is taken only if it covers no line either.
+  take(places) {
+    const open = places.filter(({ box: [left, right, top, bottom] }) => this.#taken.every((other) => right < other[0] || left > other[1] || bottom < other[2] || top > other[3]));
+    const found = open.find(({ box }) => !hasLine(this.u, ...box)) ?? open.find(({ spare }) => !spare) ?? null;
+    if (found) this.#taken.push(found.box);
+    return found;
+  }
+}
+
+// Return whether a line of the chart runs through a box.
+function hasLine(u, left, right, top, bottom) {
+  const [from, to] = [left, right].map((x) => u.posToVal(x, "x", true));
+  const [times, ...columns] = u.data;
+  const lines = columns.filter((_, i) => i % 3 === 0); // their intervals are the other columns
+  return times.some((at, i) => i > 0 && at >= from && times[i - 1] <= to && lines.some((line) => {
+    if (line[i - 1] === null || line[i] === null) return false;
+    const ends = [line[i - 1], line[i]].map((value) => u.valToPos(value, "y", true));
+    return Math.max(...ends) >= top && Math.min(...ends) <= bottom;
+  }));
+}
+
+// Draw thresholds with their names, at one of their ends, above or below.
+export function drawLevels(u, levels, room) {
+  const { left, width } = u.bbox;
   onPaper(u, (paper, ratio, font) => {
-    let free = -Infinity;
+    paper.font = font;
     for (const { value, name } of levels.slice().sort((one, other) => other.value - one.value)) {
-      if (value < bottom || value > top) continue;
+      if (value < u.scales.y.min || value > u.scales.y.max) continue;
       const y = u.valToPos(value, "y", true);
-      stroke(paper, [[u.bbox.left, y], [u.bbox.left + u.bbox.width, y]], colour("--bad"), ratio, [2 * ratio, 4 * ratio]);
-      const place = Math.max(y - 5 * ratio, free);
-      free = place + 14 * ratio;
-      text(paper, name, u.bbox.left + 6 * ratio, place, colour("--bad"), font);
+      stroke(paper, [[left, y], [left + width, y]], colour("--bad"), ratio, [2 * ratio, 4 * ratio]);
+      const long = paper.measureText(name).width;
+      const places = [y - 5 * ratio, y + 13 * ratio].flatMap((base) => [left + 6 * ratio, left + width - long - 6 * ratio]
+        .map((x) => ({ x, base, box: [x, x + long, base - 10 * ratio, base + 3 * ratio] })));
+      const place = room.take(places);
+      if (place) text(paper, name, place.x, place.base, colour("--bad"), font);
     }
   });
 }
@@ -93,24 +125,23 @@ export function drawLevels(u, levels) {
 // Draw a vertical line for every change of an alert, and write its name if there is room. If there are so many
 // changes that the lines would hide the counts, draw short ticks at the top instead. The table and the text for
 // the pointed-at point always name every change.
-export function drawMarks(u, marks) {
+export function drawMarks(u, marks, room) {
   onPaper(u, (paper, ratio, font) => {
     const shown = marks.filter(({ at }) => at >= u.scales.x.min && at <= u.scales.x.max).map((mark) => ({ ...mark, x: u.valToPos(mark.at, "x", true) }));
     const many = shown.length > u.bbox.width / ratio / LEAST_ROOM;
     const [top, bottom] = [u.bbox.top, u.bbox.top + (many ? 9 * ratio : u.bbox.height)];
     for (const { x, kind } of shown) stroke(paper, [[x, top], [x, bottom]], colour(INK[kind] ?? "--muted"), ratio, (DASH[kind] ?? []).map((part) => part * ratio));
     if (many) return text(paper, `${shown.length} changes of alerts`, u.bbox.left + 6 * ratio, top + 22 * ratio, colour("--muted"), font);
-    const taken = Array.from({ length: ROWS }, () => []);
+    const heights = Array.from({ length: ROWS }, (_, row) => 15 * row * ratio);
+    const rows = [...heights.map((down) => top + 10 * ratio + down), ...heights.map((up) => bottom - 20 * ratio - up)];
     paper.font = font;
     for (const { x, name, kind } of shown.toReversed()) {
       const words = `${name} ${kind}`;
       const width = paper.measureText(words).width + 10 * ratio;
       const after = x + width < u.bbox.left + u.bbox.width;
       const [from, to] = after ? [x, x + width] : [x - width, x];
-      const row = taken.findIndex((places) => places.every(([left, right]) => to < left || from > right));
-      if (row < 0 || from < u.bbox.left) continue;
-      taken[row].push([from, to]);
-      text(paper, words, x + (after ? 5 : -5) * ratio, top + (10 + 15 * row) * ratio, colour(INK[kind] ?? "--muted"), font, after ? "left" : "right");
+      const place = from < u.bbox.left ? null : room.take(rows.map((base, row) => ({ base, spare: row >= ROWS, box: [from, to, base - 10 * ratio, base + 3 * ratio] })));
+      if (place) text(paper, words, x + (after ? 5 : -5) * ratio, place.base, colour(INK[kind] ?? "--muted"), font, after ? "left" : "right");
     }
     return undefined;
   });

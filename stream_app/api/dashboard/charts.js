@@ -3,14 +3,14 @@
 //
 // A chart draws a picture: {start, end, lines, nodes, seq, view, levels, marks}. ``end`` has the position of each
 // point on the horizontal axis. If each point counts a span of that axis, ``start`` has the starts of the spans.
-// A line is {name, value, lower, upper, inner}; ``inner`` has half widths of intervals inside of the band. A line with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a
-// muted colour, and one with ``ink`` the colour of this variable.
+// A line is {name, value, lower, upper, inner}; ``inner`` has half widths of intervals inside of the band. A line
+// with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a muted colour, and one with ``ink`` the colour of this variable.
 // ``numbers`` writes the lines' values, and ``counted`` names them; without them the options of the chart do.
 // With ``afloat`` the vertical axis need not begin at 0.
 // ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
 
 import { colour } from "./frame.js";
-import { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawInner, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, roomForNames } from "./chart_marks.js";
+import { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawInner, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, Room, roomForNames } from "./chart_marks.js";
 import { breaksAfter, pointsAlone } from "./gaps.js";
 import { amount, around, COUNTS } from "./words.js";
 
@@ -173,8 +173,9 @@ export class BandChart {
         draw: [(u) => {
           if (!strip) drawZero(u);
           if (!stepped) drawAlone(u, lines, pointsAlone(u.data[0].length, this.breaks));
-          drawLevels(u, this.picture.levels ?? []);
-          drawMarks(u, this.picture.marks ?? []);
+          const room = new Room(u);
+          drawLevels(u, this.picture.levels ?? [], room);
+          drawMarks(u, this.picture.marks ?? [], room);
           drawAnnotations(u, annotations());
           if (named) drawNames(u, this.picture.lines);
         }],

@@ -5,36 +5,30 @@ import { KeyPicker } from "./key_picker.js";
 import { presets } from "./ranges.js";
 import { offeredZones } from "./zone.js";
 
-// What the values of each view are, for the line above the charts.
-const VIEW_MEANINGS = {
-  unbiased: "Values are the best estimates as now known: right on average, so small ones may be below 0.",
-  first_published: "Values are those that were published when each bin was released.",
-  consistent: "Values are whole, never below 0, and add up; in return they are a little biased.",
-};
-
 let keyPicker;
 
 export function listenToControls(page) {
   keepInWindow(at("exact"), at("exact-form"));
+  keepInWindow(at("view-help"), at("view-words"));
   at("ranges").addEventListener("change", (event) => {
     if (event.target.value !== "closer") page.choose({ preset: event.target.value, closer: null });
   });
   at("views").addEventListener("change", (event) => page.choose({ view: event.target.value }));
   at("measures").addEventListener("change", (event) => page.choose({ show: event.target.value }));
   keyPicker = new KeyPicker(page);
-  at("exact").addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !at("exact").open) return;
-    at("exact").open = false;
-    at("exact").querySelector("summary").focus();
-  });
+  for (const box of [at("exact"), at("view-help")]) box.addEventListener("keydown", (event) => event.key === "Escape" && box.open && close(box));
   at("zone-select").addEventListener("change", (event) => page.choose({ zone: event.target.value }));
   at("exact-form").addEventListener("submit", (event) => {
     event.preventDefault();
     const { start, end } = page.times.fromForm(at("exact-from").value, at("exact-to").value);
     if (start < end) page.zoom(start, end);
-    at("exact").open = false;
-    at("exact").querySelector("summary").focus();
+    close(at("exact"));
   });
+}
+
+function close(box) {
+  box.open = false;
+  box.querySelector("summary").focus();
 }
 
 export function showControls(page) {
@@ -42,11 +36,12 @@ export function showControls(page) {
   showZones(page);
   const first = at("views").querySelector("[value=first_published]");
   first.disabled = page.keys.length > 0;
-  first.parentElement.hidden = page.neverRevised; // both views are the same there
+  first.parentElement.hidden = page.neverRevised; // the best values are the first ones there
+  at("view-first").hidden = page.neverRevised;
+  at("revised").hidden = !page.neverRevised;
   const shown = page.neverRevised && page.view === "first_published" ? "unbiased" : page.view;
   at("views").querySelector(`[value=${shown}]`).checked = true;
   at("views").hidden = page.measure.name !== "count"; // only counts have other views
-  say(at("view-meaning"), page.measure.name === "count" ? VIEW_MEANINGS[shown] : "");
   keyPicker.show();
 }
 

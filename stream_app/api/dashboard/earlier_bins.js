@@ -34,8 +34,11 @@ export function commonBin(detail, from) {
   const reached = [detail, ...piecesOf(detail).filter((one) => one.until > from)];
   const days = reached.find((one) => one.bin_seconds === null);
   if (days) return { length: null, zone: days.timezone };
-  const lengths = reached.map((one) => Math.round(one.bin_seconds * 1e6));
-  return { length: lengths.reduce((one, other) => (one / divisor(one, other)) * other) / 1e6, zone: null };
+  return { length: commonMultiple(reached.map((one) => one.bin_seconds)), zone: null };
 }
 
-export const divisor = (one, other) => (other ? divisor(other, one % other) : one);
+// Return the shortest time that is a whole number of each length. All are in seconds.
+export function commonMultiple(lengths) {
+  const divisor = (one, other) => (other ? divisor(other, one % other) : one);
+  return lengths.map((length) => Math.round(length * 1e6)).reduce((one, other) => (one / divisor(one, other)) * other) / 1e6;
+}

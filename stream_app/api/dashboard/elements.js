@@ -17,6 +17,16 @@ export function make(name, properties = {}, ...children) {
 
 export const bold = (text) => make("b", {}, text);
 
+// Show a number in large digits. A long one is written smaller.
+export function showNumber(host, text) {
+  host.textContent = text;
+  host.style.setProperty("--letters", String(text.length));
+}
+
+// Return the words for an interval. Args: its ends, as texts.
+export const inBetween = ([lower, upper]) => ["between ", bold(lower), " and ", bold(upper)];
+
+// Show names and values as a list of definitions.
 export function facts(host, entries) {
   host.replaceChildren(...entries.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
 }

@@ -27,10 +27,7 @@ function sayOffline() {
 // Return whether the page hears of releases.
 export const isConnected = () => at("connection").dataset.state === "live";
 
-export function isDark() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : window.matchMedia("(prefers-color-scheme: dark)").matches;
-}
+const isDark = () => document.documentElement.dataset.theme === "dark"; // theme.js sets it
 
 // Switch the theme when its button is clicked. Then call ``changed``, because charts read the theme's colours.
 export function watchTheme(changed) {

@@ -3,7 +3,7 @@
 // show.
 
 import { hasOtherBins } from "./earlier_bins.js";
-import { at, bold, make, say } from "./elements.js";
+import { at, bold, inBetween, make, say, showNumber } from "./elements.js";
 import { gapsInWords } from "./gaps.js";
 import { seconds } from "./times.js";
 import * as words from "./words.js";
@@ -59,11 +59,9 @@ export function showHeadline(page, found, until, seq) {
   const { times, measure } = page;
   const now = found[measure.name];
   const shown = now ? value(measure, now) : null;
-  at("value").textContent = shown ?? "–";
+  showNumber(at("value"), shown ?? "–");
   at("value").dataset.seq = String(seq);
-  at("value").style.setProperty("--letters", String(shown?.length ?? 1)); // a long number is written smaller
   at("interval").replaceChildren(...(now ? intervalWords(page, now) : ["Nothing is released yet."]));
-  at("stderr").textContent = now?.stderr === undefined ? "–" : words.error(now.stderr);
   at("released-until").textContent = until ? times.onPage(times.until(seconds(until))) : "–";
   at("bins-released").replaceChildren(`${words.count(seq + released(page, "bins_released"))} `, make("small", {}, `of ${times.oneBin}`));
   showRange(page, now);
@@ -81,7 +79,7 @@ function showRange(page, now) {
   if (!part) return;
   const { start, end } = page.range();
   say(at("value-range"), page.times.onPage(page.times.period(start, end)));
-  if (now.whole) at("all-time").replaceChildren("In all: ", bold(words.count(now.whole.value)), ` ${words.around(now.whole.value, ...now.whole.interval)}`);
+  if (now.whole) at("all-time").replaceChildren(`Since ${page.times.onPage(page.times.from(page.whole().start))}: `, bold(words.count(now.whole.value)), ` ${words.around(now.whole.value, ...now.whole.interval)}`);
 }
 
 // Return the number as a text to copy: what, when, the number, its interval and the address.
@@ -119,12 +117,11 @@ const value = (measure, one) => (measure.enough?.(one) === false ? null : measur
 
 function intervalWords(page, now) {
   const { measure } = page;
-  const [lower, upper] = measure.numbers.between(...now.interval);
   const subject = measure.name === "count" ? `True number of ${page.isPart && now.counted ? now.counted : countedWords(page)}` : `True ${now.counted}`;
   const few = value(measure, now) === null ? ["Too few events for a mean. "] : [];
   const group = page.group(5);
   const whose = !group ? "" : group.includes(": ") ? ` (${group})` : ` for ${group}`; // values of fields follow their names
-  return [...few, `${subject}${whose}: between `, bold(lower), " and ", bold(upper), `, with ${words.percent(now.confidence)} probability`];
+  return [...few, `${subject}${whose}: `, ...inBetween(measure.numbers.between(...now.interval)), `, with ${words.percent(now.confidence)} probability`];
 }
 
 // Return what the number counts. A stream that counts users shows those of the last epoch.

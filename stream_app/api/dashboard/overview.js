@@ -2,7 +2,7 @@
 // of a stream, so the page is up to date again after each reconnection.
 
 import { get } from "./api.js";
-import { at, bold, make, say } from "./elements.js";
+import { at, bold, inBetween, make, say, showNumber } from "./elements.js";
 import { isConnected, setConnection, watchTheme } from "./frame.js";
 import { breaksAfter, gapsOf } from "./gaps.js";
 import { drawSparkline } from "./sparkline.js";
@@ -51,9 +51,8 @@ class StreamCard {
     if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
     const numbers = sum ? words.decimals(words.places(sum.amounts.unit)) : words.COUNTS;
     say(this.what, headline ? this.counted() : "");
-    this.value.textContent = headline ? numbers.value(headline.value, headline.interval) : "–";
+    showNumber(this.value, headline ? numbers.value(headline.value, headline.interval) : "–");
     this.value.dataset.seq = String(told.seq);
-    this.value.style.setProperty("--letters", String(this.value.textContent.length));
     this.interval.replaceChildren(...(headline ? sure(headline, numbers) : ["Nothing is released yet."]));
     this.canvas.hidden = !sparkline;
     if (sparkline) this.showLast(sparkline, numbers);
@@ -112,10 +111,7 @@ class StreamCard {
   }
 }
 
-function sure({ interval, confidence }, numbers) {
-  const [lower, upper] = numbers.between(...interval);
-  return ["between ", bold(lower), " and ", bold(upper), " ", make("span", {}, `(${words.percent(confidence)})`)];
-}
+const sure = ({ interval, confidence }, numbers) => [...inBetween(numbers.between(...interval)), " ", make("span", {}, `(${words.percent(confidence)})`)];
 
 function show(told) {
   let card = cards.get(told.stream);

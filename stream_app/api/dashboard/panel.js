@@ -6,6 +6,7 @@ import { saveCsv, saveJson, savePng } from "./download.js";
 import { bold, make, say } from "./elements.js";
 import { gapsOf } from "./gaps.js";
 import { pictureTable } from "./tables.js";
+import { utc } from "./times.js";
 import { costs } from "./words.js";
 
 // A sentence of many answers that the page says once, below all charts.
@@ -119,9 +120,8 @@ export class Panel {
   csv() {
     const { lines, start, end, stderr, nodes } = this.band.picture;
     const named = (name, head) => (name ? `${head} (${name})` : head);
-    const time = (seconds) => new Date(seconds * 1000).toISOString();
-    const heads = ["start", "end", ...lines.flatMap(({ name }) => ["value", "lower", "upper"].map((head) => named(name, head)))];
-    const rows = end.map((to, i) => [time(start[i]), time(to), ...lines.flatMap((line) => [line.value[i], line.lower[i], line.upper[i]])]);
+    const heads = [...(start ? ["start"] : []), "end", ...lines.flatMap(({ name }) => ["value", "lower", "upper"].map((head) => named(name, head)))];
+    const rows = end.map((to, i) => [...(start ? [utc(start[i])] : []), utc(to), ...lines.flatMap((line) => [line.value[i], line.lower[i], line.upper[i]])]);
     if (stderr) heads.push("stderr");
     if (nodes) heads.push("nodes");
     rows.forEach((row, i) => row.push(...(stderr ? [stderr[i]] : []), ...(nodes ? [nodes[i]] : [])));
@@ -144,7 +144,7 @@ export class Panel {
   words(heads, rows) {
     const { warning } = this.page.detail;
     const { meaning, amounts } = this.answer;
-    return warning || amounts ? [[...heads, "meaning"], rows.map((row) => [...row, meaning])] : [heads, rows];
+    return meaning && (warning || amounts) ? [[...heads, "meaning"], rows.map((row) => [...row, meaning])] : [heads, rows];
   }
 
   // Return the lines of a saved picture that say what the stream counts, if it does not count every event. Each

@@ -1,16 +1,15 @@
 // The panel that says what is protected. All of its sentences come from the service.
 
+import { at, facts, make } from "./elements.js";
 import { grid } from "./tables.js";
 import { seconds } from "./times.js";
-
-const at = (id) => document.getElementById(id);
 
 // Args: times, of this page's stream. They are also used for other streams in the ledger of the same source.
 export function showPrivacy(privacy, times) {
   // The page leads with the unit of this stream: other streams over its source may protect something smaller.
   const { promise, own_promise: own, whole_user: wholeUser, total } = privacy;
   at("promise").replaceChildren(...withPowers(own || promise));
-  at("promise-line").replaceChildren(...withPowers(own || promise), " ", Object.assign(document.createElement("a"), { href: "#privacy-title", textContent: "What is protected" }));
+  at("promise-line").replaceChildren(...withPowers(own || promise), " ", make("a", { href: "#privacy-title" }, "What is protected"));
   const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
   const next = total?.spent ? "" : privacy.next_epoch; // of the promise that the page leads with
   const others = own ? [next, together, privacy.also] : [privacy.also, next];
@@ -20,7 +19,7 @@ export function showPrivacy(privacy, times) {
   showList(at("protected"), privacy.protected);
   showList(at("not-protected"), privacy.not_protected);
   const factor = privacy.max_odds_factor;
-  showFacts(at("privacy-numbers"), [
+  facts(at("privacy-numbers"), [
     ["Epsilon of this stream", withDelta(privacy.epsilon, privacy.delta)],
     ["All streams over this source together", withDelta(privacy.source_epsilon, privacy.source_delta)],
     ["The same, for those who accept a delta", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
@@ -45,7 +44,7 @@ function oddsWords(factor) {
 
 // Return the nodes of a sentence in which "e^0.5" is shown as a power.
 function withPowers(text) {
-  return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? Object.assign(document.createElement("sup"), { textContent: part }) : part));
+  return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? make("sup", {}, part) : part));
 }
 
 function unitWords({ unit, per, max_events: most, max_keys: keys, max_per_key: ofKey }) {
@@ -63,13 +62,5 @@ function neighbourWords({ neighbouring, own_neighbouring: own }) {
 }
 
 function showList(host, lines) {
-  host.replaceChildren(...lines.map((line) => Object.assign(document.createElement("li"), { textContent: line })));
-}
-
-function showFacts(host, facts) {
-  host.replaceChildren(...facts.map(([name, value]) => {
-    const box = document.createElement("div");
-    box.append(Object.assign(document.createElement("dt"), { textContent: name }), Object.assign(document.createElement("dd"), { textContent: value }));
-    return box;
-  }));
+  host.replaceChildren(...lines.map((line) => make("li", {}, line)));
 }

@@ -42,6 +42,9 @@ export const longest = (start, end) => Math.min(Math.max(...end.map((to, i) => t
 // Return how many points fit into a chart of this width, in pixels.
 export const roomFor = (width) => Math.max(60, Math.min(400, width / 2.5));
 
+// Return how many points of a curve fit there. Args: most, the largest number that the service gives.
+export const pointsFor = (width, most = Infinity) => Math.min(Math.round(Math.min(Math.max(width / 2, 240), 600)), most);
+
 // Return the lengths of windows that the rate panel offers: several bins, at most half of the stream. Args: fit, of which
 // they are multiples.
 export function windows(whole, binSeconds, fit) {

@@ -5,12 +5,9 @@ import { colour } from "./frame.js";
 // Args: value, lower and upper, arrays of equal length; breaks, places of the points after which the line breaks; scale,
 // the ends {low, high} of the vertical axis. Without a scale the axis fits the values.
 export function drawSparkline(canvas, { value, lower, upper }, breaks = [], scale = ownScale(value, lower, upper)) {
-  const ratio = window.devicePixelRatio || 1;
+  const paper = paperOf(canvas);
+  if (!paper) return;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  if (!width || !height) return;
-  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
-  const paper = canvas.getContext("2d");
-  paper.scale(ratio, ratio);
   const span = Math.max(scale.high - scale.low, 1e-9);
   const x = (i) => 3 + (i / Math.max(value.length - 1, 1)) * (width - 8);
   const y = (number) => height - 3 - ((number - scale.low) / span) * (height - 6);
@@ -44,12 +41,9 @@ export function drawSparkline(canvas, { value, lower, upper }, breaks = [], scal
 // Draw a value as a bar from 0 and its interval as a whisker, on a horizontal axis. Args: one {value, interval}; scale, the
 // ends {low, high} of the axis.
 export function drawBar(canvas, { value, interval }, scale) {
-  const ratio = window.devicePixelRatio || 1;
+  const paper = paperOf(canvas);
+  if (!paper) return;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  if (!width || !height) return;
-  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
-  const paper = canvas.getContext("2d");
-  paper.scale(ratio, ratio);
   const [middle, span] = [height / 2, Math.max(scale.high - scale.low, 1e-9)];
   const x = (number) => 2 + ((number - scale.low) / span) * (width - 4);
   paper.fillStyle = colour("--accent");
@@ -63,12 +57,9 @@ export function drawBar(canvas, { value, interval }, scale) {
 // Draw a value as a dot and its interval as a bar, on a horizontal axis. Args: one {value, interval}, or null for an
 // empty axis; scale, the ends {low, high} of the axis.
 export function drawInterval(canvas, one, scale) {
-  const ratio = window.devicePixelRatio || 1;
+  const paper = paperOf(canvas);
+  if (!paper) return;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-  if (!width || !height) return;
-  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
-  const paper = canvas.getContext("2d");
-  paper.scale(ratio, ratio);
   const [middle, span] = [height / 2, Math.max(scale.high - scale.low, 1e-9)];
   const x = (number) => 6 + ((number - scale.low) / span) * (width - 12);
   line(paper, [[3, middle], [width - 3, middle]], colour("--line"), 1);
@@ -82,6 +73,17 @@ export function drawInterval(canvas, one, scale) {
   paper.arc(x(one.value), middle, 4, 0, 2 * Math.PI);
   paper.fillStyle = colour("--accent");
   paper.fill();
+}
+
+// Return an empty canvas's context, in which a unit is a pixel of the page; null while the page does not show the canvas.
+export function paperOf(canvas) {
+  const ratio = window.devicePixelRatio || 1;
+  const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+  if (!width || !height) return null;
+  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
+  const paper = canvas.getContext("2d");
+  paper.scale(ratio, ratio);
+  return paper;
 }
 
 export function ownScale(value, lower, upper) {

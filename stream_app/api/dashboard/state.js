@@ -7,7 +7,8 @@ import { commonBin, edgesAround, hasOtherBins } from "./earlier_bins.js";
 import { isPattern, nameOf } from "./key_choice.js";
 import { measuresOf } from "./measures.js";
 import { CALENDAR, chooseStep, presets, snapRange } from "./ranges.js";
-import { seconds, timesOf } from "./times.js";
+import { seconds, timesOf, utc } from "./times.js";
+import { count } from "./words.js";
 import { chosenZone, rememberZone } from "./zone.js";
 
 const DAY = 86400;
@@ -307,7 +308,7 @@ export class StreamPage {
   remember() {
     const url = new URL(window.location.href);
     const put = (name, value) => (value === null || value === "" ? url.searchParams.delete(name) : url.searchParams.set(name, value));
-    const instant = (at) => new Date(at * 1000).toISOString().replace(/\.000Z$/, "Z");
+    const instant = (at) => utc(at).replace(/\.000Z$/, "Z");
     put("range", this.preset === "all" ? null : this.preset);
     put("from", this.closer && instant(this.closer[0]));
     put("to", this.closer && instant(this.closer[1]));
@@ -340,7 +341,7 @@ export class StreamPage {
   }
 }
 
-export const level = ({ rule, comparison }, value) => ({ value, name: `${rule}: ${comparison} ${+value.toPrecision(6)}` });
+export const level = ({ rule, comparison }, value) => ({ value, name: `${rule}: ${comparison} ${Number.isInteger(value) ? count(value) : +value.toPrecision(4)}` });
 
 function readRange(from, to) {
   const [start, end] = [seconds(from ?? ""), seconds(to ?? "")];

@@ -28,7 +28,7 @@ import { stateOf, stateWords, Watched } from "./stream_state.js";
 import { seconds } from "./times.js";
 import { promise, sentence, soFar } from "./words.js";
 
-const KINDS = [Alerts, Bins, Running, Rate, Keys, Quantiles, Heat, Cdf, Windows, Preview];
+const KINDS = [Bins, Running, Rate, Alerts, Keys, Quantiles, Heat, Cdf, Windows, Preview];
 // Choices that change one panel only. All other choices change all panels.
 const OWN = [["epsilon", Preview], ["by", Keys], ["window", Rate], ["bars", Bins], ["compare", Bins], ["ending", Windows], ["histogram", Windows], ["cumulative", Windows]];
 const PRIVACY_MS = 15000;
@@ -252,7 +252,6 @@ function showStream() {
   at("caps").hidden = !detail.caps;
   showWhetherPrivate();
   showEpsilon();
-  at("revised").hidden = !page.neverRevised;
   listAnnotations(at("annotations"), page.annotations, times);
 }
 

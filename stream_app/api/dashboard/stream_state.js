@@ -6,6 +6,7 @@ import { wait } from "./words.js";
 
 const PUNCTUAL_S = 60; // a release takes some seconds after its bin has closed
 const LEAST_STOPPED_S = 600, MOST_STOPPED_S = 86400;
+const LONG_S = 2 * 86400; // from here on the day says more than the number of days
 const WATCHED_S = 10; // a stream is said to have stopped only after the page has watched it for this long
 const MOVING_S = 30; // a stream that is behind is catching up if it released something this recently
 
@@ -40,6 +41,7 @@ export function stateOf({ released_until: until, next_release: next, ends, bin_s
   if (late <= PUNCTUAL_S) return until ? { state: "live", text: "Live" } : { state: "waiting", text: late < 0 ? `First release in ${wait(-late)}` : "First release any moment" };
   if (now - watched.moved < MOVING_S) return { state: "late", text: `Catching up: ${wait(late)} behind` };
   const stopped = Math.max(LEAST_STOPPED_S, Math.min(3 * (bin ?? MOST_STOPPED_S), MOST_STOPPED_S));
-  if (late < stopped || now - watched.since < WATCHED_S) return { state: "late", text: `Late by ${wait(late)}` };
-  return { state: "stopped", text: `Stopped: overdue by ${wait(late)}` };
+  const howLong = late < LONG_S ? `by ${wait(late)}` : `since ${day(next)}`;
+  if (late < stopped || now - watched.since < WATCHED_S) return { state: "late", text: `Late ${howLong}` };
+  return { state: "stopped", text: `Stopped: overdue ${howLong}` };
 }

@@ -13,6 +13,7 @@ const DATE = { day: "numeric", month: "short", year: "numeric" };
 const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
 const dates = new Intl.DateTimeFormat("en-GB", { ...DATE, timeZone: "UTC" });
 
+export const utc = (at) => new Date(at * 1000).toISOString();
 export const seconds = (rfc3339) => Date.parse(rfc3339) / 1000;
 
 // Return the day of an instant in UTC, as on "Retired on 23 Nov 2026".

@@ -96,7 +96,7 @@ def test_first_published_values_have_wider_bands_than_current_estimates(
         expect(page.locator("#bins-table tbody tr")).to_have_count(60)
         drawn, known = inked(page, "#bins-chart canvas"), band_width(page)
         with page.expect_response(lambda one: "view=first_published" in one.url and "kind=bin" in one.url):
-            page.get_by_label("First published").check()
+            page.get_by_label("First", exact=True).check()
             panel(page, "running")
             panel(page, "bins")
         expect(page.locator("#bins-chart")).to_have_attribute("data-view", "first_published")
@@ -104,7 +104,7 @@ def test_first_published_values_have_wider_bands_than_current_estimates(
         assert band_width(page) > known
         in_address(page, "view=first_published")
         page.reload()
-        expect(page.get_by_label("First published")).to_be_checked()
+        expect(page.get_by_label("First", exact=True)).to_be_checked()
 
 
 def test_reader_chooses_ranges_and_zooms(browser: Browser, backstage: Backstage) -> None:

@@ -31,10 +31,10 @@ UNKNOWN = {
     "delays?key=ZZ&key=UA": ("no key “ZZ”. Shown: UA.", ["UA", "B6", "EV", "DL", "other"]),
     "departures?key=ZZ": ("This stream has no keys, so “ZZ” is unknown. Shown: all events.", []),
     "delays?view=latest": (
-        "There is no view “latest”. Shown: values as now known.",
-        ["As now known", "First published", "Consistent"],
+        "There is no view “latest”. Shown: the best values.",
+        ["Best", "First", "Whole"],
     ),
-    "delays?view=first_published&key=UA": ("for the count of all keys together only. Shown: values as", []),
+    "delays?view=first_published&key=UA": ("for the count of all keys together only. Shown: the best", []),
     "delays?range=yesterday": (
         "There is no range “yesterday” for this stream. Shown: all",
         ["all", "24 hours"],
@@ -86,7 +86,7 @@ def test_link_shows_what_exists_and_a_choice_ends_the_words(browser: Browser, si
         page.locator("#unknown-choices").get_by_role("link", name="B6").click()
         expect(page.locator("#stream-name")).to_have_text("delays · B6")
         expect(page.locator("#unknown-choices p")).to_have_count(1)  # the view is still unknown
-        page.get_by_label("Consistent").check()
+        page.get_by_label("Whole", exact=True).check()
         expect(page.locator("#unknown-choices")).to_be_hidden()
 
 

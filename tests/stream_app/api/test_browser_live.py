@@ -128,7 +128,7 @@ def test_page_warns_when_its_source_stops_being_private(browser: Browser, backst
         expect(page.locator("#not-private")).to_contain_text("These values are not private")
 
 
-VIEWS = {"As now known": "unbiased", "First published": "first_published", "Consistent": "consistent"}
+VIEWS = {"Best": "unbiased", "First": "first_published", "Whole": "consistent"}
 
 
 def last_of_running(page: Page) -> tuple[str, str, str]:
@@ -143,7 +143,7 @@ def test_number_and_panel_show_the_same_count_in_every_view(
 ) -> None:
     stream = backstage.stream([30, 40, 50, 5, 0, 0, 12], epsilon="0.2")
     with opened(browser, backstage.start() + "/streams/departures") as page:
-        page.get_by_label(label).check()
+        page.get_by_label(label, exact=True).check()
         for seq in (7, 8):
             expect(page.get_by_test_id("value")).to_have_attribute("data-seq", str(seq))
             panel(page, "running")

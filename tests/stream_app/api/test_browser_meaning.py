@@ -109,7 +109,7 @@ def test_number_of_users_is_that_of_this_epoch_beside_the_sum_over_epochs(
         expect(page.locator("#over-epochs b")).to_have_text(whole)
         panel(page, "running")
         expect(page.locator("#running-title")).to_have_text("Running count, summed over epochs")
-        page.get_by_role("radio", name="Consistent").check()
+        page.get_by_role("radio", name="Whole").check()
         expect(page.locator("#interval")).to_contain_text("since 1 Jan 2013, 04:00 UTC")
         page.goto(address.rsplit("/streams", 1)[0])
         card = page.locator("article.stream")

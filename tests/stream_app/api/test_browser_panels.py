@@ -175,7 +175,7 @@ def test_chosen_key_applies_to_every_panel(browser: Browser, address: str) -> No
         in_address(page, "key=B6")
         count = asked(page, "count?key=B6")
         expect(page.get_by_test_id("value")).to_have_text(f"{round(count['value']):,}")
-        expect(page.get_by_label("First published")).to_be_disabled()
+        expect(page.get_by_label("First", exact=True)).to_be_disabled()
         median = asked(page, "quantiles?key=B6&step=24&q=0.5")["quantiles"][0]["value"]
         assert [float(row[1]) for row in table(page, "quantiles")] == pytest.approx(median[::-1], rel=0.01)
         page.locator("#key-picker summary").click()
@@ -187,8 +187,8 @@ def test_chosen_key_applies_to_every_panel(browser: Browser, address: str) -> No
 def test_reader_chooses_consistent_or_first_published_values(browser: Browser, address: str) -> None:
     with opened(browser, address + "?range=24+hours") as page:
         known = [whole(row[1]) for row in table(page, "bins")]
-        for label, view in (("First published", "first_published"), ("Consistent", "consistent")):
-            page.get_by_label(label).check()
+        for label, view in (("First", "first_published"), ("Whole", "consistent")):
+            page.get_by_label(label, exact=True).check()
             panel(page, "bins")
             expect(page.locator("#bins-chart")).to_have_attribute("data-view", view)
             in_address(page, f"view={view}")

@@ -42,15 +42,16 @@ def test_every_choice_and_popover_is_inside_the_window(
     with opened(browser, address, viewport={"width": width, "height": 900}) as page:
         expect(page.locator("#ranges input[value=closer]")).to_be_checked()
         assert beyond_the_window(page, ".segments label") == []
-        page.locator("#exact summary").click()
-        expect(page.locator("#exact-form")).to_be_visible()
-        assert beyond_the_window(page, "#exact-form") == []
+        for box, opened_by in (("#exact-form", "#exact summary"), ("#view-words", "#view-help summary")):
+            page.locator(opened_by).click()
+            expect(page.locator(box)).to_be_visible()
+            assert beyond_the_window(page, box) == []
         page.set_viewport_size({"width": 360, "height": 700})
         eventually(page, partial(_fits, page, 360))
 
 
 def _fits(page: Page, width: int) -> bool:
-    cut_off = beyond_the_window(page, ".segments label, #exact-form")
+    cut_off = beyond_the_window(page, ".segments label, #exact-form, #view-words")
     return not cut_off and bool(page.evaluate("document.documentElement.scrollWidth") == width)
 
 
@@ -61,13 +62,13 @@ def test_first_published_is_offered_only_where_values_are_revised(
     backstage.stream([50] * 8, release=release)
     with opened(browser, backstage.start() + "/streams/departures?view=first_published") as page:
         panel(page, "running")
-        choice = page.get_by_label("First published")
+        choice = page.get_by_label("First", exact=True)
         if release == "causal":
             expect(choice).to_be_checked()
         else:  # old addresses still show the values, which are those of the other view
             expect(choice).to_be_hidden()
-            expect(page.get_by_label("As now known")).to_be_checked()
-            expect(page.get_by_label("Consistent")).to_be_visible()
+            expect(page.get_by_label("Best", exact=True)).to_be_checked()
+            expect(page.get_by_label("Whole", exact=True)).to_be_visible()
 
 
 def test_axes_of_counts_per_time_begin_at_zero(browser: Browser, backstage: Backstage) -> None:

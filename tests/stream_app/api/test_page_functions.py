@@ -57,6 +57,9 @@ STREAM_STATES: tuple[tuple[dict[str, Any], int, int | None, str, str], ...] = (
     (said(10_800, bin_seconds=3_600), 99, None, "stopped", "Stopped: overdue by 3 h 0 min"),
     (said(86_399, bin_seconds=None), 99, None, "late", "Late by 23 h 59 min"),  # calendar days
     (said(86_400, bin_seconds=None), 99, None, "stopped", "Stopped: overdue by 24 h 0 min"),
+    (said(172_799), 99, None, "stopped", "Stopped: overdue by 47 h 59 min"),
+    (said(172_800), 99, None, "stopped", "Stopped: overdue since 12 Nov 2023"),
+    (said(172_800), 9, None, "late", "Late since 12 Nov 2023"),
     (said(7_200), 99, 29, "late", "Catching up: 2 h 0 min behind"),
     (said(7_200), 99, 30, "stopped", "Stopped: overdue by 2 h 0 min"),
     (said(-2_100, None), 5, None, "waiting", "First release in 35 min 0 s"),
@@ -193,6 +196,22 @@ WEEKS = """async () => {
     [snapRange(year, week, week, 0).start, ...begin(week, [3600, week])],
   ];
 }"""
+
+
+ROOM = """async () => {
+  const { Room } = await import("/dashboard/chart_marks.js");
+  const data = [[0, 10, 20], [0, 100, 100], [0, 99, 99], [0, 101, 101]]; // line, lower, upper
+  const room = new Room({ data, posToVal: (x) => x, valToPos: (value) => value });
+  const place = (name, box, spare = false) => ({ name, box, spare });
+  const top = place("top", [12, 18, 95, 105]), low = place("low", [12, 18, 0, 10], true);
+  const wide = place("wide", [2, 18, 40, 60]), spare = place("spare", [2, 18, 90, 110], true);
+  return [[top, low], [top, low], [low], [spare], [wide]].map((places) => room.take(places)?.name ?? null);
+}"""
+
+
+def test_a_name_in_a_chart_covers_no_line_where_it_can_and_never_another_name(runner: Page) -> None:
+    """The line crosses "top" and, on its way up, "wide"; a spare place is not worth a covered line."""
+    assert runner.evaluate(ROOM) == ["low", "top", None, None, "wide"]
 
 
 def test_the_demo_page_is_made_from_the_pages_of_today() -> None:

@@ -3,7 +3,7 @@
 
 import { numbered } from "../annotations.js";
 import { ApiError } from "../api.js";
-import { divisor } from "../earlier_bins.js";
+import { commonMultiple } from "../earlier_bins.js";
 import { chooseStep, roundTime } from "../ranges.js";
 import { StreamPage } from "../state.js";
 import { timesOf } from "../times.js";
@@ -99,8 +99,7 @@ export class Group {
   get common() {
     const { start } = this.domain();
     const bins = this.lines.map((line) => (line.binSeconds === null ? null : line.binFrom(start) ?? line.binSeconds));
-    const lengths = bins.map((bin) => (bin === null ? null : Math.round(bin * 1e6)));
-    return lengths.includes(null) ? null : lengths.reduce((one, other) => (one / divisor(one, other)) * other) / 1e6;
+    return bins.includes(null) ? null : commonMultiple(bins);
   }
 
   get times() {

@@ -1,6 +1,6 @@
 // The panel of one number: the events, the total or the mean of the chosen range, with its interval.
 
-import { bold, make } from "../elements.js";
+import { inBetween, make, showNumber } from "../elements.js";
 import { gapsInWords } from "../gaps.js";
 import { Panel } from "../panel.js";
 import { grid } from "../tables.js";
@@ -28,9 +28,8 @@ export class OneNumber extends Panel {
     const { measure, times } = page;
     const said = this.#said();
     this.heading.textContent = measure.title;
-    this.value.textContent = said.value;
-    this.value.style.setProperty("--letters", String(said.value.length));
-    this.interval.replaceChildren("between ", bold(said.lower), " and ", bold(said.upper), ` (${percent(answer.confidence)})`);
+    showNumber(this.value, said.value);
+    this.interval.replaceChildren(...inBetween([said.lower, said.upper]), ` (${percent(answer.confidence)})`);
     this.when.textContent = times.onPage(times.period(seconds(answer.start), seconds(answer.end)));
   }
 

@@ -30,7 +30,7 @@ class Together extends Panel {
 
   async #askLine(group, line) {
     const range = group.wholeSteps(line, this.step);
-    return range && line.points({ kind: this.kind, ...range, step: group.binsOf(line, this.step) });
+    return range && line.points({ kind: this.kind, inner: true, ...range, step: group.binsOf(line, this.step) });
   }
 
   // Return what a reader must know to compare the lines.
@@ -50,7 +50,8 @@ class Together extends Panel {
       const at = new Map((answer.end ?? []).map((to, i) => [to, i]));
       const column = (values) => ends.map((to) => (at.has(to) ? values[at.get(to)] : null));
       const of = (name) => (answer.end ? column(answer[name]) : ends.map(() => null));
-      return { name: answer.line, ...lookOf(place), value: of("value"), lower: of("lower"), upper: of("upper") };
+      const inner = answer.inner?.map(column) ?? [];
+      return { name: answer.line, ...lookOf(place), value: of("value"), lower: of("lower"), upper: of("upper"), inner };
     });
     const numbers = { ...group.measure.numbers, none: "no value" };
     this.heading.textContent = this.title(group);
@@ -61,14 +62,6 @@ class Together extends Panel {
   // Return how long each point counts, in words: "hour", "3 hours".
   each(group) {
     return length(group.secondsOf(this.step));
-  }
-
-  csv() {
-    const { lines, start, end } = this.band.picture;
-    const time = (at) => new Date(at * 1000).toISOString();
-    const heads = lines.flatMap(({ name }) => ["value", "lower", "upper"].map((head) => `${head} (${name})`));
-    const rows = end.map((to, i) => [...(start ? [time(start[i])] : []), time(to), ...lines.flatMap((line) => [line.value[i], line.lower[i], line.upper[i]]), this.answer.private]);
-    return [[...(start ? ["start"] : []), "end", ...heads, "private"], rows];
   }
 
   caption() {

@@ -21,8 +21,10 @@ export class Alerts extends Panel {
   async ask(page) {
     const { start, end } = page.range();
     const changes = page.transitions.filter(({ at }) => at >= start && at <= end).toReversed();
-    const note = page.transitions.length < page.transitionsKept ? "" : `Only the last ${count(page.transitionsKept)} changes are kept and marked on the charts.`;
-    return { alerts: page.alerts, changes, seq: page.seq, private: page.detail.private, note };
+    const kept = page.transitions.length < page.transitionsKept ? "" : `Only the last ${count(page.transitionsKept)} changes are kept and marked on the charts.`;
+    const sure = [...new Set(page.alerts.map(({ confidence }) => percent(confidence)))];
+    const note = `A rule fires when its condition holds with ${sure.length > 1 ? "its" : sure[0]} confidence. ${kept}`;
+    return { alerts: page.alerts, changes, seq: page.seq, private: page.detail.private, note, isEqual: sure.length === 1 };
   }
 
   show({ alerts }) {
@@ -34,10 +36,11 @@ export class Alerts extends Panel {
   }
 
   #words(one) {
-    const { confidence, refused, watched, value_now: value, stderr_now: stderr, against_now: against, missing_now: missing, quiet, unit, summary } = one;
-    const since = watched === null ? "" : ` Watched since ${this.page.times.onPage(this.page.times.until(watched))}.`;
+    const { confidence, refused, watched, fires, value_now: value, stderr_now: stderr, against_now: against, missing_now: missing, quiet, unit, summary } = one;
+    const since = watched === null || one.changed !== null ? "" : ` Watched since ${this.page.times.onPage(this.page.times.until(watched))}.`;
     const now = missing ? `; it cannot be decided now: ${missing}` : value === null ? "" : `; it now reads ${estimate(value, stderr, unit, against)}`;
-    return `${this.#change(one)}${now}.${since} Fires when the condition holds with ${percent(confidence)} confidence${quiet ? `, but not in ${quiet}` : ""}.${refused.length ? ` Its last notification was refused by ${refused.join(", ")}.` : ""}${summary ? ` ${summary}` : ""}`;
+    const waits = fires === null ? "" : ` Pending: it fires at ${this.page.times.onPage(this.page.times.until(fires, null))} if the condition holds until then.`;
+    return `${this.#change(one)}${now}.${waits}${since}${this.answer.isEqual ? "" : ` Confidence: ${percent(confidence)}.`}${quiet ? ` It does not fire in ${quiet}.` : ""}${refused.length ? ` Its last notification was refused by ${refused.join(", ")}.` : ""}${summary ? ` ${summary}` : ""}`;
   }
 
   #change({ phase, kind, since, changed, value, stderr, against, unit }) {
@@ -58,7 +61,7 @@ export class Alerts extends Panel {
   }
 
   csv() {
-    const heads = ["rule", "phase", "condition", "confidence", "since", "changed", "kind", "value", "stderr", "unit", "watched", "value_now", "stderr_now", "against_now"];
+    const heads = ["rule", "phase", "condition", "confidence", "since", "changed", "kind", "value", "stderr", "unit", "watched", "fires", "value_now", "stderr_now", "against_now"];
     return [heads, this.answer.alerts.map((one) => heads.map((head) => one[head]))];
   }
 }

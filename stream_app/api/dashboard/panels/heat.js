@@ -3,7 +3,9 @@
 import { bold, make } from "../elements.js";
 import { colour } from "../frame.js";
 import { Panel } from "../panel.js";
+import { paperOf } from "../sparkline.js";
 import { grid } from "../tables.js";
+import { utc } from "../times.js";
 import { amount, beyond, count, error, valueRange } from "../words.js";
 
 const SLICES = 72, ROWS = 30;
@@ -56,13 +58,10 @@ export class Heat extends Panel {
   }
 
   #draw() {
-    if (!this.answer?.counts.length || !this.canvas.clientWidth) return;
+    const paper = this.answer?.counts.length && paperOf(this.canvas);
+    if (!paper) return;
     const { counts, edges, stderr } = this.answer;
     const { width, height, cell, row } = this.#place();
-    const ratio = window.devicePixelRatio || 1;
-    [this.canvas.width, this.canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
-    const paper = this.canvas.getContext("2d");
-    paper.scale(ratio, ratio);
     paper.fillStyle = colour("--grid"); // so that cells without colour are seen as part of the map
     paper.fillRect(LEFT, TOP, width - LEFT - RIGHT, height - TOP - BOTTOM);
     paper.fillStyle = colour("--accent");
@@ -147,8 +146,7 @@ export class Heat extends Panel {
 
   csv() {
     const { start, end, edges, counts, stderr } = this.answer;
-    const time = (seconds) => new Date(seconds * 1000).toISOString();
-    const rows = counts.flatMap((column, i) => column.map((value, j) => [time(start[i]), time(end[i]), edges[j], edges[j + 1], value, stderr[i][j], this.answer.private]));
+    const rows = counts.flatMap((column, i) => column.map((value, j) => [utc(start[i]), utc(end[i]), edges[j], edges[j + 1], value, stderr[i][j], this.answer.private]));
     return this.words(["start", "end", "from", "to", "value", "stderr", "private"], rows);
   }
 

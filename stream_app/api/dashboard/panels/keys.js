@@ -6,7 +6,7 @@ import { breaksAfter, gapsOf } from "../gaps.js";
 import { valueOf } from "../key_choice.js";
 import { drawBar, drawInterval, drawSparkline } from "../sparkline.js";
 import { grid } from "../tables.js";
-import { seconds } from "../times.js";
+import { seconds, utc } from "../times.js";
 import { around, error } from "../words.js";
 
 const FIRST = 12, MORE = 24, SLICES = 60, SEARCHED = 1000; // rows at first, rows that a button adds, names of a search
@@ -187,10 +187,9 @@ export class Keys extends Panel {
     const answer = found || limit > this.answer.keys.length ? await page.ask(measure.keys, { ...slices, limit, key: null, by }) : this.answer;
     const { keys, start, end, partial, private: known } = answer;
     const heads = ["key", "start", "end", "value", "lower", "upper", ...(measure.enough ? [] : ["partial"]), "private"];
-    const time = (seconds) => new Date(seconds * 1000).toISOString();
     const rows = keys.flatMap(({ key, value, interval, counts, lower, upper }) => (measure.enough
       ? [[key, start, end, value, ...interval, known]]
-      : start.map((from, i) => [key, time(from), time(end[i]), counts[i], lower[i], upper[i], partial[i], known])));
+      : start.map((from, i) => [key, utc(from), utc(end[i]), counts[i], lower[i], upper[i], partial[i], known])));
     if (keys.length === available) return this.words(heads, rows);
     return this.words([...heads, "keys_left_out"], rows.map((row) => [...row, available - keys.length]));
   }

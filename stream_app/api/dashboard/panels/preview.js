@@ -5,6 +5,7 @@ import { make } from "../elements.js";
 import { Panel } from "../panel.js";
 import { longest, roomFor } from "../ranges.js";
 import { grid } from "../tables.js";
+import { utc } from "../times.js";
 import { error } from "../words.js";
 
 const TITLE = "What would another epsilon look like?";
@@ -56,9 +57,8 @@ export class Preview extends Panel {
 
   csv() {
     const { start, end, value, half_width: now, preview_half_width: then } = this.answer;
-    const time = (seconds) => new Date(seconds * 1000).toISOString();
     return this.words(["start", "end", "value", "half_width", "preview_half_width", "private"],
-      end.map((to, i) => [time(start[i]), time(to), value[i], now[i], then[i], this.answer.private]));
+      end.map((to, i) => [utc(start[i]), utc(to), value[i], now[i], then[i], this.answer.private]));
   }
 
   #epsilon() {

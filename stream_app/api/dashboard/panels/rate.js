@@ -2,7 +2,7 @@
 
 import { make } from "../elements.js";
 import { Panel, pictureOf } from "../panel.js";
-import { windows } from "../ranges.js";
+import { pointsFor, windows } from "../ranges.js";
 import { AMOUNTS, length } from "../words.js";
 
 const one = (seconds) => length(seconds).replace(/^(?=[a-z])/, "1 "); // writes "day" as "1 day"
@@ -26,9 +26,7 @@ export class Rate extends Panel {
     const { start, end } = page.range();
     const bins = this.window / page.bins.length;
     const from = Math.max(page.edges(page.before(start, bins - 1))[0], page.whole().start);
-    const points = Math.round(Math.min(Math.max(this.body.clientWidth / 2, 240), 600));
-    const most = Math.min(points, page.measure.most ?? points);
-    const answer = await page.points({ kind: "window", window: bins, start: from, end, points: most });
+    const answer = await page.points({ kind: "window", inner: true, window: bins, start: from, end, points: pointsFor(this.body.clientWidth, page.measure.most) });
     return { ...answer, note: answer.note + page.times.lengthNote };
   }
 
@@ -41,7 +39,7 @@ export class Rate extends Panel {
     this.heading.textContent = `${measure.title}${measure.rates ? ` per ${name},` : ""} over the last ${length(this.window)}`;
     const picture = { ...pictureOf(answer, page), counted: measure.rates ? "Rate" : measure.counted };
     if (measure.name === "count") picture.numbers = AMOUNTS;
-    picture.lines = picture.lines.map((line) => ({ ...line, value: scaled(line.value), lower: scaled(line.lower), upper: scaled(line.upper) }));
+    picture.lines = picture.lines.map((line) => ({ ...line, value: scaled(line.value), lower: scaled(line.lower), upper: scaled(line.upper), inner: line.inner?.map(scaled) }));
     picture.stderr = scaled(answer.stderr);
     picture.levels = page.levels(({ measure, window_bins: bins }) => ["rate", "sum"].includes(measure) && bins === answer.window, scale);
     this.band.show(picture, page.binSeconds, page.domain());

@@ -2,6 +2,7 @@
 
 import { make } from "../elements.js";
 import { Panel, pictureOf, showPoint } from "../panel.js";
+import { pointsFor } from "../ranges.js";
 import { COUNTS, error } from "../words.js";
 
 export class Running extends Panel {
@@ -19,8 +20,7 @@ export class Running extends Panel {
   }
 
   async ask(page) {
-    const points = Math.round(Math.min(Math.max(this.body.clientWidth / 2, 240), 600));
-    return page.points({ kind: "running", inner: true, ...page.range(), points: Math.min(points, page.measure.most ?? points) });
+    return page.points({ kind: "running", inner: true, ...page.range(), points: pointsFor(this.body.clientWidth, page.measure.most) });
   }
 
   show(answer, page) {
