@@ -17,8 +17,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from dphist.cli import main as dphist_command
 from stream_app.api.app import create_app
-from stream_app.audit.checks import Check
-from stream_app.audit.report import in_markdown
+from stream_app.audit.report import Check, in_markdown
 from stream_app.monitoring.alerting import AlertingMetrics
 from stream_app.monitoring.machine import watch_machine
 from stream_app.monitoring.metrics import Metrics

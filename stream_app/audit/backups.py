@@ -11,8 +11,8 @@ from pathlib import Path
 from redis import Redis
 from redis.crc import key_slot
 
-from stream_app.audit.checks import Check
 from stream_app.audit.collecting import collect_from
+from stream_app.audit.report import Check
 from stream_app.audit.stored import PART, Stored, check_stored
 from stream_app.config import Settings
 from stream_app.core.releases.release import RowLink

@@ -1,30 +1,40 @@
 """Black box: counts outputs of the mechanism, without looking into it.
 
-For discrete Laplace noise, outputs in the set S = "no node that counts the changed bin is above its value in
+For discrete Laplace noise: outputs in the set S = "no node that counts the changed bin is above its value in
 the first log" are likelier under the first log by exactly e^loss, the most that any set allows. The stated
 loss must be kept, and the loss divided by 1.05 must be refuted by the same outputs: else the test would not
 notice noise that is 5 % too small.
+
+For Gaussian noise: between two neighbouring logs the most powerful statistic is the outputs' inner product
+with their expected difference. Under the two logs it is normal with variance 1 and means 0 and mu, so how
+often it passes mu / 2 bounds mu on both sides.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import count
 
 import numpy as np
 
 from dphist import AnticipatingCounter, TreeCounter
-from dphist.arrays import Int64Array
-from dphist.audit import LossBounds, Sequential, loss_bounds
+from dphist.arrays import FloatArray, Int64Array
+from dphist.audit import LossBounds, Sequential, loss_bounds, mu_bounds
 from dphist.audit.odds import Verdict
-from dphist.noise import NoiseSource
+from dphist.caps import Caps
+from dphist.noise import GaussianSource, NoiseSource
+from dphist.toeplitz import ToeplitzCounter, ToeplitzDesign
 from dphist.tree.design import TreeDesign
 
 SLACK = 1.05
 ALPHA = 1e-9
 _COLUMNS = 20_000  # independent copies of the mechanism that run at once
-_MOST_RUNS = 60_000_000
+_MOST_RUNS = 60_000_000  # for discrete Laplace noise
+_MOST_LOOKS = 8  # for Gaussian noise, each with twice as many runs
+_DISTANCE = 2.0  # logs differ by so many events that mu is about this
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +108,76 @@ def _nodes_over(design: TreeDesign, counts: Int64Array, bin: int, noise: NoiseSo
         index = bin // design.shape.widths[level.level] - level.first_index
         if 0 <= index < len(level.values):
             yield level.values[index]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedGaussian:
+    """The numbers of outputs that were counted.
+
+    Args:
+        events: by how many events of one column, all in one bin, the logs differ.
+        stated: the mu that the design states for so many events.
+        low, high: bounds on it, from all runs.
+        runs: of the mechanism.
+    """
+
+    events: int
+    stated: float
+    low: float
+    high: float
+    runs: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether the bounds hold the stated mu, and refute one that is 5 % smaller or larger."""
+        return self.stated / SLACK < self.low <= self.stated <= self.high < self.stated * SLACK
+
+
+def count_gaussian_outputs(design: ToeplitzDesign, noise: GaussianSource, seed: int) -> CountedGaussian:
+    """Run a mechanism on two neighbouring logs until the bounds on mu are close enough.
+
+    The logs differ in the first bin, where a difference moves most outputs.
+    Args: a design with one window, in which a unit counts anew only with the epoch; seed, of the coin that
+        chooses the log of each run.
+    """
+    of_one_event = float(design.mu) / math.sqrt(_squared_events(design))
+    events = max(1, round(_DISTANCE / of_one_event))
+    change = design.strategy.coefficients()[: design.horizon] * (events / float(design.sigma))
+    threshold = float(np.linalg.norm(change)) / 2
+    above = np.zeros((2, 2), np.int64)  # by log: runs above the threshold, all runs
+    coin = np.random.default_rng(seed)
+    for look in count(1):
+        while above[:, 1].sum() < _COLUMNS * 2**look:
+            for log, statistic in enumerate(_statistics(design, events, change, noise, coin)):
+                above[log] += int((statistic > threshold).sum()), len(statistic)
+        (theirs, their_runs), (ours, our_runs) = above.tolist()
+        # Each look may be wrong with half the probability of the look before, so all together with ALPHA.
+        low, high = mu_bounds(ours, our_runs, theirs, their_runs, ALPHA / 2**look)
+        found = CountedGaussian(events, events * of_one_event, low, high, our_runs + their_runs)
+        if found.passed or not low <= found.stated <= high or look == _MOST_LOOKS:
+            break
+    return found
+
+
+def _squared_events(design: ToeplitzDesign) -> int:
+    """Return the squared norm of the largest change of one unit's counts."""
+    return design.caps.l2_squared * (2 if design.neighbours == "substitute" else 1)
+
+
+def _statistics(
+    design: ToeplitzDesign,
+    events: int,
+    change: FloatArray,
+    noise: GaussianSource,
+    coin: np.random.Generator,
+) -> Iterator[FloatArray]:
+    """Yield the statistics of the runs with the first log, then of those with the second."""
+    first = int(coin.binomial(_COLUMNS, 0.5))
+    # Columns are independent. One event a unit needs less noise than there is, so any number of columns may.
+    copies = replace(design, width=_COLUMNS, caps=Caps(max_events=1), neighbours="add_remove")
+    counts = np.zeros((design.horizon, _COLUMNS), np.int64)
+    counts[0, first:] = events
+    outputs = ToeplitzCounter(copies).close(counts, noise)
+    statistic = change @ (outputs * float(design.step / design.sigma)) / np.linalg.norm(change)
+    yield statistic[:first]
+    yield statistic[first:]

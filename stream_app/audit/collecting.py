@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dphist.arrays import Int64Array
 from stream_app.audit.stored import Stored
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.answers.visible import visible_rows
-from stream_app.core.records import LedgerEntry, PublicState, WitnessRow
-from stream_app.core.segments.edges import differences, may_change
+from stream_app.core.records import PublicState, WitnessRow
 from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
@@ -63,10 +60,8 @@ async def _stored(
     strategy = Strategy.from_json(public.strategy)
     source, *names = all_ledgers_of(stream, settings)
     outside = outside_ledger(settings)
-    configured = _configured(stream, strategy)
     stored = Stored(
-        configured=configured,
-        may_follow=_may_follow(strategy, configured),
+        configured=_configured(stream, strategy),
         strategy=strategy,
         earlier=tuple(map(Strategy.from_json, public.earlier)),
         epochs=public.epochs,
@@ -76,16 +71,12 @@ async def _stored(
         tables=await _tables(reader, public),
         witness=await _witnessed(settings, stream.name),
         ledger=await measured(store, source, names),
-        outside=None if outside is None else _of(await outside.entries(), source),
+        outside=None if outside is None else [e for e in await outside.entries() if e.source == source],
     )
     now = await reader.public_state(stream.name)
     if now is None or now.trimmed == public.trimmed:
         return stored
     return await _stored(settings, stream, store, reader)  # old epochs left while the rest was read
-
-
-def _of(entries: Sequence[LedgerEntry], source: str) -> list[LedgerEntry]:
-    return [entry for entry in entries if entry.source == source]
 
 
 def _configured(stream: StreamSettings, strategy: Strategy) -> object:
@@ -97,12 +88,6 @@ def _configured(stream: StreamSettings, strategy: Strategy) -> object:
     assert isinstance(then, dict)
     identity = {name: then[name] for name in _OF_THE_LOG if name in then}
     return {**plain, "source": {**configured, **identity}}
-
-
-def _may_follow(strategy: Strategy, configured: object) -> frozenset[str]:
-    """Return the paths of facts that differ, and that change with the next segment."""
-    changed = [fact for fact, _, _ in differences(strategy.declared.plain(), configured)]
-    return frozenset(fact for fact in changed if may_change(fact, strategy.declared))
 
 
 async def _rows(store: RedisStore, stream: str) -> list[tuple[int, bytes]]:

@@ -9,13 +9,11 @@ from fractions import Fraction
 
 from dphist import SystemNoise
 from dphist.toeplitz import ToeplitzDesign
-from stream_app.audit.black_box import SLACK, count_outputs
-from stream_app.audit.black_box_gaussian import count_gaussian_outputs
-from stream_app.audit.checks import Check, Measured
+from stream_app.audit.black_box import SLACK, count_gaussian_outputs, count_outputs
 from stream_app.audit.collecting import collect
-from stream_app.audit.found_names import NamesLoss
-from stream_app.audit.neighbours import GreyBox, PairLoss, trees_of
+from stream_app.audit.neighbours import GreyBox, NamesLoss, PairLoss, trees_of
 from stream_app.audit.rehearsal import Rehearsal
+from stream_app.audit.report import Check, Measured
 from stream_app.audit.stored import check_source, check_stored
 from stream_app.config import Settings, StreamSettings
 from stream_app.core.kinds import Measuring

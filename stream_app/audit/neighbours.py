@@ -5,6 +5,9 @@ noise show that nothing else of the log is visible: the second log, with noise t
 nodes, must give the same bytes as the first. The loss of the pair is then a sum over the moved numbers: of
 |move| / scale for discrete Laplace noise, an exact fraction. For discrete Gaussian noise the sum of
 move^2 / variance is mu^2.
+
+Of a stream that finds keys, the logs also differ in the users who bring keys. The law of the decision at
+which a key is named is integrated for both logs.
 """
 
 from __future__ import annotations
@@ -19,27 +22,33 @@ import numpy as np
 
 from dphist import SystemNoise
 from dphist.arrays import Int64Array
+from dphist.discovery import DiscoveryRule
 from dphist.toeplitz import ToeplitzCounter, ToeplitzDesign
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.units import UNITS_PER_COUNT
-from stream_app.audit.found_names import NamesLoss, names_loss
 from stream_app.audit.given_noise import Drawn, GivenNoise, Labels, Law, Number, silence
 from stream_app.audit.made_up import Event, Maker
-from stream_app.audit.rehearsal import Public, Rehearsal
+from stream_app.audit.rehearsal import Public, Rehearsal, UsersOfKeys
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import PUBLISHED, USERS
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.strategy import Strategy
 
 _EVENTS, _USERS = 100, 8
+_RARE = 1e-12  # outcomes that are less likely are not compared: doubles do not hold their ratio
 
 
-class Neighbour(NamedTuple):
-    """A log that differs from the first one by one unit. Args: what, how it differs, in words."""
+Neighbour = tuple[str, Sequence[Event]]  # how a log differs from the first one by one unit, and the log
 
-    what: str
-    events: Sequence[Event]
+
+class NamesLoss(NamedTuple):
+    """The loss by names of a pair of logs. Args: loss, of keys that others bring, too; delta, the probability
+    that a key is named which only the differing user brings; keys, whose numbers of users differ."""
+
+    loss: float
+    delta: float
+    keys: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,35 +80,35 @@ def neighbours(rehearsal: Rehearsal, maker: Maker, events: Sequence[Event]) -> I
     if per_user is None:
         for bin in bins:
             if substitute:
-                yield Neighbour(f"one event moved to bin {bin}", [maker.largest(bin), *events[1:]])
+                yield f"one event moved to bin {bin}", [maker.largest(bin), *events[1:]]
             else:
-                yield Neighbour(f"one event more, in bin {bin}", [*events, maker.largest(bin)])
+                yield f"one event more, in bin {bin}", [*events, maker.largest(bin)]
         if not substitute:
-            yield Neighbour("one event less", events[1:])
+            yield "one event less", events[1:]
         if declared.finds_keys:
-            yield Neighbour("one event more, with a new key", [*events, maker.newcomer(bins[0], 0)])
+            yield "one event more, with a new key", [*events, maker.newcomer(bins[0], 0)]
         return
     person = _USERS  # has no other events
     for bin in bins:
         many = [maker.largest(bin, person) for _ in range(2 * declared.privacy.caps.l1)]
-        yield Neighbour(f"one user more, with {len(many)} events in bin {bin}", [*events, *many])
+        yield f"one user more, with {len(many)} events in bin {bin}", [*events, *many]
     if length := declared.period_bins:
         # The unit is a user's day, for example: these neighbours differ within one of them.
         period = [bin for bin in range(rehearsal.bins) if _period_of(rehearsal, bin, length) == bins[0]]
         spread = [maker.largest(bin, person) for bin in period]
-        yield Neighbour("one user more, with an event in every bin of a period", [*events, *spread])
+        yield "one user more, with an event in every bin of a period", [*events, *spread]
         return
     spread = [maker.largest(bin, person) for bin in range(rehearsal.bins)]
-    yield Neighbour("one user more, with an event in every bin", [*events, *spread])
+    yield "one user more, with an event in every bin", [*events, *spread]
     if declared.finds_keys:
         new = [maker.newcomer(bin, bin, person) for bin in range(rehearsal.bins)]
-        yield Neighbour("one user more, who brings a new key in every bin", [*events, *new])
-    one = [event for event in events if event in _of_user(rehearsal, events, events[0])]
+        yield "one user more, who brings a new key in every bin", [*events, *new]
+    one = [event for event in events if _user(rehearsal, event) == _user(rehearsal, events[0])]
     rest = [event for event in events if event not in one]
-    yield Neighbour(f"one user less, with {len(one)} events", rest)
+    yield f"one user less, with {len(one)} events", rest
     if substitute:
         moved = [maker.largest(rehearsal.bins - 1, person) for _ in spread]
-        yield Neighbour("all events of one user in other bins", [*events, *moved])
+        yield "all events of one user in other bins", [*events, *moved]
 
 
 def _period_of(rehearsal: Rehearsal, bin: int, length: int) -> int:
@@ -107,17 +116,10 @@ def _period_of(rehearsal: Rehearsal, bin: int, length: int) -> int:
     return (rehearsal.first_bin + bin) // length - rehearsal.first_bin // length
 
 
-def _of_user(rehearsal: Rehearsal, events: Sequence[Event], like: Event) -> list[Event]:
-    """Return the events that name the same user as one of them."""
-    per_user = rehearsal.stream.declared.privacy.per_user
+def _user(rehearsal: Rehearsal, event: Event) -> object:
+    per_user, found = rehearsal.stream.declared.privacy.per_user, event
     assert per_user is not None
-    return [event for event in events if _value(event, per_user.field) == _value(like, per_user.field)]
-
-
-def _value(event: Event, field: str) -> object:
-    found: object = event
-    for name in field.split("."):
-        assert isinstance(found, dict)
+    for name in per_user.field.split("."):
         found = found[name]
     return found
 
@@ -188,7 +190,7 @@ class GreyBox:
         if not isinstance(kind, Discovering):
             return None
         stated = replace(kind.rule, least_users=1)  # a rehearsal names nothing
-        return names_loss(stated, self.exact.brought, other.brought)
+        return _names_loss(stated, self.exact.brought, other.brought)
 
     def _moves(self, exact: Public) -> dict[Number, int]:
         """Return how far the exact value under each number of noise moves from the first log to another."""
@@ -204,6 +206,28 @@ class GreyBox:
                 move = int(exact.tables[name][row, column] - self.exact.tables[name][row, column])
                 moves[number] = moves.get(number, 0) + move
         return {number: move for number, move in moves.items() if move}
+
+
+def _names_loss(rule: DiscoveryRule, one: UsersOfKeys, other: UsersOfKeys) -> NamesLoss:
+    """Return the loss by names of a difference of users, summed over keys. Args: one, other, of two logs."""
+    silent = [0] * max(map(len, (*one.values(), *other.values())), default=0)
+    loss, delta, keys = 0.0, 0.0, 0
+    for key in one.keys() | other.keys():
+        users = [np.array(paths.get(key, silent), np.int64) for paths in (one, other)]
+        if np.array_equal(users[0], users[1]):
+            continue
+        keys += 1
+        if any(not path.any() for path in users):  # only the differing user brings it
+            delta += max(float(rule.chances(path.tolist()).sum()) for path in users)
+        else:
+            loss += _largest_ratio(rule, users[0], users[1])
+    return NamesLoss(loss, delta, keys)
+
+
+def _largest_ratio(rule: DiscoveryRule, one: Int64Array, other: Int64Array) -> float:
+    laws = [np.append(law, 1 - law.sum()) for law in (rule.chances(path.tolist()) for path in (one, other))]
+    kept = (laws[0] > _RARE) & (laws[1] > _RARE)
+    return float(np.abs(np.log(laws[0][kept] / laws[1][kept])).max(initial=0.0))
 
 
 def _counts(exact: Public) -> Int64Array:

@@ -8,22 +8,24 @@ released values are equal are equal byte for byte.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 from msgspec import structs
 
 from dphist.arrays import Int64Array
-from stream_app.audit.found_names import BroughtKeys, Paths, RecordingStore
 from stream_app.audit.given_noise import GivenNoise, Supply
 from stream_app.audit.made_up import Event, write_log
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.core.declaration import Log, Replay
+from stream_app.core.epochs import SealedKey
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
+from stream_app.loops.naming import CellsOfKeys
 from stream_app.loops.stream import Ports, Stream
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.sinks.witness_file import WitnessFile
@@ -37,6 +39,8 @@ from stream_app.wiring.pipeline import Pipeline
 _SKEW_US = 5_000_000
 _MORE_THAN_ANY = 1_000_000  # users of made-up records
 
+UsersOfKeys = Mapping[bytes, Sequence[int]]  # by a key's hash: how many users have brought it, by bin
+
 
 @dataclass(frozen=True, slots=True)
 class Public:
@@ -47,7 +51,7 @@ class Public:
 
     rows: tuple[bytes, ...]
     tables: dict[str, Int64Array]
-    brought: Paths = field(default_factory=dict, repr=False)
+    brought: UsersOfKeys = field(default_factory=dict, repr=False)
 
     def same_as(self, other: Public) -> bool:
         """Return whether both are equal, byte for byte."""
@@ -101,13 +105,12 @@ class Rehearsal:
             # The strategy holds the directory's id, and all rows hold the strategy's hash.
             (directory / "id").write_text("audit")
             with EmbeddedRedis(directory / "redis") as server:
-                store = RecordingStore(server.worker_url)
-                store.brought = BroughtKeys(self.first_bin, self.bins, self.strategy)
+                store = _RecordingStore(server.worker_url)
                 reader = RedisReader(server.api_url)
                 try:
                     strategy = await self._release_all(directory, store, noise)
                     public = await _published(reader, strategy)
-                    return replace(public, brought=store.brought.paths())
+                    return replace(public, brought=store.users_of_keys(self))
                 finally:
                     await reader.close()
                     await store.close()
@@ -146,6 +149,38 @@ class Rehearsal:
             letters.close()
             witness.close()
         return strategy
+
+
+class _RecordingStore(RedisStore):
+    """A store that notes its replies to the part of the worker that names keys. SECRET.
+
+    A rehearsal names no key, so the keys that users bring follow from their records alone.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._counts: dict[int, Mapping[int, int]] = {}  # by bin
+        self._hashes: dict[int, bytes] = {}  # by a key's number
+
+    async def read_kept(self, stream: str, bins: Sequence[int], cells: Sequence[int]) -> list[dict[int, int]]:
+        reply = await super().read_kept(stream, bins, cells)
+        if not cells:
+            self._counts.update(zip(bins, reply, strict=True))
+        return reply
+
+    async def named_keys(self, stream: str, window: int, numbers: Sequence[int]) -> list[SealedKey]:
+        reply = await super().named_keys(stream, window, numbers)
+        self._hashes.update(zip(numbers, (key.hash for key in reply), strict=True))
+        return reply
+
+    def users_of_keys(self, rehearsal: Rehearsal) -> UsersOfKeys:
+        """Return the number of users of each key by each bin."""
+        new = np.zeros((rehearsal.bins, len(self._hashes)), np.int64)
+        for bin, counts in self._counts.items():
+            for number, users in CellsOfKeys.of(rehearsal.strategy).users(counts).items():
+                new[bin - rehearsal.first_bin, number] += users
+        grown = new.cumsum(axis=0)
+        return {key: grown[:, number].tolist() for number, key in self._hashes.items()}
 
 
 class _Keys(KeyFiles):

@@ -1,4 +1,4 @@
-"""The report of an audit, for somebody who must decide: Markdown to read, JSON to keep."""
+"""The results of an audit, and its report: Markdown to read, JSON to keep, and a picture of the losses."""
 
 from __future__ import annotations
 
@@ -6,12 +6,47 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby
+from pathlib import Path
 
-from stream_app.audit.checks import Check
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A loss that was measured, beside the stated one. Args: low, high, bounds; equal if it is exact."""
+
+    stated: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question that was asked of one subject.
+
+    Args:
+        part: of the audit: "stored", "grey box" or "black box"; "others" and "faults" for this repository.
+        subject: a stream, or the source of several.
+        asked: the fact that must be true, in words.
+        passed: whether it is; None: it could not be asked, and ``found`` says why.
+        found: the result, with figures.
+        measured: the loss, if the check measured one.
+    """
+
+    part: str
+    subject: str
+    asked: str
+    passed: bool | None
+    found: str
+    measured: Measured | None = None
+
+
+def failed(checks: list[Check]) -> list[Check]:
+    """Return the checks that failed."""
+    return [check for check in checks if check.passed is False]
+
 
 _WORDS = {True: "passed", False: "**failed**", None: "not asked"}
 _STORED = (
@@ -127,3 +162,40 @@ def _together(findings: Sequence[str]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+_COLOURS = {"grey box": "#4c72b0", "black box": "#dd8452"}
+_LEGEND = {"grey box": "neighbouring logs, exact", "black box": "outputs counted, bounds"}
+
+
+def draw(checks: Sequence[Check], file: Path) -> bool:
+    """Draw every measured loss, in the file's format; return False if matplotlib is not installed."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    measured = [check for check in checks if check.measured is not None]
+    streams = list(dict.fromkeys(check.subject for check in measured))
+    figure = Figure(figsize=(8, 0.6 + 0.42 * len(streams)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.axvline(1.0, color="#444444", linewidth=1)
+    for check in measured:
+        loss = check.measured
+        assert loss is not None
+        place = streams.index(check.subject) + (0.14 if check.part == "black box" else -0.14)
+        ends = [loss.low / loss.stated, loss.high / loss.stated]
+        mark = "o" if ends[0] == ends[1] else "|"
+        axes.plot(ends, [place, place], color=_COLOURS[check.part], linewidth=3, marker=mark, markersize=5)
+    for part, words in _LEGEND.items():
+        axes.plot([], [], color=_COLOURS[part], linewidth=3, label=words)
+    axes.set_yticks(range(len(streams)), streams)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.2)
+    axes.set_xlabel("measured loss / stated loss; no mark may lie wholly to the right of 1")
+    axes.legend(loc="lower left", fontsize="small", frameon=False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(file, dpi=120)
+    return True

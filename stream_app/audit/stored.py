@@ -17,7 +17,7 @@ from dphist.arrays import Int64Array
 from dphist.noise import checked_scale
 from dphist.privacy import path_epsilon
 from stream_app.audit.added_up import added_up, covers
-from stream_app.audit.checks import Check
+from stream_app.audit.report import Check
 from stream_app.config.facts import as_json
 from stream_app.core.ledger import statement
 from stream_app.core.promise import in_words, promise_in_words
@@ -25,7 +25,7 @@ from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, 
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.releases.tiles import tile_appends
-from stream_app.core.segments.edges import differences
+from stream_app.core.segments.edges import differences, may_change
 from stream_app.core.segments.visible_costs import ledger_entry
 from stream_app.core.strategy import Strategy
 
@@ -39,7 +39,6 @@ class Stored:
 
     Args:
         configured: the strategy's declared facts by the configuration, as plain JSON values.
-        may_follow: paths of configured facts that differ and that change with the next segment.
         strategy: as the store has it.
         rows: the chain in the store, visible or not.
         visible_seq: how many of the rows readers see.
@@ -58,7 +57,6 @@ class Stored:
     ledger: Sequence[LedgerEntry]
     outside: Sequence[LedgerEntry] | None
     earlier: tuple[Strategy, ...] = ()  # in use before the stream's settings changed
-    may_follow: frozenset[str] = frozenset()
     trimmed: Trimmed | None = None  # what retention removed from the store
 
     @property
@@ -127,11 +125,11 @@ def check_stored(stored: Stored) -> Iterator[Check]:
         fact: f"{fact} was {as_json(then)} and is {as_json(now)}"
         for fact, then, now in differences(stored.strategy.declared.plain(), stored.configured)
     }
-    following = [said for fact, said in changed.items() if fact in stored.may_follow]
+    following = {fact: said for fact, said in changed.items() if may_change(fact, stored.strategy.declared)}
     yield check(
         "The configuration is the one with which the stream runs, or may follow it",
-        [said for fact, said in changed.items() if fact not in stored.may_follow],
-        f"with the next segment: {'; '.join(following)}" if following else "no fact differs",
+        [said for fact, said in changed.items() if fact not in following],
+        f"with the next segment: {'; '.join(following.values())}" if following else "no fact differs",
     )
 
 

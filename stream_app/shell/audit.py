@@ -7,11 +7,9 @@ from pathlib import Path
 
 import click
 
-from stream_app.audit import examination
-from stream_app.audit.checks import Check, failed
-from stream_app.audit.picture import draw
-from stream_app.audit.report import in_json, in_markdown
-from stream_app.config import Settings, load
+from stream_app.audit.examination import Depth, examine
+from stream_app.audit.report import Check, draw, failed, in_json, in_markdown
+from stream_app.config import load
 from stream_app.shell.options import config_option
 
 _MARKS = {True: "ok", False: "FAIL", None: "--"}
@@ -52,25 +50,14 @@ def audit(config: Path, report: Path | None, bins: int, seed: int) -> int:
     Example:
       stream-app audit --config examples/flights.yaml --report audit
     """
-    return run_audit(load(config), examination.Depth(bins, seed), report)
-
-
-def _say(line: str) -> None:
-    """Say what is done next, if a person watches."""
-    if sys.stderr.isatty():
-        click.echo(f"      {line}", err=True)
-
-
-def run_audit(settings: Settings, depth: examination.Depth, report: Path | None) -> int:
-    """Audit, print each check when it is done, write the report; return the exit status."""
     checks: list[Check] = []
-    for check in examination.examine(settings, depth, _say):
+    for check in examine(load(config), Depth(bins, seed), _say):
         checks.append(check)
         click.echo(f"{_MARKS[check.passed]:<5} {check.part}, {check.subject}: {check.asked}")
         click.echo(f"      {check.found}")
     faults = failed(checks)
     if report is not None:
-        command = f"stream-app audit --config {settings.file.name} --bins {depth.bins} --seed {depth.seed}"
+        command = f"stream-app audit --config {config.name} --bins {bins} --seed {seed}"
         report.mkdir(parents=True, exist_ok=True)
         (report / "audit.md").write_text(in_markdown(checks, command), encoding="utf-8")
         draw(checks, report / "audit.png")
@@ -78,3 +65,9 @@ def run_audit(settings: Settings, depth: examination.Depth, report: Path | None)
         click.echo(f"report: {report / 'audit.md'}")
     click.echo(f"{len(checks)} checks, {len(faults)} failed")
     return 2 if faults else 0
+
+
+def _say(line: str) -> None:
+    """Say what is done next, if a person watches."""
+    if sys.stderr.isatty():
+        click.echo(f"      {line}", err=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from stream_app.audit.backups import check_backup as checked
-from stream_app.audit.checks import failed
+from stream_app.audit.report import failed
 from stream_app.config import load
 from stream_app.ports import OperatorError
 from stream_app.shell.options import config_option

@@ -19,10 +19,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from stream_app.audit.checks import Check, failed
 from stream_app.audit.examination import Depth, examine
-from stream_app.audit.picture import draw
-from stream_app.audit.report import in_json
+from stream_app.audit.report import Check, draw, failed, in_json
 from stream_app.config import load_text
 from stream_app.wiring.storage import new_ledger
 from stream_app.wiring.workers import run_worker

@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dphist.composition import Losses, epsilon_of
-from stream_app.audit.checks import Check
+from stream_app.audit.report import Check
 
 PART = "others"
 ROOT = Path(__file__).parents[2]
