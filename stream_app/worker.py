@@ -75,10 +75,7 @@ class _LoopsOnly(faust.App.BootStrategy):
 
 
 class App(faust.App):
-    """A Faust app without Kafka client and web server that runs the configured loops.
-
-    Raises: OperatorError if the settings name no cluster.
-    """
+    """A Faust app without Kafka client and web server that runs the configured loops."""
 
     BootStrategy = _LoopsOnly
 

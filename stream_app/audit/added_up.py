@@ -23,15 +23,12 @@ _POINTS = 1 << 14  # of the grid of losses
 
 @dataclass(frozen=True, slots=True)
 class AddedUp:
-    """The releases that one privacy unit may be in.
+    """The releases that one privacy unit may be in."""
 
-    Args: pure, their epsilons; mus, of the Gaussian ones; deltas, of those without a mu; epsilon, the sum.
-    """
-
-    epsilon: Fraction
-    pure: tuple[Fraction, ...]
-    mus: tuple[Fraction, ...]
-    deltas: tuple[Fraction, ...]
+    epsilon: Fraction  # the sum
+    pure: tuple[Fraction, ...]  # the epsilons of pure releases
+    mus: tuple[Fraction, ...]  # of the Gaussian ones
+    deltas: tuple[Fraction, ...]  # of those without a mu
 
     def least_delta(self, epsilon: float) -> float:
         """Return a lower bound, up to rounding, on the delta of all releases together at this epsilon."""
@@ -115,10 +112,8 @@ def _law(pure: Sequence[Fraction]) -> tuple[FloatArray, FloatArray]:
 
 
 def _measurements(entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
-    """Return the epochs of each stream, joined over strategies that name their predecessor.
-
-    The epochs of a stream and its successor are together, too, if they protect the same unit.
-    """
+    """Return the epochs of each stream, joined over strategies that name their predecessor, and with its
+    successor's if they protect the same unit."""
     succeeded = {entry.successor_of for entry in entries}
     groups: list[tuple[set[tuple[str, str]], list[LedgerEntry]]] = []
     for entry in entries:

@@ -29,12 +29,10 @@ def check_backup(settings: Settings, files: Sequence[Path], server: Path) -> tup
     """Return a line about each configured stream in a copy, and every check of the stored data.
 
     Args: files, the copy, of a cluster one of each primary; server, the executable that loads it.
-    Raises: OperatorError for a copy without any of the streams, one that cannot be read, and a cluster's one
-        that lacks slots.
     """
     named = ", ".join(map(str, files))
     with loaded_copy(files, server) as url:
-        found, of_keys = asyncio.run(_read(settings, url))
+        found, of_keys = asyncio.run(read_copy(settings, url))
         url_of_store = settings.redis.url
         if len(files) > 1 or (url_of_store and redis_address(url_of_store).kind == "cluster"):
             _check_slots(named, url, found)
@@ -47,10 +45,7 @@ def check_backup(settings: Settings, files: Sequence[Path], server: Path) -> tup
 
 
 def _check_slots(named: str, url: str, found: Sequence[Stored]) -> None:
-    """Check that a copy of a cluster has the slots of the list of streams, of each stream and of its ledger.
-
-    Raises: OperatorError, one line, that names the slots that are missing.
-    """
+    """Check that a copy of a cluster has the slots of the list of streams, each stream and its ledger."""
     with Redis.from_url(url, protocol=2) as client:
         names: set[bytes] = client.smembers(STREAM_NAMES)
         wanted = {StreamKeys(name.decode()).strategy: f"stream {name.decode()}" for name in sorted(names)}
@@ -65,7 +60,7 @@ def _check_slots(named: str, url: str, found: Sequence[Stored]) -> None:
         raise OperatorError(f"{named}: the copy lacks {slots}; name one file of each primary of the cluster")
 
 
-async def _read(settings: Settings, url: str) -> tuple[list[Stored], list[Check]]:
+async def read_copy(settings: Settings, url: str) -> tuple[list[Stored], list[Check]]:
     """Return the stored data, and the checks of the keys of each stream."""
     found = await collect_from(settings, url)
     keys, checks = noise_keys(settings), []

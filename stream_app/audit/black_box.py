@@ -39,23 +39,14 @@ _DISTANCE = 2.0  # logs differ by so many events that mu is about this
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The numbers of outputs that were counted.
+    """The numbers of outputs that were counted."""
 
-    Args:
-        units: how many units the logs differ by, so that the loss is near 1 and few runs are enough.
-        stated: the loss that is stated for so many units.
-        bounds: on the loss, from all runs.
-        verdict: on the stated loss; None if the runs were not enough.
-        tighter: on the stated loss divided by 1.05, which must be exceeded.
-        runs: of the whole mechanism.
-    """
-
-    units: int
-    stated: Fraction
-    bounds: LossBounds
-    verdict: Verdict | None
-    tighter: Verdict | None
-    runs: int
+    units: int  # how many units the logs differ by, so that the loss is near 1 and few runs are enough
+    stated: Fraction  # the loss that is stated for so many units
+    bounds: LossBounds  # on the loss, from all runs
+    verdict: Verdict | None  # on the stated loss; None if the runs were not enough
+    tighter: Verdict | None  # on the stated loss divided by 1.05, which must be exceeded
+    runs: int  # of the whole mechanism
 
     @property
     def passed(self) -> bool:
@@ -112,20 +103,13 @@ def _nodes_over(design: TreeDesign, counts: Int64Array, bin: int, noise: NoiseSo
 
 @dataclass(frozen=True, slots=True)
 class CountedGaussian:
-    """The numbers of outputs that were counted.
+    """The numbers of outputs that were counted."""
 
-    Args:
-        events: by how many events of one column, all in one bin, the logs differ.
-        stated: the mu that the design states for so many events.
-        low, high: bounds on it, from all runs.
-        runs: of the mechanism.
-    """
-
-    events: int
-    stated: float
-    low: float
+    events: int  # by how many events of one column, all in one bin, the logs differ
+    stated: float  # the mu that the design states for so many events
+    low: float  # bounds on it, from all runs
     high: float
-    runs: int
+    runs: int  # of the mechanism
 
     @property
     def passed(self) -> bool:

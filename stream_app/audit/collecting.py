@@ -24,10 +24,7 @@ _OF_THE_LOG = ("state_id", "cluster_id", "topic_id")  # added when a worker open
 
 
 async def collect(settings: Settings) -> list[Stored]:
-    """Return the stored data of each configured stream that was ever opened.
-
-    Raises: OperatorError if the store or the witness cannot be read.
-    """
+    """Return the stored data of each configured stream that was ever opened. Raises: OperatorError."""
     async with looked_at(settings) as url:
         try:
             return await collect_from(settings, url)
@@ -36,10 +33,7 @@ async def collect(settings: Settings) -> list[Stored]:
 
 
 async def collect_from(settings: Settings, url: str) -> list[Stored]:
-    """Return the data of each generation of the configured streams, in a store and in the other records.
-
-    Args: url, of the store. Raises: as ``collect``; OSError if the store does not answer.
-    """
+    """Return the data of each generation of the configured streams, in a store and the other records."""
     store, reader = RedisStore(url), RedisReader(url)
     try:
         await store.check_format()

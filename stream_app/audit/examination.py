@@ -42,7 +42,7 @@ def examine(settings: Settings, depth: Depth, tell: Tell) -> Iterator[Check]:
     tell("reading the store, the witness and the ledger")
     yield from _stored(settings)
     for stream in settings.streams:
-        yield from _rehearsed(settings, stream, depth, tell)
+        yield from rehearsed(settings, stream, depth, tell)
 
 
 def _stored(settings: Settings) -> Iterator[Check]:
@@ -57,7 +57,7 @@ def _stored(settings: Settings) -> Iterator[Check]:
             yield Check("stored", stream.name, "Stored releases are checked", None, "it was never started")
 
 
-def _rehearsed(settings: Settings, stream: StreamSettings, depth: Depth, tell: Tell) -> Iterator[Check]:
+def rehearsed(settings: Settings, stream: StreamSettings, depth: Depth, tell: Tell) -> Iterator[Check]:
     if stream.declared.windows_of is not None:
         why = "its windows have mechanisms whose loss does not follow from differences of counts"
         yield Check("grey box", stream.name, _NEIGHBOURS, None, why)

@@ -27,8 +27,7 @@ from dphist.toeplitz import ToeplitzCounter, ToeplitzDesign
 from dphist.tree.design import TreeDesign
 from dphist.tree.epoch_nodes import node_counts
 from dphist.units import UNITS_PER_COUNT
-from stream_app.audit.given_noise import Drawn, GivenNoise, Labels, Law, Number, silence
-from stream_app.audit.made_up import Event, Maker
+from stream_app.audit.made_up import Drawn, Event, GivenNoise, Labels, Law, Maker, Number, silence
 from stream_app.audit.rehearsal import Public, Rehearsal, UsersOfKeys
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import PUBLISHED, USERS
@@ -53,23 +52,14 @@ class NamesLoss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PairLoss:
-    """The losses of one pair of neighbouring logs.
+    """The losses of one pair of neighbouring logs."""
 
-    Args:
-        what: how the logs differ.
-        moved: how many numbers of noise hide the difference.
-        loss: the exact privacy loss of the discrete Laplace numbers.
-        mu_squared: of the discrete Gaussian numbers.
-        same_bytes: whether noise that is moved by this much makes both logs' outputs equal.
-        names: what names show beside counts, of a stream that finds keys.
-    """
-
-    what: str
-    moved: int
-    loss: Fraction
-    mu_squared: Fraction
-    same_bytes: bool
-    names: NamesLoss | None = None
+    what: str  # how the logs differ
+    moved: int  # how many numbers of noise hide the difference
+    loss: Fraction  # the exact privacy loss of the discrete Laplace numbers
+    mu_squared: Fraction  # of the discrete Gaussian numbers
+    same_bytes: bool  # whether noise that is moved by this much makes both logs' outputs equal
+    names: NamesLoss | None = None  # what names show beside counts, of a stream that finds keys
 
 
 def neighbours(rehearsal: Rehearsal, maker: Maker, events: Sequence[Event]) -> Iterator[Neighbour]:

@@ -17,8 +17,7 @@ import numpy as np
 from msgspec import structs
 
 from dphist.arrays import Int64Array
-from stream_app.audit.given_noise import GivenNoise, Supply
-from stream_app.audit.made_up import Event, write_log
+from stream_app.audit.made_up import Event, GivenNoise, Supply, write_log
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.core.declaration import Log, Replay
@@ -44,10 +43,7 @@ UsersOfKeys = Mapping[bytes, Sequence[int]]  # by a key's hash: how many users h
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """The public outputs of a rehearsal, and the users who brought keys, which are not public.
-
-    Args: rows, of the chain; tables, all rows of each, by name; brought, of a stream that finds keys. SECRET.
-    """
+    """The public outputs of a rehearsal, and the users who brought keys, which are not public. SECRET."""
 
     rows: tuple[bytes, ...]
     tables: dict[str, Int64Array]
@@ -75,8 +71,7 @@ class Rehearsal:
         """Return the stream with one epoch of ``bins`` bins from about ``first_us``, as a replay of a file.
 
         Its condition on fields (``where``) is left out: it decides by the record alone whether it counts. A
-        stream that finds keys names none.
-        Raises: OperatorError if no plan fits the short epoch.
+        stream that finds keys names none. Raises: OperatorError if no plan fits the short epoch.
         """
         declared = stream.declared
         binning = declared.time.binning

@@ -24,23 +24,14 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question that was asked of one subject.
+    """One question that was asked of one subject."""
 
-    Args:
-        part: of the audit: "stored", "grey box" or "black box"; "others" and "faults" for this repository.
-        subject: a stream, or the source of several.
-        asked: the fact that must be true, in words.
-        passed: whether it is; None: it could not be asked, and ``found`` says why.
-        found: the result, with figures.
-        measured: the loss, if the check measured one.
-    """
-
-    part: str
-    subject: str
-    asked: str
-    passed: bool | None
-    found: str
-    measured: Measured | None = None
+    part: str  # of the audit: "stored", "grey box" or "black box"; "others" and "faults" for this repository
+    subject: str  # a stream, or the source of several
+    asked: str  # the fact that must be true, in words
+    passed: bool | None  # whether it is; None: it could not be asked, and ``found`` says why
+    found: str  # the result, with figures
+    measured: Measured | None = None  # the loss, if the check measured one
 
 
 def failed(checks: list[Check]) -> list[Check]:

@@ -35,25 +35,16 @@ _ROUNDING = 1e-6  # of the floats with which a delta is computed again
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Everything that a deployment has stored about one stream.
+    """Everything that a deployment has stored about one stream."""
 
-    Args:
-        configured: the strategy's declared facts by the configuration, as plain JSON values.
-        strategy: as the store has it.
-        rows: the chain in the store, visible or not.
-        visible_seq: how many of the rows readers see.
-        tables: the visible rows of each table, by epoch and name.
-        witness: every record of the witness, in the order in which it was written.
-        ledger, outside: the entries of the source; outside is None without a ledger outside the store.
-    """
-
-    configured: object
-    strategy: Strategy
+    configured: object  # the strategy's declared facts by the configuration, as plain JSON values
+    strategy: Strategy  # as the store has it
     epochs: Sequence[EpochRecord]
-    rows: Sequence[tuple[int, bytes]]
-    visible_seq: int
-    tables: dict[tuple[int, str], Int64Array]
-    witness: Sequence[WitnessRow]
+    rows: Sequence[tuple[int, bytes]]  # the chain in the store, visible or not
+    visible_seq: int  # how many of the rows readers see
+    tables: dict[tuple[int, str], Int64Array]  # the visible rows of each table, by epoch and name
+    witness: Sequence[WitnessRow]  # every record of the witness, in the order in which it was written
+    # the entries of the source; outside is None without a ledger outside the store
     ledger: Sequence[LedgerEntry]
     outside: Sequence[LedgerEntry] | None
     earlier: tuple[Strategy, ...] = ()  # in use before the stream's settings changed
@@ -242,14 +233,14 @@ def _unrecorded(stored: Stored) -> Iterator[str]:
                 yield f"epoch {record.epoch} is not in {where}"
             else:
                 own_strategy = strategies.get(record.strategy_hash, strategy)
-                yield from _other_entry(entry, ledger_entry(own_strategy, record), where)
+                yield from entry_faults(entry, ledger_entry(own_strategy, record), where)
         for record in left:
             if (entry := own.get(record.epoch)) is None:
                 yield f"epoch {record.epoch}, which left the store, is not in {where}"
             else:
                 right = ledger_entry(strategies[record.strategy_hash], record)
                 # A change may have shortened the epoch, which rows do not tell.
-                yield from _other_entry(entry, replace(right, periods=entry.periods), where)
+                yield from entry_faults(entry, replace(right, periods=entry.periods), where)
 
 
 def _epochs_that_left(stored: Stored, strategies: dict[str, Strategy]) -> list[EpochRecord]:
@@ -258,19 +249,19 @@ def _epochs_that_left(stored: Stored, strategies: dict[str, Strategy]) -> list[E
     return WitnessedStream(known, strategies).epochs
 
 
-def _other_entry(entry: LedgerEntry, right: LedgerEntry, where: str) -> Iterator[str]:
+def entry_faults(entry: LedgerEntry, right: LedgerEntry, where: str) -> Iterator[str]:
     """Yield each fact in which an entry differs from its epoch."""
     for field in fields(LedgerEntry):
         found, expected = getattr(entry, field.name), getattr(right, field.name)
         unknown = found is None and field.name in _NEWER  # to older versions
         if field.name == "time" and found is not None:
             unknown = str(expected).startswith(f"{found} ")  # they did not write the zone
-        if field.name not in _ELSEWHERE and found != expected and not unknown:
+        if field.name not in _OTHERWISE_KNOWN and found != expected and not unknown:
             yield f"epoch {entry.epoch} is in {where} with {field.name} {found}, not {expected}"
 
 
 # A group's ledger names its log; a worker may have lost an entry, or its epoch may have ended early.
-_ELSEWHERE = {"source", "log", "lost", "end_us"}
+_OTHERWISE_KNOWN = {"source", "log", "lost", "end_us"}
 _NEWER = {"user", "time"}
 
 

@@ -45,8 +45,8 @@ class Behind:
 class ReplayPace:
     """Compares the progress of a replay with its speed, from the first release that it sees.
 
-    Args: speed, log seconds per second; bin_us, after which a release is seen at the latest; slack_s, by
-        which it may come later, for example because rows become visible at public instants only.
+    Args: bin_us, after which a release is seen at the latest; slack_s, by which it may come later, for
+        example because rows become visible at public instants only.
     """
 
     def __init__(self, behind: Behind, speed: float, bin_us: int, slack_s: float) -> None:
@@ -65,10 +65,7 @@ class ReplayPace:
 
 
 class ReplayWatch:
-    """Reports replays that are slow to start or that fall behind their speed.
-
-    Args: say, which shows a line; now_s, a clock in seconds.
-    """
+    """Reports replays that are slow to start or that fall behind their speed."""
 
     def __init__(
         self, settings: Settings, say: Callable[[str], None], now_s: Callable[[], float] = time.monotonic

@@ -9,39 +9,43 @@ from keyword import iskeyword
 from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 
 from stream_app.config import load
 from stream_app.ports import OperatorError
-from stream_app.shell.event_commands import demo, produce, replay
 from stream_app.shell.options import STREAM, Finite, config_option
 from stream_app.shell.processes import MEANINGS, STOP_S, exit_status, until_stopped
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # Commands whose modules are imported when they run, because the modules load much: (module, line of help).
-_ELSEWHERE = {
+ELSEWHERE = {
+    "demo": ("demo", "Replay a year of real departures on a live page."),
+    "replay": ("replay", "Replay FILE once, as one epoch."),
+    "produce": ("produce", "Send the lines of FILE to a Kafka topic."),
+    "check-config": ("checks.commands", "Check a configuration; start nothing."),
+    "doctor": ("checks.commands", "Check that a configuration can run on this machine."),
     "init": ("init.command", "Write a first configuration, from your answers and a sample."),
     "plan": ("planning.commands", "Show the errors of answers before anything is counted."),
     "privacy": ("planning.commands", "State in words what a configuration promises, and its cost."),
     "statement": ("planning.commands", "Print one page about a stream, for lawyers and readers."),
-    "completion": ("completion", "Print a script that completes commands in SHELL."),
     "audit": ("audit", "Check that a deployment keeps its privacy promise."),
-    "export": ("histories", "Write the released data of streams to FILE."),
-    "import": ("histories", "Store the streams of FILE, an export, as history."),
-    "rotate-key": ("rotate_key", "Replace the keys of secrets.key_file while workers run."),
-    "retire": ("histories", "End STREAM for good and delete its secrets."),
-    "rebuild": ("histories", "Put back what readers saw, from the witness."),
-    "new-witness": ("histories", "Write the witness in state.dir anew, from Redis."),
-    "check-backup": ("check_backup", "Check that FILE, a copy of Redis, can be restored."),
+    "export": ("operate", "Write the released data of streams to FILE."),
+    "import": ("operate", "Store the streams of FILE, an export, as history."),
+    "rotate-key": ("operate", "Replace the keys of secrets.key_file while workers run."),
+    "retire": ("operate", "End STREAM for good and delete its secrets."),
+    "rebuild": ("operate", "Put back what readers saw, from the witness."),
+    "new-witness": ("operate", "Write the witness in state.dir anew, from Redis."),
+    "check-backup": ("operate", "Check that FILE, a copy of Redis, can be restored."),
     "query": ("readers", "Ask a running service for numbers of STREAM."),
     "watch": ("watching", "Follow the running count of STREAM."),
-    "rules": ("rules", "List the alert rules of a running service."),
+    "rules": ("readers", "List the alert rules of a running service."),
     "plan-alert": ("alerts", "Show how often each alert rule may be wrong."),
 }
 
 
 def command_of(name: str) -> click.Command:
     """Return a command of another module, which is imported now."""
-    module, attribute = _ELSEWHERE[name][0], name.replace("-", "_")
+    module, attribute = ELSEWHERE[name][0], name.replace("-", "_")
     found = import_module(f"stream_app.shell.{module}")
     command: click.Command = getattr(found, f"{attribute}_" if iskeyword(attribute) else attribute)
     return command
@@ -69,7 +73,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that was asked for, from its module."""
         name, command, rest = super().resolve_command(ctx, args)
-        if name in _ELSEWHERE:
+        if name in ELSEWHERE:
             command = command_of(name)
         return name, command, rest
 
@@ -220,43 +224,6 @@ def ingest(config: Path, stdin: str | None) -> None:
             click.echo(f"warning: {said}", err=True)
 
 
-@main.command("check-config")
-@config_option
-def check_config(config: Path) -> int:
-    """Check a configuration; start nothing.
-
-    It checks plans, files on this machine with a sample of their events, and the store. It says which
-    streams would start and which would not. The exit status is 2 if one would not, as that of a run.
-
-    A stream that has begun is compared with the store, if that can be asked: what a start would refuse is
-    refused here. Each thing that could not be checked is named.
-
-    \b
-    Example:
-      stream-app check-config --config examples/flights.yaml
-    """
-    from stream_app.shell.checks.good import checked
-    from stream_app.shell.working import working
-
-    settings = load(config)
-    with working("planning every stream") as step:
-        found = asyncio.run(checked(settings, step))
-    for line in found.lines:
-        click.echo(line)
-    for line in dict.fromkeys(found.refused.values()):
-        click.echo(f"stream-app: {line}", err=True)
-    if any(stream.declared.capped for stream in settings.streams):
-        click.echo(f"not checked: what caps leave out; stream-app doctor --config {config} reads a sample")
-    names = [stream.name for stream in settings.streams if stream.name not in found.refused]
-    if not found.refused:
-        click.echo(f"{config}: good; {len(names)} stream(s): {', '.join(names)}")
-        return 0
-    if names:
-        refused = ", ".join(found.refused)
-        click.echo(f"{config}: would start: {', '.join(names)}; would not start as configured: {refused}")
-    return 2
-
-
 @main.command("new-ledger")
 @config_option
 def new_ledger(config: Path) -> None:
@@ -274,32 +241,6 @@ def new_ledger(config: Path) -> None:
     with working("creating the ledger"):
         name = asyncio.run(begin(load(config)))
     click.echo(f"{name}: created; keep it as long as any released value exists")
-
-
-@main.command()
-@config_option
-def doctor(config: Path) -> int:
-    """Check that a configuration can run on this machine.
-
-    It looks at files, disks, ports, keys, Redis, Kafka and clocks.
-
-    Each check prints one line: ok, warn (may be intended) or fail, with the remedy. The exit status is 2 if
-    a check fails. The command changes nothing and may run beside a running service.
-
-    \b
-    Example:
-      stream-app doctor --config examples/flights.yaml
-    """
-    from rich.console import Console
-
-    from stream_app.shell.checks.everything import examine
-    from stream_app.shell.checks.findings import show
-    from stream_app.shell.working import working
-
-    with working("checking files and directories") as step:
-        findings = asyncio.run(examine(load(config), step))
-    show(findings, Console())
-    return 2 if any(finding.state == "fail" for finding in findings) else 0
 
 
 @main.command("api-key")
@@ -337,9 +278,27 @@ def api_key(file: Path, name: str, streams: tuple[str, ...], boards: tuple[str, 
     click.echo(add_key(file, name, streams, boards))
 
 
-for _command in (demo, replay, produce):
-    main.add_command(_command)
-for _name, (_, _help) in _ELSEWHERE.items():
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a script that completes commands in SHELL.
+
+    It completes commands, options and names of streams.
+    Names of streams come from the configuration that the command line names, else from stream-app.yaml.
+
+    \b
+    Examples, each for a start file of the shell:
+      eval "$(stream-app completion bash)"       # ~/.bashrc; bash 4.4 or newer
+      eval "$(stream-app completion zsh)"        # ~/.zshrc, after compinit
+      stream-app completion fish | source        # ~/.config/fish/config.fish
+    """
+    found = get_completion_class(shell)
+    assert found is not None  # Click has all three
+    click.echo(found(context.find_root().command, {}, "stream-app", "_STREAM_APP_COMPLETE").source())
+
+
+for _name, (_, _help) in ELSEWHERE.items():
     main.add_command(click.Command(_name, help=_help))
 
 

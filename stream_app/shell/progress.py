@@ -1,13 +1,14 @@
-"""The progress of a running service on the terminal, from released values only."""
+"""What ``run`` shows of its streams: released values, and at the end of a replay the refused records."""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rich.console import Console, Group
@@ -15,9 +16,16 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from stream_app.config import ApiSettings, Settings, StreamSettings
+from stream_app.config.access import is_loopback
+from stream_app.core.incoming import REMEDIES, refused_because
 from stream_app.core.instants import format_instant, parse_instant
-from stream_app.core.segments.names import base_of, number_of
+from stream_app.core.segments.names import base_of, generation, number_of
+from stream_app.loops.configured import stored_strategy
+from stream_app.ports.reader import PublicReader
 from stream_app.shell.numbers import outward
+from stream_app.shell.samples.findings import EXACT
+from stream_app.wiring.storage import stored_counts
 
 PLAIN_EVERY_S = 5.0
 _RATE_OVER_S = 5.0
@@ -26,30 +34,20 @@ _BAR_CELLS = 24
 
 @dataclass(frozen=True, slots=True)
 class StreamProgress:
-    """The progress of one stream, from its last visible row.
+    """The progress of one stream, from its last visible row."""
 
-    Args:
-        stream: its name in the store; numbers are of this generation.
-        bins: bins released so far, of ``of_bins`` (None for a live stream, which has no last bin).
-        value, lower, upper: the running count of the epoch and its interval; None before the first bin.
-        since_us: start of the epoch, at which the running count was 0.
-        until_us: end of the last released bin.
-        complete: whether a replay has released its last bin.
-        epoch: of the last row; the running count is of this epoch only.
-    """
-
-    stream: str
-    bins: int
+    stream: str  # its name in the store; numbers are of this generation
+    bins: int  # bins released so far, of ``of_bins`` (None for a live stream, which has no last bin)
     of_bins: int | None
-    value: float | None = None
+    value: float | None = None  # the running count of the epoch and its interval; None before the first bin
     lower: float = 0.0
     upper: float = 0.0
     confidence: float = 0.95
-    since_us: int | None = None
-    until_us: int | None = None
+    since_us: int | None = None  # start of the epoch, at which the running count was 0
+    until_us: int | None = None  # end of the last released bin
     private: bool = True
-    complete: bool = False
-    epoch: int = 0
+    complete: bool = False  # whether a replay has released its last bin
+    epoch: int = 0  # of the last row; the running count is of this epoch only
 
     @classmethod
     def of_row(
@@ -232,3 +230,97 @@ def _lines(stream: StreamProgress, rate: float) -> list[str]:
         f"  {count} [bold green]{stream.value:z,.0f}[/] [dim]({stream.interval})[/]",
         f" {stream.since} until {until}",
     ]
+
+
+def address(api: ApiSettings) -> str:
+    """Return the URL of the page."""
+    return f"http{'s' if api.tls else ''}://{_netloc(api.host, api.port)}/"
+
+
+def _netloc(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def first_lines(settings: Settings, reader: PublicReader, *, serves: bool) -> list[str]:
+    """Return who may read, if the API runs, and how this start continues each stream from earlier state."""
+    lines = []
+    if serves and settings.api.keys is None and settings.api.proxy_header is None:
+        whose = "everybody on this machine" if is_loopback(settings.api.host) else "EVERYBODY WHO REACHES IT"
+        lines.append(f"no API key is required: {whose} may read the released values")
+    for stream in settings.streams:
+        now = await progress_of(stream, reader)
+        if now.until_us is None:
+            said = f"nothing was released yet; {_begins(stream)}"
+        elif now.complete:
+            said = "already complete; what was released is served, nothing is measured again"
+        else:
+            said = f"going on from {format_instant(now.until_us)}; nothing is measured again"
+        lines.append(f"{stream.name}: {said}")
+    lines.append(f"refused records are listed with their reasons below {settings.state_dir}, in dead_letters")
+    return lines
+
+
+def listening_lines(role: str, settings: Settings) -> list[str]:
+    """Return where a child listens, once it does."""
+    if role == "api":
+        return [f"page and API: {address(settings.api)}    (Ctrl-C ends it)"]
+    if role != "ingest" or settings.ingest is None:
+        return []
+    ingest, scheme = settings.ingest, "http" if settings.ingest.tls is None else "https"
+    place = f"{scheme}://{_netloc(ingest.host, ingest.port)}/v1/ingest"
+    return [f"events: POST {place}/{name}" for name in settings.spools]
+
+
+def _begins(stream: StreamSettings) -> str:
+    """Return where counting begins, so that nobody waits for old events, which are refused."""
+    if stream.declared.source.replay is not None:
+        return "starting"
+    first_us = stream.declared.time.first_us
+    if first_us is not None:
+        return f"counting begins at {format_instant(first_us)}, earlier events are refused"
+    return "counting begins with the bin of the first start, earlier events are refused (time.first)"
+
+
+async def progress_of(stream: StreamSettings, reader: PublicReader) -> StreamProgress:
+    """Return the progress of a stream's newest generation with visible rows, from public values only."""
+    state, number = await reader.public_state(stream.name), 1
+    while state is not None:
+        number += 1
+        following = await reader.public_state(generation(base_of(stream.name), number))
+        if following is None or not following.visible_seq:
+            break
+        state, stream = following, replace(stream, name=generation(base_of(stream.name), number))
+    # Released rows are of the bins that the stream began with; a start refuses other ones after these lines.
+    begun = stream.declared if state is None else stored_strategy(stream.name, state.strategy).declared
+    replay, binning, of_bins = begun.source.replay, begun.time.binning, None
+    if replay is not None:
+        first, last = binning.bin_of([replay.from_us, replay.to_us])
+        of_bins = int(last - first)
+    rows = await reader.rows(stream.name, state.visible_seq - 1, 1) if state and state.visible_seq else []
+    if state is None or not rows:
+        return StreamProgress(stream.name, 0, of_bins)
+    row = json.loads(rows[-1][1])
+    starts = {one.epoch: binning.start_us(one.first_bin) for one in state.epochs}
+    return StreamProgress.of_row(row, of_bins, replay.to_us if replay else None, starts.get(row["epoch"]))
+
+
+async def refused_lines(settings: Settings) -> list[str]:
+    """Return a line for each reason of a refusal, by stream, and a line that these numbers are private."""
+    try:
+        counts = await stored_counts(settings)
+    except OSError:
+        return []
+    lines = [line for stream, reasons in counts.items() for line in _refused(stream, reasons)]
+    return [*lines, EXACT] if lines else []
+
+
+def _refused(stream: str, counts: Mapping[str, int]) -> list[str]:
+    """Return the lines of one stream, the most frequent reason first.
+
+    >>> _refused("clicks", {"late": 3, "no_user": 4, "late_within_10": 3})
+    ['clicks: 4 refused as no_user: they name no user; correct privacy.unit.user', \
+'clicks: 3 refused as late: they come after their bin closed; set a longer time.grace']
+    """
+    refused = {reason: number for reason, number in counts.items() if reason in REMEDIES and number}
+    most = sorted(refused, key=lambda reason: -refused[reason])
+    return [f"{stream}: {refused[reason]:,} refused as {refused_because(reason)}" for reason in most]

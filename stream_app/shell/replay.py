@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 from msgspec import structs
 
 from stream_app.config import ConfigError, Settings, file_identity, load_text
@@ -57,8 +58,37 @@ _REMEDIES = {
 }
 
 
-def run_replay(file: Path, serve: bool, **options: Any) -> int:
-    """Replay one file; return the exit status. Args: options, of the command line."""
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--field", required=True, help="Field with the event's time; dots name nested fields.")
+@click.option("--time-format", default="iso8601", show_default=True, help="s, ms, us, ns or iso8601.")
+@click.option("--format", "file_format", help="ndjson or csv.  [default: what the name of FILE says]")
+@click.option("--from", "start", required=True, help="Start of the first bin, RFC 3339.")
+@click.option("--to", "end", required=True, help="End of the last bin, RFC 3339.")
+@click.option("--bin", "bin_length", default="1h", show_default=True, help="Length of a bin.")
+@click.option("--epsilon", default="1", show_default=True, help="The privacy budget for each event.")
+@click.option("--name", default="replay", show_default=True, help="The stream's name.")
+@click.option("--state", default="state/replay", show_default=True, help="Directory for the state.")
+@click.option(
+    "--speed", default="max", show_default=True, help="max, a factor, or log time per second: 9d/s."
+)
+@click.option("--port", default=8088, show_default=True, help="With --serve: port of the page.")
+@click.option("--serve", is_flag=True, help="Stay and serve when the replay is complete.")
+def replay(file: Path, serve: bool, **options: Any) -> int:
+    """Replay FILE once, as one epoch.
+
+    It releases the counts and leaves, or serves them with --serve.
+
+    FILE may be compressed (.gz, .bz2, .xz, .zst), and may be a list such as 'clicks-*.csv.gz': its files in
+    the order of their names.
+
+    \b
+    Examples:
+      stream-app replay events.ndjson --field at --bin 1d \\
+        --from 2024-01-01T00:00:00Z --to 2025-01-01T00:00:00Z --epsilon 1
+      stream-app replay 'clicks-*.csv.gz' --field at --bin 1h \\
+        --from 2024-01-01T00:00:00Z --to 2025-01-01T00:00:00Z --serve
+    """
     settings = replay_settings(file, **options)
     if why := why_unreadable(file):
         raise OperatorError(f"FILE: {why}")
@@ -85,10 +115,7 @@ def _replay(settings: Settings, file: Path, serve: bool, options: Mapping[str, A
 
 
 def _check_times(settings: Settings) -> str | None:
-    """Refuse, before anything is measured, a file whose times cannot be read with these options.
-
-    Returns: a warning if a sample has nothing to count; None if it has.
-    """
+    """Refuse a file that these options cannot read; return a warning if a sample has nothing to count."""
     (stream,) = settings.streams
     finding = next((one for one in contents(stream) if one.state == "fail" or one.exact), None)
     if finding is None:

@@ -12,14 +12,20 @@ from functools import partial
 from typing import Any, Never
 
 from stream_app.addresses import once_free
-from stream_app.config import AlertSettings, ApiSettings, KafkaSettings, Settings
+from stream_app.config import AlertSettings, ApiSettings, Settings
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 from stream_app.shell.behind import ReplayWatch
-from stream_app.shell.first_lines import address, first_lines, listening_lines, progress_of
 from stream_app.shell.processes import COMPLETE, NOTHING_COUNTED, REFUSED, run_child, until_stopped
-from stream_app.shell.progress import Report, StreamProgress
-from stream_app.shell.refused import refused_lines
+from stream_app.shell.progress import (
+    Report,
+    StreamProgress,
+    address,
+    first_lines,
+    listening_lines,
+    progress_of,
+    refused_lines,
+)
 from stream_app.wiring.checks import checks_of_machine
 from stream_app.wiring.event_logs import check_files
 from stream_app.wiring.public import open_reader
@@ -31,21 +37,13 @@ _PREDECESSOR_S = 3.0  # report an occupied port soon; the API itself waits longe
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """When the service ends by itself, and whether it serves readers. It always ends on Ctrl-C.
+    """When the service ends by itself, and whether it serves readers. It always ends on Ctrl-C."""
 
-    Args:
-        seconds: end after this long; 0 for never.
-        when_complete: end as soon as every replay has released its last bin.
-        serves: whether the API runs; if not, no port is used.
-        port_key: the configuration key or option that errors name for the API's port.
-        tells_refused: whether to say at the end how many records were refused. SECRET.
-    """
-
-    seconds: float = 0
-    when_complete: bool = False
-    serves: bool = True
-    port_key: str = "api.port"
-    tells_refused: bool = False
+    seconds: float = 0  # end after this long; 0 for never
+    when_complete: bool = False  # end as soon as every replay has released its last bin
+    serves: bool = True  # whether the API runs; if not, no port is used
+    port_key: str = "api.port"  # the configuration key or option that errors name for the API's port
+    tells_refused: bool = False  # whether to say at the end how many records were refused. SECRET.
 
 
 async def run_service(settings: Settings, report: Report, service: Service) -> int:
@@ -104,32 +102,28 @@ def family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _roles(settings: Settings, service: Service) -> dict[str, Settings]:
+def roles_of(settings: Settings, service: Service) -> dict[str, Settings]:
     """Return the children to run, each with the settings that it may see.
 
     The API and alerts get no access to the store's secret half, to metrics or to events.
     """
     public = replace(settings.redis, url=None, accept=None)
-    kafka = None if settings.kafka is None else _for_alerts(settings.kafka, settings.alerts)
+    kafka, alerts = settings.kafka, settings.alerts
+    if kafka is not None:  # alerts get the one cluster that is notified of them, if any
+        notified = None if alerts.topic is None else {alerts.cluster: kafka.clusters[alerts.cluster]}
+        kafka = None if notified is None else replace(kafka, clusters=notified)
     alerts_only = replace(settings, redis=public, kafka=kafka, operator=None, ingest=None)
     api_redis = replace(public, alerts_url=None)
     api_only = replace(alerts_only, redis=api_redis, kafka=None, alerts=AlertSettings())
     roles = {"worker": settings}
     if service.serves:
         roles["api"] = api_only
-    if settings.alerts.rules:
+    if alerts.rules:
         roles["alerts"] = alerts_only
     if settings.ingest is not None:
         no_redis = replace(api_redis, api_url=None)
         roles["ingest"] = replace(api_only, redis=no_redis, noise_key_file=None, ingest=settings.ingest)
     return roles
-
-
-def _for_alerts(kafka: KafkaSettings, alerts: AlertSettings) -> KafkaSettings | None:
-    """Return the one cluster that is notified of alerts; None: no topic is notified."""
-    if alerts.topic is None:
-        return None
-    return replace(kafka, clusters={alerts.cluster: kafka.clusters[alerts.cluster]})
 
 
 class _Run:
@@ -170,7 +164,7 @@ class _Run:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def _children(self) -> Iterator[tuple[str, Coroutine[Any, Any, int]]]:
-        for role, settings in _roles(self._settings, self._service).items():
+        for role, settings in roles_of(self._settings, self._service).items():
             yield role, run_child(role, settings, self._report.say, partial(self._has_started, role))
 
     def _has_started(self, role: str) -> None:
@@ -183,7 +177,9 @@ class _Run:
     async def _is_over(self, role: str, ended: int) -> bool:
         """Return whether the run is over, now that a child has ended."""
         if role == "worker" and ended in (COMPLETE, NOTHING_COUNTED):
-            await _show_end(self._settings, self._reader, self._report, self._service)
+            await _show(self._settings, self._reader, self._report)
+            for line in await refused_lines(self._settings) if self._service.tells_refused else ():
+                self._report.say(line)
             self.status = COMPLETE if ended == COMPLETE else REFUSED
             if self._service.when_complete:
                 return True
@@ -193,7 +189,9 @@ class _Run:
         if ended == COMPLETE and role == "alerts":
             return False
         self.status = ended
-        if role != "worker" or ended != REFUSED or not self._readers_stay():
+        # The API still serves readers after counting stops, if counting had begun.
+        stays = self._service.serves and not self._service.when_complete and "worker" in self._started
+        if role != "worker" or ended != REFUSED or not stays:
             return True
         shown = await _show(self._settings, self._reader, self._report)
         complete = [stream.name for stream in shown if stream.complete]
@@ -205,19 +203,6 @@ class _Run:
             "end this command with Ctrl-C, correct the cause, and start it again"
         )
         return False
-
-    def _readers_stay(self) -> bool:
-        """Return whether the API still serves readers after counting stops: only if counting had begun."""
-        service = self._service
-        return service.serves and not service.when_complete and "worker" in self._started
-
-
-async def _show_end(settings: Settings, reader: PublicReader, report: Report, service: Service) -> None:
-    """Show the results of complete replays, and how many records they have refused."""
-    await _show(settings, reader, report)
-    if service.tells_refused:
-        for line in await refused_lines(settings):
-            report.say(line)
 
 
 async def _show(settings: Settings, reader: PublicReader, report: Report) -> Sequence[StreamProgress]:

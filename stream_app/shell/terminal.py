@@ -32,10 +32,7 @@ _MOST_GAPS = 3  # named in a line
 
 
 def print_whole(table: Table, note: str = "") -> None:
-    """Print a table with every cell whole, and a note. The terminal breaks lines that are wider than it.
-
-    A narrower table would cut off ends of instants and numbers.
-    """
+    """Print a table with every cell whole, and a note. The terminal breaks lines that are wider than it."""
     console = Console()
     unlimited = console.options.update(max_width=_UNLIMITED)
     width = max(console.width, table.__rich_measure__(console, unlimited).maximum)
@@ -65,22 +62,15 @@ class State:
 
 @dataclass(frozen=True)
 class RunningChart:
-    """A chart of a stream's last releases across the terminal: values and their intervals.
-
-    Args:
-        zone: whose calendar days the bins are.
-        most_places: decimals that a value may have: 0 for counts.
-        noun: the counted things.
-        bin: the length of a bin, in words.
-    """
+    """A chart of a stream's last releases across the terminal: values and their intervals."""
 
     stream: str
     releases: Sequence[Release]
-    zone: str | None = None
-    most_places: int = 0
+    zone: str | None = None  # whose calendar days the bins are
+    most_places: int = 0  # decimals that a value may have: 0 for counts
     state: State | None = None
-    noun: str = ""
-    bin: str = ""
+    noun: str = ""  # the counted things
+    bin: str = ""  # the length of a bin, in words
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         state = self.state and Text.assemble(

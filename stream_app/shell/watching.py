@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import re
 import shutil
@@ -17,15 +18,15 @@ import click
 from rich.console import Console
 from rich.live import Live
 
-from stream_app.client import Client, ClientError, Release
+from stream_app.client import Client, ClientError, Gap, Release
 from stream_app.client.answers import Summary
 from stream_app.client.questions import Of
 from stream_app.core.instants import parse_instant
+from stream_app.ports import OperatorError
 from stream_app.shell.numbers import outward, supported
 from stream_app.shell.options import STREAM, service_options
 from stream_app.shell.readers import NONE, of_option, service
-from stream_app.shell.running_numbers import noting_epochs, numbers_of
-from stream_app.shell.terminal import RunningChart, State
+from stream_app.shell.terminal import RunningChart, State, not_measured
 
 _MOST_DRAWN = 512
 _DRAWN_EVERY_S = 0.25
@@ -86,21 +87,18 @@ def watch(
         if console.is_terminal:
             _draw(console, Watched(client, url, stream, summary), followed, 0 if of == "count" else 2)
         else:
-            _print_lines(followed, summary.counted if of == "count" else of)
+            print_lines(followed, summary.counted if of == "count" else of)
 
 
 @dataclass
 class Watched:
-    """The last answer of the service about a stream, and since when it has not answered.
-
-    Args: lost_since_s, by the monotonic clock; None while it answers.
-    """
+    """The last answer of the service about a stream, and since when it has not answered."""
 
     client: Client
     url: str
     stream: str
     summary: Summary
-    lost_since_s: float | None = None
+    lost_since_s: float | None = None  # by the monotonic clock; None while it answers
 
     def keep_asking(self) -> None:
         """Ask again and again, in a thread of its own."""
@@ -118,10 +116,7 @@ class Watched:
 
 
 def state_of(summary: Summary, now_us: int, url: str, lost_s: float | None) -> State:
-    """Return the state of a stream in a word, and its consequence for the reader.
-
-    Args: lost_s, how long the service has not answered; None if it does.
-    """
+    """Return the state of a stream in a word, and its consequence. Args: lost_s, since it answered last."""
     if lost_s is not None:
         return State("lost", f"{url} has not answered for {lost_s:.0f} s; trying again", "red")
     due = summary.next_release
@@ -159,7 +154,7 @@ def _draw(console: Console, watched: Watched, releases: Iterator[Release], most_
     )
     with Live(chart, console=console, auto_refresh=False) as live:
         while True:
-            more = _arrived(arriving, kept)
+            more = arrived(arriving, kept)
             noun = watched.summary.counted if most_places == 0 else ""
             drawn = replace(
                 chart, releases=list(kept), state=watched.state(), noun=noun, bin=watched.summary.bin
@@ -169,7 +164,7 @@ def _draw(console: Console, watched: Watched, releases: Iterator[Release], most_
                 return
 
 
-def _arrived(arriving: queue.Queue[Release | Exception | None], kept: MutableSequence[Release]) -> bool:
+def arrived(arriving: queue.Queue[Release | Exception | None], kept: MutableSequence[Release]) -> bool:
     """Take the releases that arrive within a quarter of a second; return False after the last one."""
     until_s = time.monotonic() + _DRAWN_EVERY_S
     while (left_s := until_s - time.monotonic()) > 0:
@@ -186,11 +181,8 @@ def _arrived(arriving: queue.Queue[Release | Exception | None], kept: MutableSeq
     return True
 
 
-def _print_lines(releases: Iterator[Release], number: str) -> None:
-    """Print a line per release; explain its columns and the counts on the error output.
-
-    Args: number, the unit of the value, in words.
-    """
+def print_lines(releases: Iterator[Release], number: str) -> None:
+    """Print a line per release; explain its columns and the counts on the error output."""
     said = ""
     for release in releases:
         if not said:
@@ -215,3 +207,69 @@ def _line(release: Release) -> str:
     value = f"{release.value:z.{places}f}" if release.value == release.value else NONE
     numbers = "\t".join([value, *(end.replace(",", "") for end in ends)])
     return f"{release.end}\t{numbers}" + ("" if release.private else "\tNOT PRIVATE")
+
+
+_SINCE = ", since the start of the epoch."
+
+
+def numbers_of(client: Client, stream: str, of: Of, releases: Iterator[Release]) -> Iterator[Release]:
+    """Yield releases with a running count, sum or mean of their epoch as their value.
+
+    A release holds its count and its sum. The service is asked for each mean.
+    """
+    if of == "count":
+        return releases
+    return map(_with_total, releases) if of == "sum" else _with_means(client, stream, releases)
+
+
+def noting_epochs(client: Client, stream: str, releases: Iterator[Release]) -> Iterator[Release]:
+    """Yield releases with the start of their running number, and the gaps before it."""
+    last, note = None, ""
+    for release in releases:
+        if last is None:
+            if since := client.epochs(_generation(client, stream, release)).get(release.row["epoch"]):
+                note = f"Running numbers are since {since}, the start of the epoch."
+        elif _epoch(release) != _epoch(last):
+            what = "An epoch" if release.generation == last.generation else "An epoch with other settings"
+            note = f"{what} began at {release.start}: its running numbers start at 0."
+            if release.start != last.end:
+                note += f" {not_measured([Gap(last.end, release.start)], None)}"
+        last = release
+        yield replace(release, meaning=f"{release.meaning} {note}".strip())
+
+
+def _epoch(release: Release) -> tuple[int, int]:
+    """Return a release's epoch: each generation numbers its own."""
+    return release.generation, release.row["epoch"]
+
+
+def _generation(client: Client, stream: str, release: Release) -> str:
+    """Return the name of the generation that a release is of."""
+    is_newest = client.summary(stream).generation == release.generation
+    return stream if is_newest else f"{stream}@{release.generation}"
+
+
+def _with_total(release: Release) -> Release:
+    if release.total is None:
+        raise OperatorError(
+            f"--of sum: release {release.seq} says no sum, because the stream has none or an older version "
+            "wrote it; leave --of out, or ask stream-app query --of sum"
+        )
+    meaning = f"The {release.added}{_SINCE}"
+    return replace(release, value=release.total, interval=release.total_interval, meaning=meaning, counted="")
+
+
+def _with_means(client: Client, stream: str, releases: Iterator[Release]) -> Iterator[Release]:
+    starts: dict[tuple[int, int], str] = {}
+    for release in releases:
+        if _epoch(release) not in starts:
+            name = _generation(client, stream, release)
+            starts = {(release.generation, epoch): at for epoch, at in client.epochs(name).items()}
+        found = client.mean(name, starts[_epoch(release)], release.end)
+        yield replace(
+            release,
+            value=math.nan if found.value is None else found.value,
+            interval=(found.lower, found.upper),
+            meaning=f"The {found.counted}{_SINCE}",
+            counted="",
+        )

@@ -24,8 +24,8 @@ def silent(_doing: str) -> None:
 def working(doing: str) -> Iterator[Step]:
     """Show the present step while the block runs, from the third second on; yield a function that changes it.
 
-    One line of the terminal shows the step and its time, and disappears at the end. If standard error is no
-    terminal, nothing is said: a log or a mail of cron has no use for it.
+    One line of the terminal shows it, and disappears at the end. If standard error is no terminal, nothing is
+    said: a log or a mail of cron has no use for it.
     """
     if not sys.stderr.isatty():
         yield silent

@@ -12,6 +12,7 @@ from pathlib import Path
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.alerts import cap_warning, format_warnings
 from stream_app.config.settings import IngestSettings
+from stream_app.config.source import by_source
 from stream_app.ports import OperatorError
 from stream_app.shell.checks.ports import port_findings
 from stream_app.shell.checks.redis import redis_findings
@@ -19,7 +20,6 @@ from stream_app.shell.checks.room import LEAST_FREE_BYTES, MIB, free_space
 from stream_app.shell.checks.stored import Compared, check_stored
 from stream_app.shell.planning.promises import cost_until_now
 from stream_app.shell.samples.findings import findings, sample_of_file
-from stream_app.shell.totals import total_findings
 from stream_app.shell.working import Step, silent
 from stream_app.sources.copies import first_records
 from stream_app.sources.file_list import files_of, is_list, misplaced
@@ -32,10 +32,7 @@ _MOST_FILES = 100  # of a list, whose first bytes are read
 
 
 async def examine(settings: Settings, step: Step = silent) -> list[Finding]:
-    """Return a finding for each file, directory, address and service of a configuration.
-
-    Args: step, which is called with the name of the next check.
-    """
+    """Return a finding for each file, directory, address and service of a configuration."""
     found = list[Finding]()
     for check in all_checks(settings):
         step(f"checking {check.key}")
@@ -48,12 +45,9 @@ def all_checks(settings: Settings) -> Iterator[Check]:
     streams = {f"streams.{stream.name}.source.file": stream for stream in settings.streams}
     for check in checks_of_logs(settings):
         stream = streams.get(check.key)
-        # A replay whose sample has nothing to count ends so. What grows may have good events later.
-        ends = stream is None or stream.declared.source.replay is not None
-        ask = check.ask if stream is None else partial(_both, check, stream)
-        yield replace(check, ask=ask, ends=ends)
+        yield check if stream is None else replace(check, ask=partial(_both, check, stream))
     yield Check("time.first", Reach.FILE, partial(_costs, settings))
-    yield Check("privacy.total", Reach.FILE, partial(total_findings, settings.streams))
+    yield Check("privacy.total", Reach.FILE, partial(_totals, settings.streams))
     yield Check("alerts", Reach.FILE, partial(_alerts, settings))
     yield from checks_of_machine(settings)
     yield Check("free space", Reach.MACHINE, partial(_room, settings), ends=False)
@@ -168,3 +162,23 @@ def _room_for_spools(settings: Settings, ingest: IngestSettings) -> Finding:
     if free - missing < LEAST_FREE_BYTES:
         return Finding("ingest.max_size", "warn", f"{said}; lower it, or make room")
     return Finding("ingest.max_size", "ok", said)
+
+
+def _totals(streams: Sequence[StreamSettings]) -> Iterator[Finding]:
+    """Yield a warning for each stream that may take its source beyond the total of another stream."""
+    groups = by_source(streams)  # several names may mean the same events
+    for source, together in {id(group): (source, group) for source, group in groups.items()}.values():
+        limited = [one for one in together if one.total and one.total.per == "source"]
+        if not limited:
+            continue
+        first, total = limited[0], limited[0].total
+        assert total is not None
+        for stream in together:
+            if stream.total == total:
+                continue
+            has = "is missing" if stream.total is None else f"is another one ({stream.total.words})"
+            said = (
+                f"{has}: {first.name} keeps to {total.words}, and {stream.name} may take {source} beyond it; "
+                "give both the same total"
+            )
+            yield Finding(f"streams.{stream.name}.privacy.total", "warn", said)

@@ -116,10 +116,7 @@ async def _refusals(url: str) -> list[Finding]:
 
 
 async def _noise_findings(settings: Settings, url: str) -> list[Finding]:
-    """Return, for each stream, whether this worker has the keys of its noise.
-
-    Args: url, of the external store. An embedded store needs no check: its keys are on this machine too.
-    """
+    """Return, for each stream, whether this worker has the keys of its noise in an external store."""
     try:
         keys = noise_keys(settings)
     except OperatorError:

@@ -19,9 +19,8 @@ from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.configured import running_strategy
 from stream_app.loops.segments import SegmentPlan
-from stream_app.ports import OutsideLedger
+from stream_app.ports import NoiseKeys, OutsideLedger
 from stream_app.ports.errors import StreamError, about
-from stream_app.shell.checks.users import users_findings
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import first_witnessed
 from stream_app.state.redis_store import RedisStore
@@ -36,28 +35,21 @@ from stream_app.wiring.starting import (
     check_own_witness,
     known_measurements,
 )
-from stream_app.wiring.storage import noise_keys, outside_ledger
+from stream_app.wiring.storage import holds_users_keys, noise_keys, outside_ledger
 
 NOT_ASKED = "a start compares the streams with it"
 
 
 class Compared(NamedTuple):
-    """The result of a comparison with the store.
+    """The result of a comparison with the store."""
 
-    Args:
-        changes: the changes that a start would make, and when, a line each.
-        not_compared: the facts that could not be compared, a line each.
-        refused: streams that a start would refuse, or whose change it would leave out, and why.
-        users: whether this machine has the keys of each stream's users.
-        stopped: streams that a fault stops. Another start tries them again.
-        counted: the positions up to which each stream over a topic has counted. SECRET.
-    """
-
-    changes: list[str]
-    not_compared: list[str]
+    changes: list[str]  # the changes that a start would make, and when, a line each
+    not_compared: list[str]  # the facts that could not be compared, a line each
+    # streams that a start would refuse, or whose change it would leave out, and why
     refused: Sequence[Finding] = ()
-    users: Sequence[Finding] = ()
-    stopped: Sequence[Finding] = ()
+    users: Sequence[Finding] = ()  # whether this machine has the keys of each stream's users
+    stopped: Sequence[Finding] = ()  # streams that a fault stops. Another start tries them again.
+    # the positions up to which each stream over a topic has counted. SECRET.
     counted: Mapping[str, Mapping[str, int]] = {}
 
     def findings(self) -> list[Finding]:
@@ -208,3 +200,21 @@ def _as_a_start_plans(stream: StreamSettings, settings: Settings, state: StreamS
         place = {"cluster_id": began.cluster_id, "topic_id": began.topic_id}
     log = structs.replace(strategy.declared.source, **place)
     return replace(strategy, declared=structs.replace(strategy.declared, source=log))
+
+
+async def users_findings(settings: Settings, store: RedisStore, keys: NoiseKeys) -> list[Finding]:
+    """Return, for each stream with caps, whether this worker could count its users. It draws no key."""
+    found = []
+    for stream in settings.streams:
+        if stream.declared.capped is None:
+            continue
+        state = await store.load(stream.name)
+        if state is not None and state.has_ended:
+            continue  # it counts nothing more, and rotate-key does not keep its keys
+        finding = Finding(f"streams.{stream.name} users", "ok", "this machine has the key of users' hashes")
+        if not await holds_users_keys(settings, store, keys, stream.name):
+            said = "this machine lacks a key of users' hashes, so its worker would end with a line"
+            remedy = "give all workers one secrets.key_file, or the state.dir with which the stream began"
+            finding = Finding(finding.what, "fail", f"{said}; {remedy}")
+        found.append(finding)
+    return found

@@ -48,26 +48,21 @@ class Counted:
 
 @dataclass(frozen=True)
 class Answers:
-    """All answers.
-
-    Args: events, a file or a topic; form, None without a sample; to, where the replay of a file ends that no
-        longer grows, None for a log that is followed; keys, none if the service finds them; clusters, by
-        name, the topic's and the main one; hints, facts that its records lack.
-    """
+    """All answers."""
 
     events: Path | Topic
-    form: LogFormat | None
+    form: LogFormat | None  # None without a sample
     time: TimeField
     first: str | None
-    to: str | None
+    to: str | None  # where the replay of a file ends that no longer grows; None for a log that is followed
     user: str | None
     max_events: int
     counted: Counted
-    keys: tuple[str, ...]
+    keys: tuple[str, ...]  # none if the service finds them
     span: tuple[Fraction, Fraction] | None
     epsilon: str
     bin: str
-    clusters: Mapping[str, ClusterSettings] = field(default_factory=dict)
+    clusters: Mapping[str, ClusterSettings] = field(default_factory=dict)  # the topic's and the main one
     hints: SchemaHints = NO_HINTS
 
 
@@ -236,10 +231,7 @@ def read_counted(sample: Sample | None) -> Callable[[str], Counted]:
 
 
 def read_keys(text: str) -> tuple[str, ...]:
-    """Read keys that are separated by commas; none for the word that lets the service find them.
-
-    Raises: ValueError.
-    """
+    """Read keys that are separated by commas; none for the word that lets the service find them."""
     if text.strip() == FIND:
         return ()
     keys = tuple(key.strip() for key in text.split(","))
@@ -266,11 +258,7 @@ def read_epsilon(text: str) -> str:
 
 
 def read_bin(first: str | None, to: str | None = None, zone: str | None = None) -> Callable[[str], str]:
-    """Return a reader of the length of a bin.
-
-    Args: where events begin and end to count; None for now. zone, of times without an offset, whose calendar
-        days are bins of a day.
-    """
+    """Return a reader of the length of a bin. Args: zone, of times without an offset."""
 
     def read(text: str) -> str:
         bin_us = values.positive_duration_us(text)

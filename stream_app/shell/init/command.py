@@ -10,36 +10,15 @@ from pathlib import Path
 
 import click
 
-from stream_app.config import ConfigError, Settings, load_text
+from stream_app.config import ConfigError, load_text
 from stream_app.config.second_measurement import check_measurements
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
-from stream_app.shell.init import proposals
-from stream_app.shell.init.answers import (
-    FIND,
-    NOBODY,
-    NOW,
-    RECORD_TIME,
-    Answers,
-    Counted,
-    Topic,
-    read_bin,
-    read_counted,
-    read_epsilon,
-    read_events,
-    read_first,
-    read_grows,
-    read_keys,
-    read_span,
-    read_time,
-    read_to,
-    read_user,
-    read_whole,
-    read_zone,
-)
+from stream_app.shell.init import answers, proposals
+from stream_app.shell.init.answers import FIND, NOBODY, NOW, RECORD_TIME, Answers, Counted, Topic
 from stream_app.shell.init.configuration import configuration, name_of, refuse_existing, write_new
 from stream_app.shell.init.questions import Questions
-from stream_app.shell.init.reach import Reach, reached
+from stream_app.shell.init.topics import Reach, asked_sample, reached
 from stream_app.shell.init.web_log import web_configuration
 from stream_app.shell.options import CONFIG, bootstrap_option
 from stream_app.shell.planning.shown import print_plan
@@ -130,42 +109,34 @@ def init(
     try:
         events, sample = _asked_events(questions)
         if isinstance(events, Path) and sample is not None and sample.is_of_web_server:
-            _of_web_log(questions, events, sample, config)
+            _refuse_other_options(questions)
+            _write(web_configuration(questions, events, sample, config), config)
+            click.echo(f"\n{config} is written. Count, and open the page that it names:")
+            click.echo(f"  stream-app run --config {config}")
             return
-        answers = _asked(questions, reached(bootstrap_servers, kafka_from), events, sample)
+        answered = _asked(questions, reached(bootstrap_servers, kafka_from), events, sample)
         questions.check()
-        text = configuration(answers, given["name"] or name_of(answers.events), config)
-        settings = _checked(text, config)
-        click.echo()
-        print_plan(settings.streams, inner=False)
+        _write(configuration(answered, given["name"] or name_of(answered.events), config), config)
     except (click.Abort, KeyboardInterrupt):
         click.echo("\nnothing was written", err=True)
         raise
-    write_new(config, text)
-    if answers.to is not None and isinstance(answers.events, Path) and not questions.has("grows"):
+    if answered.to is not None and isinstance(answered.events, Path) and not questions.has("grows"):
         click.echo(
-            f"\n{answers.events.name} seems to grow no more: it is counted once, until {answers.to}, which "
+            f"\n{answered.events.name} seems to grow no more: it is counted once, until {answered.to}, which "
             "readers see. --to names another end, and --grows yes follows new lines"
         )
     click.echo(f"\n{config} is written. Next, check that its events can be read:")
     click.echo(f"  stream-app doctor --config {config}")
-    if answers.user is not None and isinstance(answers.events, Path):
+    if answered.user is not None and isinstance(answered.events, Path):
         click.echo("A cap may change later, for later events only. What caps leave out of this file:")
-        click.echo(f"  stream-app plan --config {config} --caps {shlex.quote(str(answers.events))}")
+        click.echo(f"  stream-app plan --config {config} --caps {shlex.quote(str(answered.events))}")
 
 
-def _of_web_log(questions: Questions, events: Path, sample: Sample, config: Path) -> None:
-    """Write the configuration of a page about a site."""
+def _refuse_other_options(questions: Questions) -> None:
+    """Refuse the options that a page about a site has not."""
     if other := next((name for name in questions.options if name not in ("events", *_OF_A_WEB_LOG)), None):
         own = ", ".join(f"--{name}" for name in _OF_A_WEB_LOG)
         raise OperatorError(f"--{other}: is not for an access log, which has {own}; leave it out")
-    text = web_configuration(questions, events, sample, config)
-    settings = _checked(text, config)
-    click.echo()
-    print_plan(settings.streams, inner=False)
-    write_new(config, text)
-    click.echo(f"\n{config} is written. Count, and open the page that it names:")
-    click.echo(f"  stream-app run --config {config}")
 
 
 def _asked_events(questions: Questions) -> tuple[Path | Topic, Sample | None]:
@@ -187,9 +158,9 @@ def _asked(questions: Questions, reach: Reach, events: Path | Topic, of_file: Sa
     user, most = _asked_user(questions, sample, field.path, None if to is None else f"from {first} to {to}")
     counted, keys, span = _asked_counted(questions, sample, field.path, user)
     questions.head("5. How private, and how fine? A smaller epsilon is more private, and errors are larger")
-    epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon)
+    epsilon = questions.ask("epsilon", "epsilon", "1", answers.read_epsilon)
     bin_length = questions.ask(
-        "bin", "length of a bin", "1h" if first is not None else "1m", read_bin(first, to, field.zone)
+        "bin", "length of a bin", "1h" if first is not None else "1m", answers.read_bin(first, to, field.zone)
     )
     form, hints = (None, NO_HINTS) if sample is None else (sample.form, sample.hints)
     clusters = {} if isinstance(events, Path) else reach.to(events.cluster)
@@ -200,7 +171,7 @@ def _asked(questions: Questions, reach: Reach, events: Path | Topic, of_file: Sa
 
 def _read_sampled(text: str) -> tuple[Path | Topic, Sample | None]:
     """Read the name of a file with a sample of it, or of a topic. Raises: ValueError."""
-    events = read_events(text)
+    events = answers.read_events(text)
     if not isinstance(events, Path):
         return events, None
     with working("reading a sample"):
@@ -209,8 +180,6 @@ def _read_sampled(text: str) -> tuple[Path | Topic, Sample | None]:
 
 def _of_topic(questions: Questions, events: Topic, reach: Reach) -> Sample | None:
     """Read a sample of a topic; None if it cannot be read now."""
-    from stream_app.shell.init.ask_topic import asked_sample  # its packages may not be installed
-
     try:
         return asked_sample(questions, events, reach)
     except OSError as failure:
@@ -246,11 +215,11 @@ def _asked_time(questions: Questions, events: Path | Topic, sample: Sample | Non
         questions.say(f"{found.path} is read as {found.format}")
     if of_topic:
         questions.say(f"{RECORD_TIME} is the time that the topic has for each record")
-    field = questions.ask("time", "time", proposal, read_time(sample, of_topic=of_topic))
+    field = questions.ask("time", "time", proposal, answers.read_time(sample, of_topic=of_topic))
     if questions.has("zone") or (sample is not None and proposals.is_without_offset(sample, field.path)):
         questions.say(f"In which time zone are times in {field.path} that have no offset?")
         questions.say("A name of the tz database: Europe/Paris, UTC. docs/configuration.md, time.zone")
-        return questions.ask("zone", "time zone", None, read_zone(sample, field))
+        return questions.ask("zone", "time zone", None, answers.read_zone(sample, field))
     return field
 
 
@@ -267,7 +236,7 @@ def _asked_range(
     )
     questions.say("Are events still added to the file? no: it is counted once. yes: new lines are followed")
     words = "yes" if grows else "no"
-    is_live = questions.ask("grows", "still grows", words, read_grows, stands_in=words)
+    is_live = questions.ask("grows", "still grows", words, answers.read_grows, stands_in=words)
     if is_live and questions.has("to"):
         raise OperatorError("--to: a file that grows has no end; leave it out, or write --grows no")
     if is_live and sample is not None and any(b"\r" in line for line in sample.lines):
@@ -285,7 +254,7 @@ def _asked_range(
     )
     today = format_instant(proposals.tomorrow(now_us))
     end = today if sample is None else proposals.ends(sample, field, now_us)
-    return first, questions.ask("to", "until", end, read_to(sample, field, first), stands_in=today)
+    return first, questions.ask("to", "until", end, answers.read_to(sample, field, first), stands_in=today)
 
 
 def _written_us(events: Path) -> int:
@@ -303,7 +272,7 @@ def _asked_first(
         "sample begins: name another one if nobody may know it"
         + (". now: the past does not count" if is_live else "")
     )
-    return questions.ask("first", "from", proposal, read_first(sample, field, is_live=is_live))
+    return questions.ask("first", "from", proposal, answers.read_first(sample, field, is_live=is_live))
 
 
 def _asked_user(
@@ -315,12 +284,12 @@ def _asked_user(
     proposal = (None if sample is None else proposals.person(sample)) or NOBODY
     if proposal == NOBODY and (found := [] if sample is None else proposals.repeating(sample, time_field)):
         questions.say(f"values come back in: {_named(found)}. If one of them names people, enter it")
-    user = questions.ask("user", "person", proposal, read_user(sample))
+    user = questions.ask("user", "person", proposal, answers.read_user(sample))
     if user is None:
         return None, 0
     when = replayed or "in an epoch (30 days)"
     questions.say(f"How many events of one person count {when}? Errors grow with the number")
-    return user, questions.ask("max-events", "events of a person", "10", read_whole)
+    return user, questions.ask("max-events", "events of a person", "10", answers.read_whole)
 
 
 def _asked_counted(
@@ -335,7 +304,7 @@ def _asked_counted(
         ):
             if fields:
                 questions.say(f"possible: {', '.join(f'{how} {field}' for field in fields[:_MOST_NAMED])}")
-    counted = questions.ask("count", "count", "all", read_counted(sample))
+    counted = questions.ask("count", "count", "all", answers.read_counted(sample))
     keys: tuple[str, ...] = ()
     span = None
     if counted.key is not None:
@@ -346,14 +315,14 @@ def _asked_counted(
         if counted.amount is None:
             questions.say(f"{FIND}: the service shows each value once enough people have brought it")
             proposal = FIND if counted.key in many else None
-        keys = questions.ask("keys", "values, separated by commas", proposal, read_keys)
+        keys = questions.ask("keys", "values, separated by commas", proposal, answers.read_keys)
         if not keys and counted.amount is not None:
             raise OperatorError(f"--keys {FIND}: finds keys of counts, not of sums; list the values")
     if counted.amount is not None:
         questions.say(
             f"Between which numbers is {counted.amount}? Public, so it is never taken from the events"
         )
-        span = questions.ask("range", "smallest to largest", None, read_span)
+        span = questions.ask("range", "smallest to largest", None, answers.read_span)
     return counted, keys, span
 
 
@@ -372,11 +341,13 @@ def _only_file() -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _checked(text: str, config: Path) -> Settings:
-    """Read a configuration as a start would. Raises: OperatorError."""
+def _write(text: str, config: Path) -> None:
+    """Read a configuration as a start would, show its plan, and write it. Raises: OperatorError."""
     try:
         settings = load_text(text, config, {})
         check_measurements(settings.streams, time.time_ns() // 1_000)
     except ConfigError as refusal:
         raise OperatorError(f"these answers do not go together: {refusal}") from None
-    return settings
+    click.echo()
+    print_plan(settings.streams, inner=False)
+    write_new(config, text)

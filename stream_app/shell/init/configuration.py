@@ -31,7 +31,7 @@ _VARIABLES = {
 }
 _WIDTH = 44  # where comments begin
 
-Line = tuple[str, str]  # what is read, and its comment
+Line = str  # what is read; after a tab, which no value has as it is, the comment
 
 
 def configuration(answers: Answers, name: str, config: Path) -> str:
@@ -42,11 +42,7 @@ def configuration(answers: Answers, name: str, config: Path) -> str:
         f"# Count:     stream-app run --config {config}",
         "# Changes of a running stream hold from a later instant on: stream-app check-config says when.",
     ]
-    lines = [
-        *_clusters(answers, config),
-        ("streams:", ""),
-        (f"  {name}:", "the name of the stream in every answer"),
-    ]
+    lines = [*_clusters(answers, config), "streams:", f"  {name}:\tthe name of the stream in every answer"]
     lines += [*_source(answers, config), *_time(answers), *_privacy(answers), *_cells(answers)]
     return "\n".join([*head, "", *map(_written, lines)]) + "\n"
 
@@ -80,66 +76,64 @@ def _escaped(letter: str) -> str:
 
 
 def _written(line: Line) -> str:
-    read, comment = line
+    read, _, comment = line.partition("\t")
     return f"{read:<{_WIDTH}} # {comment}" if read and comment else read or f"    # {comment}"
 
 
 def _clusters(answers: Answers, config: Path) -> Iterator[Line]:
     if answers.clusters:
-        yield "kafka:", ""
+        yield "kafka:"
     for name, cluster in answers.clusters.items():
         if name:
-            yield "  clusters:", ""
-            yield f"    {name}:", "of the topic; the ledger names both"
+            yield "  clusters:"
+            yield f"    {name}:\tof the topic; the ledger names both"
         yield from _cluster(cluster, config, name)
 
 
 def _cluster(cluster: ClusterSettings, config: Path, name: str) -> Iterator[Line]:
     inner = " " * (6 if name else 2)
-    yield (
-        f"{inner}bootstrap_servers: {quoted(cluster.bootstrap_servers)}",
-        "" if cluster.security else "a cluster with TLS or passwords: docs/configuration.md, kafka",
-    )
+    plain = "" if cluster.security else "a cluster with TLS or passwords: docs/configuration.md, kafka"
+    yield f"{inner}bootstrap_servers: {quoted(cluster.bootstrap_servers)}\t{plain}"
     for key, value in cluster.security.items():
         if key in FILES:
             value = beside(Path(value), config)
         if key not in SECRETS:
-            yield f"{inner}{key}: {quoted(value)}", ""
+            yield f"{inner}{key}: {quoted(value)}"
     for key in (key for key in SECRETS if key in cluster.security):
         said = f"set {variables_of(name)}{_VARIABLES[key]}" if key in _VARIABLES else "add it"
-        yield "", f"{key} is not written here; {said}"
+        yield f"\t{key} is not written here; {said}"
 
 
 def _source(answers: Answers, config: Path) -> Iterator[Line]:
-    yield "    source:", ""
+    yield "    source:"
     if isinstance(answers.events, Topic):
         if answers.events.cluster:
-            yield f"      cluster: {answers.events.cluster}", "of kafka.clusters"
-        yield f"      topic: {quoted(answers.events.name)}", "followed live"
+            yield f"      cluster: {answers.events.cluster}\tof kafka.clusters"
+        yield f"      topic: {quoted(answers.events.name)}\tfollowed live"
         yield from _format(answers.form or "json", answers.hints, config)
         return
     file = beside(answers.events, config)
     how = "new lines are followed" if answers.to is None else "read once, because it no longer grows"
-    yield f"      file: {quoted(file)}", f"one event a line; {how}"
+    yield f"      file: {quoted(file)}\tone event a line; {how}"
     if answers.form != format_of(answers.events):
-        yield f"      format: {answers.form}", ""
+        yield f"      format: {answers.form}"
     if answers.to is not None:
-        yield "      replay:", "take it out to follow new lines; time.first and grace are then needed"
-        yield f"        from: {answers.first}", "earlier events are refused. Public"
-        yield f"        to: {answers.to}", "events from then on are refused. Public"
+        yield "      replay:\ttake it out to follow new lines; time.first and grace are then needed"
+        yield f"        from: {answers.first}\tearlier events are refused. Public"
+        yield f"        to: {answers.to}\tevents from then on are refused. Public"
 
 
 def _format(form: LogFormat, hints: SchemaHints, config: Path) -> Iterator[Line]:
-    yield f"      format: {form}", "" if form != "json" else "or csv, json_schema, avro, protobuf"
+    yield f"      format: {form}\t{'or csv, json_schema, avro, protobuf' if form == 'json' else ''}"
     if hints.columns:
-        yield f"      columns: [{', '.join(map(quoted, hints.columns))}]", "the values of a record, in order"
+        yield f"      columns: [{', '.join(map(quoted, hints.columns))}]\tthe values of a record, in order"
     if hints.registry:
         parts = urlsplit(hints.registry)
         plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         hidden = "" if plain == hints.registry else "its user and password are not written; add them"
-        yield f"      schema_registry: {quoted(plain)}", hidden
+        yield f"      schema_registry: {quoted(plain)}\t{hidden}"
     if hints.authority is not None:
-        yield f"      {REGISTRY_CA}: {quoted(beside(hints.authority, config))}", ""
+        yield f"      {REGISTRY_CA}: {quoted(beside(hints.authority, config))}"
 
 
 def beside(file: Path, config: Path) -> str:
@@ -155,82 +149,63 @@ def _time(answers: Answers) -> Iterator[Line]:
     bins = (epoch_us + (_HOUR_US if bin_us == _DAY_US else 0)) // bin_us  # a day of a zone may lack an hour
     epoch = values.format_duration(max(bins, 1) * bin_us)
     live = isinstance(answers.events, Topic)
-    yield "    time:", ""
-    yield f"      field: {quoted(answers.time.path)}", "when an event happened"
-    yield (
-        f"      format: {answers.time.format}",
-        "of numbers and texts; a time type of the schema says its own unit"
-        if answers.hints.registry
-        else "iso8601 with an offset, or s, ms, us, ns since 1970",
-    )
+    yield "    time:"
+    yield f"      field: {quoted(answers.time.path)}\twhen an event happened"
+    forms = "iso8601 with an offset, or s, ms, us, ns since 1970"
+    if answers.hints.registry:
+        forms = "of numbers and texts; a time type of the schema says its own unit"
+    yield f"      format: {answers.time.format}\t{forms}"
     if answers.time.zone is not None:
-        yield f"      zone: {answers.time.zone}", "of times without an offset"
+        yield f"      zone: {answers.time.zone}\tof times without an offset"
         if bin_us == _DAY_US:
-            yield f"      timezone: {answers.time.zone}", "whose calendar days are the bins"
-    yield f"      bin: {answers.bin}", "the finest time that readers can ask about"
+            yield f"      timezone: {answers.time.zone}\twhose calendar days are the bins"
+    yield f"      bin: {answers.bin}\tthe finest time that readers can ask about"
     if answers.to is not None:
-        yield f"      epoch: {epoch}", "all of the replay: its last count is the count of all events"
+        yield f"      epoch: {epoch}\tall of the replay: its last count is the count of all events"
         return
-    yield f"      grace: {'10s' if live else '1m'}", "how long a bin waits for late events"
-    yield f"      epoch: {epoch}", "noise is planned for this long; the page adds epochs up"
+    yield f"      grace: {'10s' if live else '1m'}\thow long a bin waits for late events"
+    yield f"      epoch: {epoch}\tnoise is planned for this long; the page adds epochs up"
     if answers.first is not None:
-        yield (
-            f"      first: {answers.first}",
-            "earlier events are refused. Public: init proposes the month of a sample",
-        )
+        public = "Public: init proposes the month of a sample"
+        yield f"      first: {answers.first}\tearlier events are refused. {public}"
     else:
-        yield "", "  first: 2026-01-01T00:00:00Z  # without it, events before the first start are refused"
+        yield "\t  first: 2026-01-01T00:00:00Z  # without it, events before the first start are refused"
 
 
 def _privacy(answers: Answers) -> Iterator[Line]:
     whom = "one event changes" if answers.user is None else "all events of one user in an epoch change"
     odds = math.exp(float(answers.epsilon))
     odds_in_words = f"{odds:,.2g}" if odds < 10 else f"{odds:,.0f}"
-    yield "    privacy:", ""
-    yield (
-        f"      epsilon: {answers.epsilon}",
-        f"{whom} the odds of any result at most {odds_in_words}-fold",
-    )
+    yield "    privacy:"
+    yield f"      epsilon: {answers.epsilon}\t{whom} the odds of any result at most {odds_in_words}-fold"
     if answers.user is None:
-        yield (
-            "",
-            "  unit: {user: FIELD, max_events: 10}  # protects a person with all events, with larger errors",
-        )
+        whole = "protects a person with all events, with larger errors"
+        yield f"\t  unit: {{user: FIELD, max_events: 10}}  # {whole}"
         return
-    yield "      unit:", ""
-    yield (
-        f"        user: {quoted(answers.user)}",
-        "the field that names a person; events without it are refused",
-    )
-    yield (
-        f"        max_events: {answers.max_events}",
-        "of a person in an epoch; more are not counted; errors grow with it",
-    )
+    yield "      unit:"
+    person = quoted(answers.user)
+    yield f"        user: {person}\tthe field that names a person; events without it are refused"
+    capped = "of a person in an epoch; more are not counted; errors grow with it"
+    yield f"        max_events: {answers.max_events}\t{capped}"
 
 
 def _cells(answers: Answers) -> Iterator[Line]:
     if (key := answers.counted.key) is not None:
-        yield "    keys:", ""
-        yield f"      field: {quoted(key)}", "events are counted for each of its values"
+        yield "    keys:"
+        yield f"      field: {quoted(key)}\tevents are counted for each of its values"
         if answers.keys:
-            yield (
-                f"      list: [{', '.join(map(quoted, answers.keys))}]",
-                "public; other values count as other",
-            )
+            yield f"      list: [{', '.join(map(quoted, answers.keys))}]\tpublic; other values count as other"
         else:
             part = in_decimals(Fraction(answers.epsilon) / 2)
-            yield (
-                f"      discover: {{epsilon: {part}, delta: 1e-9}}",
-                "shows a value that many people brought",
-            )
-            yield "    tree: {release: causal}", "needed to find keys"
+            yield f"      discover: {{epsilon: {part}, delta: 1e-9}}\tshows a value that many people brought"
+            yield "    tree: {release: causal}\tneeded to find keys"
     if (amount := answers.counted.amount) is not None and answers.span is not None:
         low, high = (in_decimals(end) for end in answers.span)
-        yield "    sum:", ""
-        yield f"      field: {quoted(amount)}", "the number that is added up"
-        yield f"      min: {low}", "public; smaller numbers count as this one"
-        yield f"      max: {high}", "public; larger numbers count as this one; errors grow with it"
-        yield f"      unit: {in_decimals(unit_of(answers.span))}", "numbers are rounded to this"
+        yield "    sum:"
+        yield f"      field: {quoted(amount)}\tthe number that is added up"
+        yield f"      min: {low}\tpublic; smaller numbers count as this one"
+        yield f"      max: {high}\tpublic; larger numbers count as this one; errors grow with it"
+        yield f"      unit: {in_decimals(unit_of(answers.span))}\tnumbers are rounded to this"
 
 
 def refuse_existing(config: Path) -> None:

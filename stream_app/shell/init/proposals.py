@@ -52,10 +52,7 @@ def times(sample: Sample) -> Iterator[TimeField]:
 
 
 def time_in(sample: Sample, field: str, zone: str | None = None) -> TimeField | None:
-    """Return a field with the format in which it holds plausible times; None if it holds none.
-
-    Args: zone, of times without an offset.
-    """
+    """Return a field with the format in which it holds plausible times; None if it holds none."""
     latest_us = time.time() * 1e6 + _AHEAD_US
     for form in FORMATS if not sample.hints.registry else _OF_NUMBERS:
         found = TimeField(field, form, zone if form == "iso8601" else None)
@@ -106,10 +103,7 @@ def tomorrow(now_us: int) -> int:
 
 
 def grows(sample: Sample, field: TimeField, written_us: int, now_us: int) -> bool:
-    """Return whether a file seems to grow still: it was written lately, with an event of lately.
-
-    Args: written_us, when it was last written.
-    """
+    """Return whether a file seems to grow still: it was written lately, with an event of lately."""
     times_us = sample.times_us(field, with_later=True)
     is_new = (times_us >= now_us - _DAY_US) & (times_us < now_us + _AHEAD_US)
     return now_us - written_us <= _DAY_US and bool(is_new.any())

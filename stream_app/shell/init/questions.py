@@ -17,10 +17,7 @@ T = TypeVar("T")
 
 
 class Questions:
-    """Takes answers one by one. Without a terminal, proposals stand in for answers that are missing.
-
-    Args: given, the answers of the options, by the name of the option's parameter.
-    """
+    """Takes answers one by one. Without a terminal, proposals stand in for answers that are missing."""
 
     def __init__(self, given: Mapping[str, str | None]) -> None:
         self._given = given

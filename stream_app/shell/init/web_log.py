@@ -69,10 +69,7 @@ boards:
 
 
 def web_configuration(questions: Questions, events: Path, sample: Sample, config: Path) -> str:
-    """Ask at most three questions; return the text of a configuration.
-
-    Raises: OperatorError for an option that cannot be used. click.Abort at Ctrl-C.
-    """
+    """Ask at most three questions; return the text of a configuration."""
     if sample.log_format:
         questions.say(f"its lines are read as: {sample.log_format}")
         questions.say("If that is wrong, correct log_format in the configuration, with your server's own")

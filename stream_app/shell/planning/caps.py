@@ -23,7 +23,8 @@ from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.shell.planning.answers import count_of_span, half_width, in_words
 from stream_app.shell.readers import service
-from stream_app.shell.samples.caps import file_sample, records_of_users
+from stream_app.shell.samples.fields import records_of_users
+from stream_app.shell.samples.findings import read_sample
 from stream_app.sources.lines import ENOUGH_RECORDS
 
 _CAPTION = (
@@ -37,16 +38,12 @@ _CAPTION = (
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """The cost of one cap.
-
-    Args: share, of the sample's events left out; bias, how many events of an epoch these are; noise, the 95 %
-        error of the count of an epoch, in events.
-    """
+    """The cost of one cap."""
 
     most: int
-    share: float
-    bias: float
-    noise: float
+    share: float  # of the sample's events, left out
+    bias: float  # how many events of an epoch these are
+    noise: float  # the 95 % error of the count of an epoch, in events
 
     @property
     def together(self) -> float:
@@ -55,12 +52,9 @@ class Trade:
 
 
 def caps_table(stream: StreamSettings, sample: Path) -> Table:
-    """Return a table of the costs of rising caps on a user's events, from a file of events like the stream's.
-
-    Raises: OperatorError if the stream protects no users, or the file has no event that could count.
-    """
-    records = _sampled(stream, sample)
-    found = tuple(_trades(stream, records))
+    """Return a table of the costs of rising caps on a user's events, by a file of such events."""
+    records = sampled(stream, sample)
+    found = tuple(trades(stream, records))
     best = min(found, key=lambda trade: trade.together)
     table = Table(
         "max_events",
@@ -82,10 +76,7 @@ def caps_table(stream: StreamSettings, sample: Path) -> Table:
 
 
 def released_caps(stream: str, url: str, api_key: str | None) -> Table:
-    """Return the costs of rising caps, as a running service computes them from its released histogram.
-
-    Raises: OperatorError if the service has released none.
-    """
+    """Return the costs of rising caps, as a running service computes them from its released histogram."""
     with service(url, api_key, "--caps: ") as client:
         told = client.summary(stream).caps
     if told is None:
@@ -102,27 +93,21 @@ def released_caps(stream: str, url: str, api_key: str | None) -> Table:
     return table
 
 
-def trades(stream: StreamSettings, sample: Path) -> Iterator[Trade]:
-    """Yield the cost of each cap, from 1 to the most events of a user in the sample.
-
-    Raises: OperatorError, as ``caps_table``.
-    """
-    return _trades(stream, _sampled(stream, sample))
-
-
-def _sampled(stream: StreamSettings, sample: Path) -> RecordBatch:
+def sampled(stream: StreamSettings, sample: Path) -> RecordBatch:
+    """Return the events of a file. Raises: OperatorError if the stream has no caps or counts none."""
     per_user = stream.declared.capped
     if per_user is None or stream.declared.count == "users":
         raise OperatorError(
             f"--caps: streams.{stream.name} has no caps; write privacy.unit: {{user: FIELD, max_events: 1}}"
         )
-    records = file_sample(replace(stream, source=SourceSettings(sample, "earliest")))
+    records = read_sample(replace(stream, source=SourceSettings(sample, "earliest")))
     if records is None or records_of_users(stream, records.columns) is None:
         raise OperatorError(f"--caps: {sample} has no event that streams.{stream.name} would count")
     return records
 
 
-def _trades(stream: StreamSettings, records: RecordBatch) -> Iterator[Trade]:
+def trades(stream: StreamSettings, records: RecordBatch) -> Iterator[Trade]:
+    """Yield the cost of each cap, from 1 to the most events of a user in a sample."""
     found = records_of_users(stream, records.columns)
     assert found is not None
     owners, keys = found

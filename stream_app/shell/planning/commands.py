@@ -11,10 +11,9 @@ import click
 from dphist.planning.report import print_whole
 from stream_app.shell.options import API_KEY, STREAM, Finite, config_option, load_to_begin
 from stream_app.shell.planning.caps import caps_table, released_caps
-from stream_app.shell.planning.plan import chosen_streams, epsilons_for
-from stream_app.shell.planning.promises import promises
+from stream_app.shell.planning.comparing import chosen_streams, epsilons_for
+from stream_app.shell.planning.promises import page, promises
 from stream_app.shell.planning.shown import print_plan
-from stream_app.shell.planning.statements import page
 from stream_app.shell.terminal import echo_wrapped
 from stream_app.shell.working import working
 

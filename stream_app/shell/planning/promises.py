@@ -1,4 +1,4 @@
-"""``stream-app privacy``: the guarantee of a configuration in plain words."""
+"""The guarantee of a configuration in plain words: ``stream-app privacy``, and the page of ``statement``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.plans import planned
 from stream_app.config.second_measurement import first_measurement
 from stream_app.config.values import format_duration
-from stream_app.core.budget import over_epochs_in_words, until_now_in_words
+from stream_app.core.answers.labels import Labels
+from stream_app.core.budget import over_epochs, over_epochs_in_words, until_now_in_words
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import statement
 from stream_app.core.meaning import in_keys, meaning_of, span
+from stream_app.core.promise import promise_in_words
 from stream_app.core.records import LedgerEntry
 from stream_app.ports import OperatorError
-from stream_app.shell.samples.caps import cap_findings, file_sample
-from stream_app.shell.samples.filling import filling_findings
-from stream_app.shell.samples.findings import EXACT
+from stream_app.shell.samples.fields import cap_findings, filling_findings
+from stream_app.shell.samples.findings import EXACT, read_sample
 from stream_app.wiring.event_logs import why_unreadable
 
 
@@ -34,17 +35,15 @@ def promises(settings: Settings, now_us: int) -> Iterator[str]:
         yield from statement(source, entries).sentences()
         for stream, entry in zip(streams, entries, strict=True):
             yield relation_in_words(stream)
-            if over_epochs := over_epochs_in_words(entry):
-                yield over_epochs
+            if said := over_epochs_in_words(entry):
+                yield said
 
 
 def costs_over_epochs(streams: Sequence[StreamSettings], now_us: int) -> Iterator[str]:
     """Yield the cost of several epochs together, for each stream whose epochs' costs add up."""
     for stream in streams:
-        if over_epochs := over_epochs_in_words(first_epoch(stream, now_us)):
-            yield over_epochs
-        if until_now := cost_until_now(stream, now_us):
-            yield until_now
+        costs = over_epochs_in_words(first_epoch(stream, now_us)), cost_until_now(stream, now_us)
+        yield from filter(None, costs)
 
 
 def cost_until_now(stream: StreamSettings, now_us: int) -> str:
@@ -80,7 +79,7 @@ def _of_sample(stream: StreamSettings) -> Iterator[str]:
     if not bounded or not isinstance(source, SourceSettings):
         return
     with suppress(OperatorError):
-        batch = None if why_unreadable(source.file) else file_sample(stream)
+        batch = None if why_unreadable(source.file) else read_sample(stream)
         if batch is None:
             return
         found = list(cap_findings(stream, batch.columns))
@@ -121,3 +120,56 @@ def relation_in_words(stream: StreamSettings) -> str:
     epoch = format_duration(time.epoch_bins * time.bin_us)
     epochs = f"An epoch lasts {epoch}; costs of epochs {add_up}."
     return f"{stream.name} protects {whom}. It counts from {start} on. {epochs}"
+
+
+def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
+    """Yield the lines of a stream's page.
+
+    It is about the configuration: one epoch of this stream. ``/v1/streams/NAME/privacy`` says what the ledger
+    adds up. All sentences are those of the page and of ``stream-app privacy``.
+    """
+    from stream_app.api.answers.statements import not_protected, protected, without_factor  # loads much
+
+    entry = first_epoch(stream, now_us)
+    source = Labels(stream.title).source(entry.source)
+    stated = replace(statement(entry.source, [entry]), source=source)
+    yield f"# What {stream.title or stream.name} publishes, and whom it protects"
+    yield ""
+    meaning = meaning_of(stream.declared)
+    yield "Counts every event." if meaning.plain else meaning.sentences
+    yield ""
+    yield "## The promise"
+    yield ""
+    shown = "anything that this stream shows in one epoch"
+    first, *others = stated.sentences()
+    yield f"- {stated.promise(shown) if stated.private else first}"
+    yield from (f"- {sentence}" for sentence in others)
+    yield "- Other streams over the same source cost more; stream-app privacy adds them up."
+    yield f"- {relation_in_words(stream)}"
+    if stream.total is None:
+        yield "- No total limits how many epochs may follow."
+    else:
+        yield f"- No epoch of this stream opens that would exceed {stream.total.words}."
+    yield from _over_time(entry)
+    if not stated.private:
+        return
+    for title, lines in (("Protected", protected(stated)), ("Not protected", not_protected(stated))):
+        yield ""
+        yield f"## {title}"
+        yield ""
+        # The page shows a factor below these lines; here the promise above states it.
+        for whole in lines:
+            line = whole.replace("the stated sum is over all epochs", "this page states one epoch")
+            yield f"- {without_factor(line, stated).replace('the factor below', 'the factor above')}"
+    yield ""
+    cost = promise_in_words(stream.declared.privacy.epsilon, stream.declared.delta)
+    yield f"One epoch costs {cost}. docs/privacy.md has the proofs, and docs/choosing.md explains the words."
+
+
+def _over_time(entry: LedgerEntry) -> Iterator[str]:
+    """Yield a table of a user's cost over several epochs; nothing if the costs do not add up."""
+    for row, (epochs, stated) in enumerate(over_epochs(entry)):
+        if not row:
+            yield from ("", "| epochs | cost for a user | for those who accept a delta |", "|---|---|---|")
+        composed = promise_in_words(stated.composed, stated.composed_delta)
+        yield f"| {epochs} | {promise_in_words(stated.epsilon, stated.delta)} | {composed} |"

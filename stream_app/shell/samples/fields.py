@@ -1,4 +1,7 @@
-"""Compares each field that a stream reads with a sample of events. For the operator only: exact numbers."""
+"""Compares what a stream declares with a sample of events: its fields, its caps, and what an epoch can hold.
+
+For the operator only: the numbers are exact.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,34 @@ from typing import Any
 
 import numpy as np
 
+from dphist.arrays import BoolArray
 from dphist.planning.report import in_decimals
+from dphist.product.columns import MOST_WEIGHT
+from dphist.toeplitz.counter import MOST_EVENTS
 from stream_app.config import StreamSettings
+from stream_app.core.counting.bounding import LeftOut, Owner, left_out
 from stream_app.core.counting.cells import Amounts, Buckets
 from stream_app.core.counting.keys import KeyField, normalised
-from stream_app.core.counting.read_values import numbers
+from stream_app.core.counting.read_values import numbers, users_in
 from stream_app.core.counting.unlisted import key_names
+from stream_app.core.declaration import Declaration
+from stream_app.core.records import EpochRecord
 from stream_app.wiring.checks import Finding, State
 
 _FEW = 0.95  # with less in the list or the range, the operator should look at the declaration again
+MUCH_LEFT_OUT = 0.05  # by caps
+MUCH_FILLED = 0.1  # of what an epoch holds
+CHOOSING_IT = (
+    "Choosing it by the events has a cost: the number is public and tells something about the events, and "
+    "epsilon does not cover that"
+)
+CHOOSING_THEM = CHOOSING_IT.replace("it by", "them by").replace(
+    "number is public and tells", "numbers are public and tell"
+)
 
 
 def field_findings(stream: StreamSettings, columns: Mapping[str, Any], events: int) -> Iterator[Finding]:
-    """Yield a finding for each field that decides what counts: how many events have it, and in which place.
-
-    Args: columns of the decoded events of a sample, by field; events, their number.
-    """
+    """Yield a finding for each field that decides what counts: how many of the events have it, and where."""
     declared, what = stream.declared, f"streams.{stream.name}"
     if not events:
         return
@@ -96,3 +111,101 @@ def _found(what: str, good: int, events: int, said: str, reason: str) -> Finding
         said = f"{said}; correct the field, or no event is counted ({reason})"
         return Finding(what, "fail", said, exact=True)
     return Finding(what, "warn", f"{said}; the rest is refused ({reason})", exact=True)
+
+
+def _matching(declared: Declaration, columns: Mapping[str, Any]) -> BoolArray:
+    """Return which records of a sample match the stream's condition, shape (n,)."""
+    if declared.where is None:
+        return np.ones(len(columns[declared.time.field]), dtype=np.bool_)
+    return declared.where.matches(columns)
+
+
+def cap_findings(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a warning if the caps leave out more than a few per cent of a sample, and each cap's share.
+
+    The warning says nothing else about the sample. A sample that covers only a part of an epoch shows less
+    than the whole epoch would, so no warning is no proof.
+    """
+    records, per_user, what = (
+        records_of_users(stream, columns),
+        stream.declared.capped,
+        f"streams.{stream.name}.privacy.unit",
+    )
+    if records is None or per_user is None:
+        return
+    found = left_out(*records, per_user.caps)
+    is_much = found.together > MUCH_LEFT_OUT
+    if is_much:
+        yield Finding(what, "warn", _warning(stream, found), exact=True)
+    yield Finding(what, "warn" if is_much else "ok", _shares(stream, found), exact=True)
+
+
+def _warning(stream: StreamSettings, found: LeftOut) -> str:
+    caps = stream.declared.privacy.caps
+    much = [name for name, share in found.alone.items() if share > MUCH_LEFT_OUT] or list(found.alone)
+    named = " and ".join(f"{name} {getattr(caps, name):,}" for name in much)
+    leaves, it, cost = ("leaves", "it", CHOOSING_IT) if len(much) == 1 else ("leave", "them", CHOOSING_THEM)
+    shorter = "" if stream.declared.period else ", or shorten time.epoch"
+    return (
+        f"in a sample of the events, {named} {leaves} out more than {MUCH_LEFT_OUT:.0%} of them; raise "
+        f"{it}{shorter}. {cost}"
+    )
+
+
+def records_of_users(
+    stream: StreamSettings, columns: Mapping[str, Any]
+) -> tuple[list[Owner], list[int]] | None:
+    """Return the cap window and user of each record of a sample that could count, and its key, bin by bin.
+
+    None without caps, or if no record could count.
+    """
+    declared, per_user = stream.declared, stream.declared.capped
+    if per_user is None or declared.count == "users":
+        return None
+    of_user = np.asarray(columns[per_user.field], dtype=np.object_)
+    places, refused = declared.cells.assign(columns, slice(0, len(of_user)))
+    named = _matching(declared, columns) & ~per_user.without_user(of_user)
+    for mask in refused.values():
+        named &= ~mask
+    bins = declared.time.binning.bin_of(np.asarray(columns[declared.time.field]))[named]
+    if not len(bins):
+        return None
+    first = int(bins.min()) if declared.time.first_us is None else declared.first_bin(0)
+    horizon = declared.time.epoch_bins
+    windows = declared.cap_windows(EpochRecord(0, first, horizon, 1, ""), horizon).of(bins)
+    owners = zip(windows.tolist(), users_in(of_user[named].tolist()), strict=True)
+    in_order, keys = np.argsort(bins, kind="stable"), places[named] // declared.cells.key_places
+    each = list(owners)
+    return [each[record] for record in in_order.tolist()], keys[in_order].tolist()
+
+
+def _shares(stream: StreamSettings, found: LeftOut) -> str:
+    caps = stream.declared.privacy.caps
+    each = [f"{name} {getattr(caps, name):,}: {share:.1%}" for name, share in found.alone.items()]
+    alone = ", ".join(each)
+    together = f"; all of them: {found.together:.1%}" if len(each) > 1 else ""
+    return f"of the events of a sample the caps leave out: {alone}{together}"
+
+
+def filling_findings(stream: StreamSettings, columns: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield a warning if an epoch at the rate of a sample fills a tenth of what it holds.
+
+    The warning says nothing else about the sample. A busier time than the sample's fills more.
+    """
+    declared = stream.declared
+    times_us = np.asarray(columns[declared.time.field])[_matching(declared, columns)]
+    if len(times_us) < 2 or (declared.amounts is None and declared.privacy.delta is None):
+        return  # an epoch of other counts holds 2^44
+    most, setting, holder, coarser = MOST_EVENTS, "time.epoch", "counts", ""
+    if declared.amounts is not None:
+        most, setting, holder = MOST_WEIGHT // declared.cells.weight, "sum.unit", "sum"
+        coarser = "a coarser sum.unit, a narrower range or "
+    span_us = max(int(np.ptp(times_us)), 1)
+    if len(times_us) / span_us * declared.time.epoch_bins * declared.time.bin_us <= MUCH_FILLED * most:
+        return
+    said = (
+        f"at the rate of a sample of the events, an epoch fills more than {MUCH_FILLED:.0%} of the {most:,} "
+        f"events that its {holder} can hold, and the stream stops when it is full; take {coarser}a shorter "
+        f"time.epoch. {CHOOSING_THEM}"
+    )
+    yield Finding(f"streams.{stream.name}.{setting}", "warn", said, exact=True)

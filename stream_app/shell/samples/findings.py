@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.config import StreamSettings, TopicSettings
+from stream_app.config import SourceSettings, StreamSettings, TopicSettings
 from stream_app.core.incoming import Reason, RecordBatch, Refusal, refused_because
-from stream_app.shell.samples.caps import cap_findings, file_sample
-from stream_app.shell.samples.fields import field_findings
-from stream_app.shell.samples.filling import filling_findings
-from stream_app.shell.samples.grace import arrivals_in_file, grace_findings
-from stream_app.shell.samples.times import first_findings, time_findings
+from stream_app.shell.samples.fields import cap_findings, field_findings, filling_findings
+from stream_app.shell.samples.times import arrivals_in_file, first_findings, grace_findings, time_findings
+from stream_app.sources.decode import TimeField
+from stream_app.sources.finished_files import open_sample
+from stream_app.sources.lines import LINE_END, MOST_BYTES
 from stream_app.sources.shapes import why_undecodable
 from stream_app.sources.times import TimeFormat
 from stream_app.wiring.checks import Finding
+from stream_app.wiring.event_logs import file_format, other_fields, time_field
 
 EXACT = "What is said here about events is exact and private: for the operator only, publish none of it."
 _FEW = 0.05  # of a sample
@@ -29,18 +30,13 @@ _MOST_NAMES = 8
 
 @dataclass(frozen=True, slots=True)
 class StreamSample:
-    """Events of a stream's log, as the service reads them.
+    """Events of a stream's log, as the service reads them."""
 
-    Args: columns, n values of each field; refused, the events that cannot be decoded; arrived_us, about when
-        each event arrived, shape (n,); newest_us, the times of the newest ones; read, returns the times in
-        another format, None if a schema says what the times are.
-    """
-
-    columns: Mapping[str, Any]
-    refused: Sequence[Refusal]
-    arrived_us: Int64Array
-    newest_us: Int64Array
-    read: Callable[[TimeFormat], Int64Array] | None
+    columns: Mapping[str, Any]  # n values of each field
+    refused: Sequence[Refusal]  # the events that cannot be decoded
+    arrived_us: Int64Array  # about when each event arrived, shape (n,)
+    newest_us: Int64Array  # the times of the newest events
+    read: Callable[[TimeFormat], Int64Array] | None  # the times in another format; None if a schema has it
 
     @property
     def kept(self) -> int:
@@ -48,22 +44,44 @@ class StreamSample:
         return len(self.arrived_us)
 
 
+def read_sample(
+    stream: StreamSettings, time_format: TimeFormat | None = None, *, newest: bool = False
+) -> RecordBatch | None:
+    """Return the first or newest records of a stream's files; None without any, or for another log."""
+    if not isinstance(stream.source, SourceSettings):
+        return None
+    file, others = stream.source.file, other_fields([stream])
+    time = time_field(stream)
+    time = TimeField(time.path, time_format or time.format, time.zone)
+    replayed = stream.declared.source.replay is not None
+    with open_sample(file, file_format(stream), time, others, replayed, newest=newest) as lines:
+        start, size = lines.first_position, lines.stat().st_size
+        end = lines.after_last_line(start)
+        if newest and end - start > MOST_BYTES:
+            start = end - MOST_BYTES
+            start += lines.bytes_at(start, MOST_BYTES).find(LINE_END) + 1
+        found = lines.read(start, end) if newest else lines.first_records()
+        if found is None and replayed and size > start:
+            return lines.unfinished_line(start, size)  # the only one
+        return found
+
+
 def sample_of_file(stream: StreamSettings) -> StreamSample | None:
     """Return a sample of a stream's file; None if it has no event yet. Raises: OperatorError."""
-    if (batch := file_sample(stream)) is None:
+    if (batch := read_sample(stream)) is None:
         return None
     path = stream.declared.time.field
 
     def times_us(batch: RecordBatch | None) -> Int64Array:
         return np.empty(0, np.int64) if batch is None else np.asarray(batch.columns[path], np.int64)
 
-    arrived_us, newest_us = arrivals_in_file(times_us(batch)), times_us(file_sample(stream, newest=True))
+    arrived_us, newest_us = arrivals_in_file(times_us(batch)), times_us(read_sample(stream, newest=True))
     return StreamSample(
         batch.columns,
         batch.refused,
         arrived_us,
         newest_us,
-        lambda other: times_us(file_sample(stream, other)),
+        lambda other: times_us(read_sample(stream, other)),
     )
 
 

@@ -31,23 +31,19 @@ from stream_app.sources.web_log import WebLog, WebLogDecoder, form_of
 from stream_app.wiring.event_logs import why_unreadable
 
 MOST_RECORDS = 2_000
-_DEEPEST = 4  # nested objects whose fields are named
-_MOST_FIELDS = 200
+DEEPEST = 4  # nested objects whose fields are named
+MOST_FIELDS = 200
 _FIRST_LINES = 20  # that tell JSON from CSV; some may be damaged
 _LINES_OF_LOG = 200  # that tell the form of an access log; referrers are rare
 
 
 @dataclass(frozen=True)
 class SchemaHints:
-    """Facts that records of a topic do not contain: the user gives them.
+    """Facts that records of a topic do not contain: the user gives them."""
 
-    Args: columns, of CSV, in order; registry, the URL of their schemas; authority, whose certificates are
-        trusted for it.
-    """
-
-    columns: tuple[str, ...] = ()
-    registry: str = ""
-    authority: Path | None = None
+    columns: tuple[str, ...] = ()  # of CSV, in order
+    registry: str = ""  # the URL of their schemas
+    authority: Path | None = None  # whose certificates are trusted for it
 
 
 NO_HINTS = SchemaHints()
@@ -55,28 +51,18 @@ NO_HINTS = SchemaHints()
 
 @dataclass(frozen=True)
 class Sample:
-    """Records that were read from the start of a file, or from the end of a topic.
+    """Records that were read from the start of a file, or from the end of a topic."""
 
-    Args:
-        where: the name of the log, for messages.
-        form: the format, as a configuration names it.
-        lines: the records that can be decoded.
-        decoder: of a time in them, as the service decodes it.
-        columns: the values of each field that are not null, by path; dots name nested fields.
-        undecodable: the number of records that cannot be decoded.
-        later: records from later places of the file; some may not be decodable.
-        log_format: of an access log in a form of its own.
-    """
-
-    where: str
-    form: LogFormat
-    lines: Sequence[bytes]
-    decoder: Callable[[TimeField], Decoder]
+    where: str  # the name of the log, for messages
+    form: LogFormat  # the format, as a configuration names it
+    lines: Sequence[bytes]  # the records that can be decoded
+    decoder: Callable[[TimeField], Decoder]  # of a time in them, as the service decodes it
+    # the values of each field that are not null, by path; dots name nested fields
     columns: Mapping[str, Sequence[Any]]
-    undecodable: int
+    undecodable: int  # the number of records that cannot be decoded
     hints: SchemaHints = NO_HINTS
-    later: Sequence[bytes] = ()
-    log_format: str = ""
+    later: Sequence[bytes] = ()  # records from later places of the file; some may not be decodable
+    log_format: str = ""  # of an access log in a form of its own
 
     @property
     def is_of_web_server(self) -> bool:
@@ -132,10 +118,7 @@ def sample_of(
     names: Sequence[str] = (),
     later: Sequence[bytes] = (),
 ) -> Sample:
-    """Return a sample of records. Raises: OperatorError if none of them can be decoded.
-
-    Args: names, of the columns of CSV; later, as in ``Sample``.
-    """
+    """Return a sample of records. Args: names, of the columns of CSV; later, as in ``Sample``."""
     columns: dict[str, list[Any]] = {}
     good, of_name = [], Counter(names)
     # A column without a name, or one of several with one name, cannot be chosen.
@@ -146,7 +129,7 @@ def sample_of(
             continue
         good.append(line)
         for path, value in fields.items():
-            if path in columns or len(columns) < _MOST_FIELDS:
+            if path in columns or len(columns) < MOST_FIELDS:
                 columns.setdefault(path, []).append(value)
     if not good:
         what = "has a header line and no event" if form == "csv" else "has no line with a JSON object"
@@ -188,7 +171,7 @@ def _of_json(line: bytes) -> dict[str, Any] | None:
     if not is_object(line):
         return None
     with suppress(*UNDECODABLE):
-        return dict(_flat(msgspec.json.decode(mended(bare(line)).decode(errors="replace")), "", _DEEPEST))
+        return dict(_flat(msgspec.json.decode(mended(bare(line)).decode(errors="replace")), "", DEEPEST))
     return {}  # the service reads its fields one by one
 
 

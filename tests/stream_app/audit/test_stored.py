@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stream_app.audit.collecting import collect
-from stream_app.audit.stored import Stored, _other_entry, check_source, check_stored
+from stream_app.audit.stored import Stored, check_source, check_stored, entry_faults
 from stream_app.config import load_text
 from stream_app.core.ledger import statement
 from stream_app.core.promise import Statement
@@ -192,4 +192,4 @@ def test_total_below_the_ledger_is_found(stored: Stored, monkeypatch: pytest.Mon
 def test_entry_of_a_build_that_did_not_write_the_zone_is_right(stored: Stored) -> None:
     right = replace(stored.ledger[0], time="at iso8601 Europe/Paris")
     for time, faults in (("at iso8601", 0), (None, 0), ("at iso8601 UTC", 1), ("at s", 1)):
-        assert len(list(_other_entry(replace(right, time=time), right, "the ledger"))) == faults
+        assert len(list(entry_faults(replace(right, time=time), right, "the ledger"))) == faults

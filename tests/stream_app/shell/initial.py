@@ -9,6 +9,8 @@ from click.testing import CliRunner, Result
 
 from stream_app.config import StreamSettings, load, load_text
 from stream_app.shell.commands import main
+from stream_app.shell.init.answers import Answers, Counted
+from stream_app.sources.decode import TimeField
 from tests.stream_app.counted import counts_of
 
 ANSWERS = {
@@ -22,6 +24,20 @@ ANSWERS = {
 }
 HEADER = "seen,visitor,town,spent"
 ROWS = [f"2026-01-05T{n % 24:02d}:00:07Z,vera{n:04d},Xanten{n % 3},{n % 7}.25" for n in range(60)]
+PLAIN = Answers(
+    events=Path("a b.csv"),
+    form="csv",
+    time=TimeField("at", "ms"),
+    first=None,
+    to=None,
+    user=None,
+    max_events=0,
+    counted=Counted(),
+    keys=(),
+    span=None,
+    epsilon="1",
+    bin="1h",
+)
 
 
 @pytest.fixture

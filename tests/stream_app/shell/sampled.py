@@ -19,6 +19,7 @@ from stream_app.wiring.checks import Finding
 STREAM = """
 redis: {{url: "embedded:./redis"}}
 state: {{dir: ./state}}
+{top}
 streams:
   clicks:
     source: {{file: {file}{source}}}
@@ -37,12 +38,13 @@ def configured(
     time: str = TIME,
     source: str = "",
     file: str = "clicks.ndjson",
+    top: str = "",
 ) -> Path:
     """Write events and a configuration; return the path of the latter. Args: events, or lines as they are."""
     lines = (event if isinstance(event, str) else json.dumps(event) for event in events)
     (folder / file).write_text("".join(f"{line}\n" for line in lines))
     config = folder / "app.yaml"
-    config.write_text(STREAM.format(file=file, source=source, time=time, more=more))
+    config.write_text(STREAM.format(file=file, source=source, time=time, more=more, top=top))
     return config
 
 

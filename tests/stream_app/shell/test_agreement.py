@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from stream_app.config import load
+from stream_app.config import Settings, load, load_text
 from stream_app.config.key_file import add_key
 from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.progress import Report, StreamProgress
 from stream_app.shell.supervision import Service, run_service
+from stream_app.wiring.checks import noise_of_this_machine
 from tests.certificates import write_certificates
 from tests.stream_app.shell.agreement import (
     BEGIN_S,
@@ -173,18 +174,23 @@ def test_all_refuse_a_damaged_note_of_a_file_in_one_line(tmp_path: Path, note: b
         assert said in str(why_refused(config))
 
 
+@pytest.mark.parametrize("replay", [f", {DAY}", ""], ids=["replayed", "followed"])
 @pytest.mark.parametrize(
     ("declared", "unit"),
     [("s", 10**3), ("ms", 1), ("us", 10**3), ("ms", 10**6), ("ns", 10**6), ("iso8601", 1)],
 )
-def test_times_in_another_unit_are_refused(tmp_path: Path, declared: str, unit: int) -> None:
+def test_times_in_another_unit_are_refused(tmp_path: Path, declared: str, unit: int, replay: str) -> None:
+    """A start over a file that is followed waits for events; the commands that check it do not."""
     lines = [json.dumps({"at": (BEGIN_S + hour * 3600) * unit}) for hour in range(20)]
     write(tmp_path, {"e.ndjson": "\n".join(lines).encode() + b"\n"})
-    (tmp_path / "app.yaml").write_text(text(f"file: e.ndjson, {DAY}", format=declared))
-    found = asked(tmp_path / "app.yaml")
-    assert (found.check[0], found.doctor[0], found.run is None) == (2, 2, False), found
-    assert "did you mean" in found.doctor[1]
-    assert "20" not in found.check[1].replace(str(tmp_path), "").replace("2026", "")
+    config = tmp_path / "app.yaml"
+    config.write_text(text(f"file: e.ndjson{replay}", format=declared))
+    (status, checked), (doctors_status, said) = command(config, "check-config"), command(config, "doctor")
+    assert (status, doctors_status) == (2, 2), said
+    assert ("did you mean" in said, "did you mean" in checked) == (True, True)
+    assert "20" not in checked.replace(str(tmp_path), "").replace("2026", "")
+    if replay:
+        assert why_refused(config) is not None
 
 
 @pytest.mark.parametrize("newest_s", [0, 86_400])
@@ -301,3 +307,70 @@ def test_a_file_with_a_successor_is_good_before_and_after_its_edge(tmp_path: Pat
         assert (found.check[0], found.doctor[0], found.run) == (0, 0, None), found
     for name in ("plan", "privacy"):
         assert command(config, name)[0] == 0
+
+
+BESIDE = """  b:
+    source: {{file: {file}, {day}}}
+    time: {{field: at, format: iso8601, bin: 1h, epoch: 1d}}
+    privacy: {{epsilon: 1{more}}}
+"""
+ONE_OF_TWO = [
+    ("measured-twice", "e.ndjson", "", "streams.b.privacy.accept is missing: file:e.ndjson is already"),
+    ("no-file", "f.ndjson", "", "streams.b.source.file: "),
+    (
+        "total",
+        "g.ndjson",
+        ", total: {epsilon: 0.5}",
+        "streams.b.privacy.total: with its 1 epoch(s) the source",
+    ),
+    ("no-event", "empty.ndjson", "", "streams.b.source.file: "),
+    ("accepted", "e.ndjson", ", accept: measured again", ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("file", "more", "said"), [row[1:] for row in ONE_OF_TWO], ids=[r[0] for r in ONE_OF_TWO]
+)
+def test_all_say_which_of_two_streams_starts(tmp_path: Path, file: str, more: str, said: str) -> None:
+    write(tmp_path, {"e.ndjson": JSON, "g.ndjson": JSON[:200] + JSON, "empty.ndjson": b""})
+    config = tmp_path / "app.yaml"
+    config.write_text(text(f"file: e.ndjson, {DAY}", BESIDE.format(file=file, day=DAY, more=more)))
+    found = asked(config)
+    if not said:
+        assert (found.check[0], found.doctor[0], found.run) == (0, 0, None), found
+        return
+    assert (found.check[0], found.doctor[0]) == (2, 2), found
+    assert said in found.check[1]
+    last = found.check[1].splitlines()[-1]
+    assert last == f"{config}: would count: a; would not count as configured: b"
+    if file != "empty.ndjson":  # a replay that is complete and has counted nothing stops no other
+        assert found.run is not None
+    [line] = [line for line in command(config, "doctor")[1].splitlines() if line.startswith("fail")]
+    assert "streams.b" in line
+
+
+def shared(release: str, more: str = "") -> Settings:
+    """Return settings whose stream several workers may share."""
+    return load_text(
+        f"""{more}
+kafka: {{bootstrap_servers: "127.0.0.1:1"}}
+outputs: [{{stream: clicks, topic: counts}}]
+streams:
+  clicks:
+    source: {{topic: clicks}}
+    time: {{field: at, format: s, bin: 1m, grace: 1s, epoch: 1d}}
+    tree: {{release: {release}}}
+    privacy: {{epsilon: 1}}
+""",
+        Path("app.yaml"),
+        {},
+    )
+
+
+def test_a_start_says_whose_noise_only_this_machine_can_read() -> None:
+    said = "only workers over this state.dir can read the noise of clicks; a worker on another machine"
+    assert said in str(noise_of_this_machine(shared("anticipating")))
+    assert noise_of_this_machine(shared("causal")) is None
+    assert noise_of_this_machine(shared("anticipating", "secrets: {key_file: noise.key}")) is None
+    text_of_one = text("file: e.ndjson").replace("0.0", "0")
+    assert noise_of_this_machine(load_text(text_of_one, Path("app.yaml"), {})) is None

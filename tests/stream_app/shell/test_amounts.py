@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -24,19 +25,22 @@ from tests.stream_app.api.client import EXACT, SHARED
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedSums, sales_of
 
+T = TypeVar("T")
 HOURS = 6
 WORDS = "of amount, each clamped to 0 to 500 and rounded to 0.01"
 
 
-async def sold(epsilon: str) -> tuple[PublishedSums, np.ndarray]:
-    """Return a stream with sales over an epoch and a half, and the cents of each bin and key."""
+async def sold(epsilon: str, cents: list[np.ndarray] | None = None) -> PublishedSums:
+    """Return a stream with sales over an epoch and a half. Args: cents, gets those of each bin and key."""
     stream = PublishedSums(MemoryStore(), epsilon=epsilon, epoch_bins=HOURS - 2)
-    cells, cents = sales_of(stream, HOURS)
+    cells, found = sales_of(stream, HOURS)
+    if cents is not None:
+        cents.append(found)
     await stream.open()
     await stream.close_cells(cells[:4])
     await stream.open(1, stream.first_bin + 4)
     await stream.close_cells(cells[4:])
-    return stream, cents
+    return stream
 
 
 @asynccontextmanager
@@ -62,6 +66,16 @@ async def served(stream: Published) -> AsyncIterator[str]:
         await asyncio.gather(server, return_exceptions=True)
 
 
+def checked(making: Coroutine[Any, Any, Published], check: Callable[[str], T]) -> T:
+    """Make a stream, serve it, and return what a check of its URL returns."""
+
+    async def run() -> T:
+        async with served(await making) as url:
+            return await asyncio.to_thread(check, url)
+
+    return asyncio.run(run())
+
+
 def said(*arguments: str, status: int = 0) -> str:
     """Return what a command prints."""
     done = CliRunner(env={"COLUMNS": "200"}).invoke(main, [*arguments])
@@ -70,49 +84,41 @@ def said(*arguments: str, status: int = 0) -> str:
 
 
 def test_without_noise_the_terminal_shows_the_recount() -> None:
-    async def run() -> None:
-        stream, cents = await sold(EXACT)
-        async with served(stream) as url:
-            await asyncio.to_thread(check, url, cents)
+    kept: list[np.ndarray] = []
 
-    def check(url: str, cents: np.ndarray) -> None:
-        of_sales = ("sales", "--url", url)
+    def check(url: str) -> None:
+        [cents], of_sales = kept, ("sales", "--url", url)
         total = f"{cents.sum() / 100:,.2f}"
-        assert said("query", *of_sales, "--of", "sum").startswith(f"{total}  (95 %: {total} to {total})")
-        assert said("query", *of_sales, "--of", "sum").count(f"The sum {WORDS}.") == 1
+        summed = said("query", *of_sales, "--of", "sum")
+        assert summed.startswith(f"{total}  (95 %: {total} to {total})")
+        assert summed.count(f"The sum {WORDS}.") == 1
         answer = json.loads(said("query", *of_sales, "--of", "mean", "--key", "FR", "--format", "json"))
-        with Client(url) as client:
-            assert answer["value"] == client.mean("sales", key="FR").value
-            assert client.epochs("sales") == {0: "2013-01-01T00:00:00Z", 1: "2013-01-01T04:00:00Z"}
         rows = said("query", *of_sales, "--of", "sum", "--series", "bin").splitlines()
         assert [row.split()[2] for row in rows[1:7]] == [f"{one:,.2f}" for one in cents.sum(axis=1) / 100]
         means = said("query", *of_sales, "--of", "mean", "--series", "bin", "--format", "csv").splitlines()
         assert means[0].startswith("start,end,value,lower,upper,")
-        assert "--of sum: belongs to single numbers" in said(
-            "query", *of_sales, "--of", "sum", "--cdf", status=2
-        )
-        watched(of_sales, cents)
-
-    def watched(of_sales: tuple[str, ...], cents: np.ndarray) -> None:
+        refused = said("query", *of_sales, "--of", "sum", "--cdf", status=2)
+        assert "--of sum: belongs to single numbers" in refused
         every = ("--after", "0", "--releases", str(HOURS))
         lines = said("watch", *of_sales, *every, "--of", "sum").splitlines()
         running = [cents[bin - bin % 4 : bin + 1].sum() / 100 for bin in range(HOURS)]
         assert [line.split("\t")[1] for line in lines] == [f"{one:.2f}" for one in running]
         means = said("watch", *of_sales, *every, "--of", "mean").splitlines()
-        with Client(of_sales[-1]) as client:
+        with Client(url) as client:
+            assert answer["value"] == client.mean("sales", key="FR").value
+            assert client.epochs("sales") == {0: "2013-01-01T00:00:00Z", 1: "2013-01-01T04:00:00Z"}
             last = client.mean("sales", "2013-01-01T04:00:00Z", "2013-01-01T06:00:00Z").value
         assert means[-1].split("\t")[1] == f"{last:.2f}"
 
-    asyncio.run(run())
+    checked(sold(EXACT, kept), check)
 
 
 def test_a_stream_without_a_sum_is_refused_with_what_to_do() -> None:
-    async def run() -> None:
+    async def plain() -> Published:
         stream = Published(MemoryStore())
         await stream.open()
         await stream.close([3])
-        async with served(stream) as url:
-            await asyncio.to_thread(check, url)
+        return stream
 
     def check(url: str) -> None:
         for of in ("sum", "mean"):
@@ -121,23 +127,21 @@ def test_a_stream_without_a_sum_is_refused_with_what_to_do() -> None:
         line = said("watch", "departures", "--url", url, "--of", "sum", status=2)
         assert "leave --of out, or ask stream-app query --of sum" in line
 
-    asyncio.run(run())
+    checked(plain(), check)
 
 
 def test_a_noisy_sum_has_no_more_digits_than_its_error() -> None:
-    async def run() -> None:
-        stream, _ = await sold("1")
-        async with served(stream) as url:
-            text = await asyncio.to_thread(said, "query", "sales", "--url", url, "--of", "sum")
-            async with AsyncClient(url) as client:
-                found = await client.total("sales")
+    def check(url: str) -> None:
+        text = said("query", "sales", "--url", url, "--of", "sum")
+        with Client(url) as client:
+            found = client.total("sales")
         number, *ends = text.split(")")[0].replace("(95 %:", "to").split(" to ")
         assert (found.upper - found.lower) / 2 > 10
         assert "." not in number
         low, high = (float(end.replace(",", "")) for end in ends)
         assert found.lower - 1 < low <= found.lower < found.upper <= high < found.upper + 1
 
-    asyncio.run(run())
+    checked(sold("1"), check)
 
 
 @pytest.mark.parametrize("places", [0, 1, 2])

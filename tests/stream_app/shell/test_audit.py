@@ -46,7 +46,7 @@ def config(tmp_path: Path) -> Path:
 def audit_stored(config: Path, monkeypatch: pytest.MonkeyPatch) -> Result:
     """Run the command without its rehearsals, which read nothing stored: the whole command runs them once."""
     with monkeypatch.context() as part:
-        part.setattr(examination, "_rehearsed", lambda *_: iter(()))
+        part.setattr(examination, "rehearsed", lambda *_: iter(()))
         return CliRunner().invoke(main, ["audit", "--config", str(config)])
 
 

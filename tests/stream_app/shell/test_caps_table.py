@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from stream_app.config import load
 from stream_app.core.answers.caps import proposed
 from stream_app.shell.commands import main
-from stream_app.shell.planning.caps import trades
+from stream_app.shell.planning.caps import sampled, trades
 from stream_app.sources.lines import ENOUGH_RECORDS
 from tests.stream_app.client.test_client import running
 from tests.world.counted import counted
@@ -53,7 +53,9 @@ def write(directory: Path, unit: str) -> Path:
 
 
 def test_each_cap_loses_what_a_recount_loses_and_needs_noise_in_proportion(config: Path) -> None:
-    found = {trade.most: trade for trade in trades(load(config).streams[0], config.parent / "sample.ndjson")}
+    [stream] = load(config).streams
+    records = sampled(stream, config.parent / "sample.ndjson")
+    found = {trade.most: trade for trade in trades(stream, records)}
     assert list(found) == [1, 2, 5, 10, 20]
     for most, trade in found.items():
         kept = sum(min(most, events) for events in EVENTS.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient
 from deploy.ports import free_port
 from stream_app.config import load
 from stream_app.config.source import SIGNED_EVENT
-from stream_app.shell.checks.kafka import kafka_findings
+from stream_app.shell.checks.kafka import NONE, Positions, kafka_findings
 from stream_app.shell.samples import of_topic
 from stream_app.sources.kafka_group import LACKS_RECORDS
 from stream_app.wiring.checks import Finding
@@ -24,85 +24,86 @@ from tests.certificates import write_certificates
 from tests.registry import Registry, serving
 
 CONFIGURATION = """
-kafka: {{bootstrap_servers: "{servers}"}}
+kafka: {bootstrap_servers: "SERVERS"}
 streams:
   clicks:
-    source: {{topic: {topic}, format: json}}
-    time: {{field: at, format: ms, bin: 1m, grace: 5s, epoch: 1d}}
-    privacy: {{epsilon: 1}}
+    source: {topic: TOPIC, format: json}
+    time: {field: at, format: ms, bin: 1m, grace: 5s, epoch: 1d}
+    privacy: {epsilon: 1}
 """
-ALERTS = "alerts: {{topic: {topic}, rules: {{many: {{when: count(clicks) > 1}}}}}}"
-SENTINEL = "Ada-Lovelace"
 GOOD = b'{"at":1357016400000,"who":"Ada-Lovelace"}'
-
-
-def dated(ms_from_now: int) -> bytes:
-    """Return an event that happened this long after now."""
-    return b'{"at":%d,"who":"Ada-Lovelace"}' % (time.time() * 1000 + ms_from_now)
-
-
 BAD = b'{"at":"Ada-Lovelace"}'
+SENTINEL = "Ada-Lovelace"
 
 
-async def findings(folder: Path, servers: str, topic: str, more: str = "") -> list[Finding]:
-    (folder / "app.yaml").write_text(CONFIGURATION.format(servers=servers, topic=topic) + more)
-    return await kafka_findings(load(folder / "app.yaml", {}))
+def dated(ms_from_now: int, ticks: int = 1) -> bytes:
+    """Return an event that happened this long after now. Args: ticks, the number in a millisecond."""
+    return b'{"at":%d,"who":"Ada-Lovelace"}' % ((time.time() * 1000 + ms_from_now) * ticks)
 
 
-def examined(
-    folder: Path,
-    servers: str,
-    values: Sequence[bytes | None] = (),
-    ahead_ms: int = 0,
-    **settings: str,
-) -> list[tuple[str, str]]:
-    """Write these records to a topic; return the state and the text of each finding about it."""
+async def findings(
+    folder: Path, servers: str, topic: str, text: str = CONFIGURATION, counted: Positions = NONE
+) -> list[Finding]:
+    (folder / "app.yaml").write_text(text.replace("SERVERS", servers).replace("TOPIC", topic))
+    return await kafka_findings(load(folder / "app.yaml", {}), counted)
 
-    async def look() -> list[Finding]:
-        topic = await Topic.create(servers, 2, **settings)
-        async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
-            for number, value in enumerate(values):
-                now_ms = int(time.time() * 1000) + ahead_ms
-                await producer.send_and_wait(
-                    topic.name, value, key=b"%d" % number, partition=number % 2, timestamp_ms=now_ms
-                )
-        return await findings(folder, servers, topic.name)
 
-    found = asyncio.run(look())
+async def examined(
+    folder: Path, servers: str, values: Sequence[bytes | None], ahead_ms: int = 0, policy: str = "delete"
+) -> list[Finding]:
+    """Write these records to a topic; return each finding about it."""
+    topic = await Topic.create(servers, 2, cleanup_policy=policy)
+    async with AIOKafkaProducer(bootstrap_servers=servers) as producer:
+        for number, value in enumerate(values):
+            stamp_ms = int(time.time() * 1000) + ahead_ms
+            where = {"key": b"%d" % number, "partition": number % 2, "timestamp_ms": stamp_ms}
+            await producer.send_and_wait(topic.name, value, **where)
+    found = await findings(folder, servers, topic.name)
     assert SENTINEL not in json.dumps([finding.said for finding in found])
     assert found[0] == Finding("kafka.bootstrap_servers", "ok", f"{servers} answers")
-    return [(finding.state, finding.said) for finding in found[1:]]
+    return found[1:]
+
+
+LATE = "warn 4 of 120 events of a sample would be late (3.3%)"
+HISTORY = "warn (100.0%); most happened long before they arrived: set time.first"
+COMPACT = "fail cleanup.policy=compact, so a record may remove earlier ones"
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("values", "ahead_ms", "policy", "expected"),
+    [
+        # There are more records than the sample takes. One has no value, so it is no event.
+        (lambda: [*[dated(0)] * 119, None], 0, "delete", ["ok every event of a", "ok with 5s, 0 of 101"]),
+        (lambda: [dated(-400_000 * (n % 30 == 29)) for n in range(120)], 0, "delete", ["ok", LATE]),
+        (lambda: [GOOD] * 110, 0, "delete", ["ok", HISTORY]),
+        (list, 0, "delete", ["ok has no events yet"]),
+        (lambda: [BAD, BAD], 0, "delete", ["fail correct time.field"]),
+        (lambda: [GOOD, BAD], 0, "delete", ["warn become dead letters"]),
+        (lambda: [*map(dated, range(-40, 0)), BAD], 0, "delete", ["warn become dead letters"]),  # in ms
+        (lambda: [dated(-n, 1000) for n in range(40)], 0, "delete", ["fail as us; did you mean us?"]),
+        (lambda: [GOOD], 60_000, "compact", [COMPACT, "ok", "warn ahead of this machine's clock"]),
+    ],
+)
+def test_topic_and_its_newest_records_are_checked(
+    tmp_path: Path,
+    bootstrap_servers: str,
+    monkeypatch: pytest.MonkeyPatch,
+    values: Callable[[], list[bytes | None]],
+    ahead_ms: int,
+    policy: str,
+    expected: list[str],
+) -> None:
+    if None in values():
+        monkeypatch.setattr(of_topic, "SAMPLE_RECORDS", 102)
+    found = asyncio.run(examined(tmp_path, bootstrap_servers, values(), ahead_ms, policy))
+    wanted = [one.partition(" ") for one in ["ok has 2 partition(s)", *expected]]
+    assert [one.state for one in found] == [state for state, _, _ in wanted], found
+    assert all(words in one.said for one, (_, _, words) in zip(found, wanted, strict=True)), found
 
 
 @pytest.mark.kafka
 class TestOverABroker:
-    def test_good_topic_is_ok(
-        self, tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        # There are more records than the sample takes. One has no value, so it is no event.
-        monkeypatch.setattr(of_topic, "SAMPLE_RECORDS", 102)
-        found = examined(tmp_path, bootstrap_servers, [*[dated(0)] * 119, None])
-        assert [state for state, _ in found] == ["ok", "ok", "ok"]
-        assert "has 2 partition(s)" in found[0][1]
-        assert "every event of a sample" in found[1][1]
-        assert "with 5s, 0 of 101 events of a sample would be late (0.0%)" in found[2][1]
-
-    def test_topic_with_more_disorder_than_the_grace_is_found(
-        self, tmp_path: Path, bootstrap_servers: str
-    ) -> None:
-        values = [dated(-400_000 if number % 30 == 29 else 0) for number in range(120)]
-        *_, (state, said) = examined(tmp_path, bootstrap_servers, values)
-        assert state == "warn"
-        assert "4 of 120 events of a sample would be late (3.3%)" in said
-        assert "m would lose fewer than 0.1%. Choosing it by the events has a cost" in said
-
-    def test_topic_with_history_gets_another_remedy_than_a_longer_grace(
-        self, tmp_path: Path, bootstrap_servers: str
-    ) -> None:
-        *_, (state, said) = examined(tmp_path, bootstrap_servers, [GOOD] * 110)
-        assert state == "warn"
-        assert "(100.0%); most happened long before they arrived: set time.first" in said
-
     def test_origins_of_an_engine_that_close_no_bin_are_named(
         self, tmp_path: Path, bootstrap_servers: str
     ) -> None:
@@ -115,11 +116,9 @@ class TestOverABroker:
             rows += [row % (now_ms - 80_000, 4, 1, said[1]), row % (now_ms, 0, 2, '"delta": "three"')]
             rows += [row % (now_ms, 1, 1, said[1])]  # its engine has begun anew
             await topic.send([one.encode() for one in rows])
-            text = CONFIGURATION.format(servers=bootstrap_servers, topic=topic.name)
-            text = text.replace("topic: events", "origins: 5, counts: events")
+            text = CONFIGURATION.replace("topic: ", "origins: 5, counts: ")
             text = text.replace("epsilon: 1", f'epsilon: 1, signed: "{SIGNED_EVENT}"')
-            (tmp_path / "app.yaml").write_text(text)
-            return await kafka_findings(load(tmp_path / "app.yaml", {}))
+            return await findings(tmp_path, bootstrap_servers, topic.name, text)
 
         *_, rows, last = asyncio.run(look())
         assert rows.what == "streams.clicks.source.counts"
@@ -146,65 +145,19 @@ class TestOverABroker:
             topic = await Topic.create(bootstrap_servers, 1)
             await topic.send([dated(0)] * 5)
             await topic.delete_before(deleted_before)
-            text = CONFIGURATION.format(servers=bootstrap_servers, topic=topic.name)
-            (tmp_path / "app.yaml").write_text(text)
-            return await kafka_findings(load(tmp_path / "app.yaml", {}), {"clicks@2": {"0": counted}})
+            at = {"clicks@2": {"0": counted}}
+            return await findings(tmp_path, bootstrap_servers, topic.name, counted=at)
 
         said = [one.said for one in asyncio.run(look()) if one.state == "fail"]
         assert [LACKS_RECORDS in one for one in said] == [True] * lacks, said
-
-    def test_empty_topic_is_ok(self, tmp_path: Path, bootstrap_servers: str) -> None:
-        assert examined(tmp_path, bootstrap_servers)[1][1].endswith("has no events yet")
-
-    @pytest.mark.parametrize(
-        ("values", "state", "words"),
-        [([BAD, BAD], "fail", "correct time.field"), ([GOOD, BAD], "warn", "become dead letters")],
-    )
-    def test_undecodable_events_are_found(
-        self, tmp_path: Path, bootstrap_servers: str, values: list[bytes], state: str, words: str
-    ) -> None:
-        found = examined(tmp_path, bootstrap_servers, values)
-        assert found[1][0] == state
-        assert words in found[1][1]
-
-    @pytest.mark.parametrize("unit", ["s", "us", "ns", "iso8601"])
-    def test_times_in_another_unit_are_found_and_named(
-        self, tmp_path: Path, bootstrap_servers: str, unit: str
-    ) -> None:
-        """The configuration says ms. Every event would be dated far from today, or could not be decoded."""
-        ticks = {"s": 1, "us": 10**6, "ns": 10**9}
-        begin_s = int(time.time()) - 100
-        dates = [begin_s + number for number in range(40)]
-        if unit == "iso8601":
-            texts = [time.strftime('"%Y-%m-%dT%H:%M:%SZ"', time.gmtime(date)) for date in dates]
-        else:
-            texts = [str(date * ticks[unit]) for date in dates]
-        values = [b'{"at":%s,"who":"Ada-Lovelace"}' % text.encode() for text in texts]
-        found = examined(tmp_path, bootstrap_servers, values)
-        [(state, said)] = [one for one in found if "did you mean" in one[1]]
-        assert state == "fail"
-        assert said.endswith(f"when read as {unit}; did you mean {unit}?")
-        assert not any("every event of a sample" in one for _, one in found)
-
-    def test_times_in_the_declared_unit_are_not_doubted(self, tmp_path: Path, bootstrap_servers: str) -> None:
-        found = examined(tmp_path, bootstrap_servers, [dated(-number) for number in range(40)] + [BAD])
-        assert not any("did you mean" in said for _, said in found)
-
-    def test_compacted_topic_and_records_from_the_future_are_found(
-        self, tmp_path: Path, bootstrap_servers: str
-    ) -> None:
-        found = examined(tmp_path, bootstrap_servers, [GOOD], ahead_ms=60_000, cleanup_policy="compact")
-        assert [state for state, _ in found] == ["ok", "fail", "ok", "warn"]
-        assert "cleanup.policy=compact, so a record may remove earlier ones" in found[1][1]
-        assert "ahead of this machine's clock" in found[3][1]
 
     def test_user_who_may_not_read_the_policy_gets_advice(
         self, tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(KafkaAdminClient, "describe_configs", settings_untold)
-        found = examined(tmp_path, bootstrap_servers, [GOOD])
-        assert [state for state, _ in found] == ["ok", "warn", "ok"]
-        assert "check yourself that it has cleanup.policy=delete" in found[1][1]
+        found = asyncio.run(examined(tmp_path, bootstrap_servers, [GOOD]))
+        assert [one.state for one in found] == ["ok", "warn", "ok"]
+        assert "check yourself that it has cleanup.policy=delete" in found[1].said
 
     @pytest.mark.parametrize(
         ("partitions", "policy", "state"),
@@ -216,83 +169,61 @@ class TestOverABroker:
         async def look() -> list[Finding]:
             events = await Topic.create(bootstrap_servers)
             out = await Topic.create(bootstrap_servers, partitions, cleanup_policy=policy)
-            more = f"outputs: [{{stream: clicks, topic: {out.name}}}]"
-            return await findings(tmp_path, bootstrap_servers, events.name, more)
+            text = f"{CONFIGURATION}outputs: [{{stream: clicks, topic: {out.name}}}]"
+            return await findings(tmp_path, bootstrap_servers, events.name, text)
 
         *_, last = asyncio.run(look())
         assert (last.what, last.state) == ("outputs", state)
 
-    def test_missing_topic_of_alerts_is_found(self, tmp_path: Path, bootstrap_servers: str) -> None:
-        async def look() -> list[Finding]:
+    def test_missing_topics_are_found(self, tmp_path: Path, bootstrap_servers: str) -> None:
+        async def look(events: str, alerts: str) -> Finding:
+            rules = f"alerts: {{topic: {alerts}, rules: {{many: {{when: count(clicks) > 1}}}}}}"
+            return (
+                await findings(tmp_path, bootstrap_servers, events, CONFIGURATION + rules * bool(alerts))
+            )[-1]
+
+        async def all_of_them() -> list[Finding]:
+            there, told = [await Topic.create(bootstrap_servers, number) for number in (1, 3)]
+            return [await look("none", ""), await look(there.name, "none"), await look(there.name, told.name)]
+
+        missing, unheard, good = asyncio.run(all_of_them())
+        for one, what in ((missing, "streams.clicks.source.topic"), (unheard, "alerts.topic")):
+            assert (one.what, one.state, "does not exist; create it" in one.said) == (what, "fail", True)
+        assert (good.what, good.state, good.said.endswith("has 3 partition(s)")) == (
+            "alerts.topic",
+            "ok",
+            True,
+        )
+
+    @pytest.mark.parametrize(
+        ("more", "expected"),
+        [
+            (", schema_registry.ssl.ca.location: ca.pem", ["ok topic", "ok schema_registry", "ok topic"]),
+            ("", ["ok topic", "fail schema_registry"]),
+            (", schema_registry.ssl.ca.location: no.pem", ["ok topic", "fail format"]),
+        ],
+    )
+    def test_a_schema_registry_over_tls_is_reached_before_there_is_a_record(
+        self, tmp_path: Path, bootstrap_servers: str, more: str, expected: list[str]
+    ) -> None:
+        write_certificates(tmp_path, "registry")
+
+        async def look(url: str) -> list[Finding]:
             topic = await Topic.create(bootstrap_servers)
-            there = await findings(
-                tmp_path, bootstrap_servers, topic.name, ALERTS.format(topic=topic.name + "-a")
-            )
-            told = await Topic.create(bootstrap_servers, 3)
-            return [
-                there[-1],
-                (await findings(tmp_path, bootstrap_servers, topic.name, ALERTS.format(topic=told.name)))[-1],
-            ]
+            text = CONFIGURATION.replace("json", f'avro, schema_registry: "{url}"{more}')
+            return await findings(tmp_path, bootstrap_servers, topic.name, text)
 
-        missing, found = asyncio.run(look())
-        assert (missing.what, missing.state) == ("alerts.topic", "fail")
-        assert "does not exist; create it" in missing.said
-        assert (found.what, found.state) == ("alerts.topic", "ok")
-        assert found.said.endswith("has 3 partition(s)")
-
-    def test_missing_topic_is_found(self, tmp_path: Path, bootstrap_servers: str) -> None:
-        found = asyncio.run(findings(tmp_path, bootstrap_servers, "nobody-made-it"))
-        assert [finding.state for finding in found] == ["ok", "fail"]
-        assert "does not exist; create it" in found[1].said
+        files = tmp_path / "registry.pem", tmp_path / "registry.key"
+        with serving(Registry(), certificate=files) as served:
+            found = asyncio.run(look(served.url))
+        of_source = [one for one in found if one.what.startswith("streams.clicks.source.")]
+        assert [f"{one.state} {one.what.split('.')[-1]}" for one in of_source] == expected
 
 
-@pytest.mark.kafka
-def test_unreachable_schema_registry(tmp_path: Path, bootstrap_servers: str) -> None:
-    async def look() -> list[Finding]:
-        topic = await Topic.create(bootstrap_servers)
-        await topic.send([b"\0\0\0\0\7x"])
-        text = CONFIGURATION.replace("json", f'avro, schema_registry: "http://127.0.0.1:{free_port()}"')
-        (tmp_path / "app.yaml").write_text(text.format(servers=bootstrap_servers, topic=topic.name))
-        return await kafka_findings(load(tmp_path / "app.yaml", {}))
-
-    *_, last = asyncio.run(look())
-    assert (last.what, last.state) == ("streams.clicks.source.schema_registry", "fail")
-    assert "schema registry http://127.0.0.1:" in last.said
-
-
-@pytest.mark.kafka
-def test_a_schema_registry_over_tls_is_reached_before_there_is_a_record(
-    tmp_path: Path, bootstrap_servers: str
-) -> None:
-    write_certificates(tmp_path, "registry")
-
-    async def look(url: str, more: str) -> list[tuple[str, str]]:
-        topic = await Topic.create(bootstrap_servers)
-        text = CONFIGURATION.replace("json", f'avro, schema_registry: "{url}"{more}')
-        (tmp_path / "app.yaml").write_text(text.format(servers=bootstrap_servers, topic=topic.name))
-        found = await kafka_findings(load(tmp_path / "app.yaml", {}))
-        return [(one.state, one.what) for one in found if one.what.startswith("streams.clicks.source.")]
-
-    topic_ok, registry = ("ok", "streams.clicks.source.topic"), "streams.clicks.source.schema_registry"
-    with serving(Registry(), certificate=(tmp_path / "registry.pem", tmp_path / "registry.key")) as served:
-        named = ", schema_registry.ssl.ca.location: ca.pem"
-        assert asyncio.run(look(served.url, named)) == [topic_ok, ("ok", registry), topic_ok]
-        assert asyncio.run(look(served.url, "")) == [topic_ok, ("fail", registry)]
-        missing = ("fail", "streams.clicks.source.format")
-        assert asyncio.run(look(served.url, named.replace("ca.pem", "no.pem"))) == [topic_ok, missing]
-
-
-def test_unreachable_broker_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["topic: TOPIC, format: json", "file: clicks.ndjson"])
+def test_unreachable_broker_is_found_even_if_no_stream_reads_a_topic(tmp_path: Path, source: str) -> None:
     servers = f"127.0.0.1:{free_port()}"
-    [finding] = asyncio.run(findings(tmp_path, servers, "clicks"))
-    assert finding.state == "fail"
-    assert servers in finding.said
-
-
-def test_unreachable_broker_is_found_even_if_no_stream_reads_a_topic(tmp_path: Path) -> None:
-    servers = f"127.0.0.1:{free_port()}"
-    text = CONFIGURATION.replace("topic: {topic}, format: json", "file: clicks.ndjson")
-    (tmp_path / "app.yaml").write_text(text.format(servers=servers))
-    [finding] = asyncio.run(kafka_findings(load(tmp_path / "app.yaml", {})))
+    text = CONFIGURATION.replace("topic: TOPIC, format: json", source)
+    [finding] = asyncio.run(findings(tmp_path, servers, "clicks", text))
     assert (finding.what, finding.state) == ("kafka.bootstrap_servers", "fail")
     assert servers in finding.said

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from dphist.tree.design import Release
-from stream_app.audit.backups import _read
+from stream_app.audit.backups import read_copy
 from stream_app.config import load
 from stream_app.core.records import Reply
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.lease import Lease
 from stream_app.ports import NoiseKeys
 from stream_app.shell.checks.redis import redis_findings
-from stream_app.shell.checks.users import users_findings
+from stream_app.shell.checks.stored import users_findings
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
 from stream_app.vault.shared_key import SharedKey
-from stream_app.wiring.checks import Finding, checks_of_machine
+from stream_app.wiring.checks import Finding
 from stream_app.wiring.storage import holds_users_keys, noise_keys
 from tests.contracts import test_store
 from tests.contracts.conftest import Stores
@@ -166,7 +166,7 @@ streams:
                 (tmp_path / "state" / "noise_keys" / "users.key").unlink()
                 said.append(await found())
                 settings = load(tmp_path / "app.yaml", {})
-                _, [_, check] = await _read(settings, url)  # a copy of this store
+                _, [_, check] = await read_copy(settings, url)  # a copy of this store
                 assert (check.subject, check.passed) == ("departures", False)
                 assert await holds_users_keys(settings, store, keys, "departures", FIRST_BIN + BINS)
                 assert await store.end_at("departures", FIRST_BIN) == Reply.DONE
@@ -176,30 +176,3 @@ streams:
 
         assert asyncio.run(run()) == [["ok"], ["ok"], ["fail"], []]
         assert not (tmp_path / "state" / "noise_keys" / "users.key").exists()
-
-
-def test_unusable_shared_secret_is_found(tmp_path: Path) -> None:
-    text = (
-        "secrets: {key_file: noise.key}\nstreams: {a: {source: {file: a}, privacy: {epsilon: 1},"
-        " time: {field: at, format: ms, bin: 10s, grace: 0s, epoch: 1m}}}"
-    )
-    (tmp_path / "app.yaml").write_text(text)
-    settings = load(tmp_path / "app.yaml", {})
-
-    def found() -> list[Finding]:
-        return [
-            finding
-            for check in checks_of_machine(settings)
-            if check.key == "secrets.key_file"
-            for finding in asyncio.run(check.found())
-        ]
-
-    assert [(one.what, one.state) for one in found()] == [("secrets.key_file", "fail")]
-    assert found()[0].said.endswith("cannot be read: No such file or directory; write one first")
-    (tmp_path / "noise.key").touch(mode=0o600)
-    (tmp_path / "noise.key").write_bytes(SECRET)
-    assert [one.state for one in found()] == ["ok"]
-    (tmp_path / "noise.key").chmod(0o644)
-    assert found()[0].said.endswith("others may read it; chmod 600 it")
-    settings = replace(settings, noise_key_file=None)
-    assert found() == []

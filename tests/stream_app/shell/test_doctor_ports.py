@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,9 +13,11 @@ import pytest
 
 from deploy.ports import free_port
 from stream_app.config import load
-from stream_app.shell.checks.holder import holder_of
-from stream_app.shell.checks.ports import port_findings
+from stream_app.monitoring.listener import serving
+from stream_app.monitoring.metrics import Metrics
+from stream_app.shell.checks.ports import holder_of, port_findings
 from stream_app.wiring.checks import Finding
+from tests.stream_app.shell.sampled import configured
 
 LISTENS = """
 import socket, sys
@@ -56,25 +59,25 @@ def running(command: Sequence[str], cwd: Path) -> Iterator[int]:
                 process.kill()
 
 
-def found_at(folder: Path, port: int) -> Finding:
-    """Return the finding about the API's port."""
-    (folder / "app.yaml").write_text(f"""
-redis: {{url: "embedded:./redis"}}
-state: {{dir: ./state}}
-api: {{port: {port}}}
-streams:
-  clicks:
-    source: {{file: clicks.ndjson}}
-    time: {{field: at, format: ms, bin: 1m, grace: 5s, epoch: 1d}}
-    privacy: {{epsilon: 1}}
-""")
-    return next(one for one in port_findings(load(folder / "app.yaml", {})) if one.what == "api.port")
+def found_at(folder: Path, port: int, key: str = "api.port", top: str = "") -> Finding:
+    """Return the finding about a port."""
+    config = configured(folder, [], top=f"api: {{port: {port}}}\n{top}")
+    return next(one for one in port_findings(load(config, {})) if one.what == key)
 
 
-def test_a_closed_port_of_the_operator_is_a_note(tmp_path: Path) -> None:
-    found_at(tmp_path, free_port())
-    [found] = [one for one in port_findings(load(tmp_path / "app.yaml", {})) if one.what == "operator.port"]
+def test_a_closed_port_of_the_operator_is_a_note_and_its_own_service_is_ok(tmp_path: Path) -> None:
+    found = found_at(tmp_path, free_port(), "operator.port")
     assert (found.state, found.said.endswith("set operator.port to open it")) == ("note", True)
+    metrics, port = Metrics(), free_port()
+    metrics.lag.labels("file:clicks.ndjson", "0").set(1)
+
+    async def beside_it() -> Finding:
+        async with serving(metrics, "127.0.0.1", port):
+            operator = f"operator: {{port: {port}}}"
+            return await asyncio.to_thread(found_at, tmp_path, free_port(), "operator.port", operator)
+
+    found = asyncio.run(beside_it())
+    assert (found.state, "running service" in found.said) == ("ok", True)
 
 
 def test_another_program_is_named_with_its_pid(tmp_path: Path) -> None:
@@ -90,21 +93,9 @@ def test_another_program_is_named_with_its_pid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "state", "said"),
     [
-        (
-            ["run", "--config", "app.yaml"],
-            "ok",
-            "is served by a running service of this configuration (pid {pid})",
-        ),
-        (
-            ["-v", "api", "--config=app.yaml"],
-            "ok",
-            "is served by a running service of this configuration (pid {pid})",
-        ),
-        (
-            ["run", "-c", "other.yaml"],
-            "fail",
-            "another stream-app run of {folder}/other.yaml (pid {pid})",
-        ),
+        (["run", "--config", "app.yaml"], "ok", OWN),
+        (["-v", "api", "--config=app.yaml"], "ok", OWN),
+        (["run", "-c", "other.yaml"], "fail", "another stream-app run of {folder}/other.yaml (pid {pid})"),
         (["run"], "fail", "in use by another stream-app run of {folder}/stream-app.yaml (pid {pid})"),
         (["demo", "--port"], "fail", "in use by another stream-app demo (pid {pid}); stop it"),
     ],
@@ -122,13 +113,8 @@ def test_a_service_is_ok_if_it_runs_this_configuration_only(
 
 def test_a_process_of_another_user_is_not_named(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
-    header = (
-        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-    )
-    line = (
-        "   0: 0100007F:1F98 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4711 1\n"
-    )
-    (tmp_path / "net" / "tcp").write_text(header + line)
+    line = "0: 0100007F:1F98 00000000:0000 0A 00000000:00000000 00:00000000 00000000 1000 0 4711 1"
+    (tmp_path / "net" / "tcp").write_text(f"sl local_address ...\n{line}\n")
     (tmp_path / "1").mkdir()  # its open files cannot be read
     assert holder_of(0x1F98, tmp_path) is None
     assert holder_of(1, tmp_path) is None

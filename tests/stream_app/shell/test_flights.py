@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from stream_app.shell.flights import _archive, write_flights
+from stream_app.shell.flights import archive, write_flights
 
 
 @pytest.mark.slow
@@ -18,8 +18,8 @@ def test_every_departure_becomes_one_event_at_its_scheduled_minute(tmp_path):
     file = tmp_path / "made" / "flights.ndjson"
     assert write_flights(file) == 336_776
     events = [json.loads(line) for line in file.read_text().splitlines()]
-    with zipfile.ZipFile(_archive()) as archive:
-        rows = list(csv.DictReader(io.StringIO(archive.read("flights.csv").decode())))
+    with zipfile.ZipFile(archive()) as packed:
+        rows = list(csv.DictReader(io.StringIO(packed.read("flights.csv").decode())))
     # The local minute and the UTC hour come from different columns; both must be in the event's time.
     expected = Counter(
         (row["time_hour"][:13], int(row["minute"]), row["carrier"], row["tailnum"]) for row in rows

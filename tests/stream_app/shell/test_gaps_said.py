@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from stream_app.client import Client, Gap
 from stream_app.shell.commands import main
 from tests.stream_app.api.test_gaps import GAPS, at, sold
-from tests.stream_app.shell.test_amounts import said, served
+from tests.stream_app.published import Published
+from tests.stream_app.shell.test_amounts import checked, said
 
 WORDS = "; ".join(f"from {at(start)} to {at(end)}" for start, end in GAPS)
 
 
-def test_numbers_over_gaps_say_so_in_every_format() -> None:
-    async def run() -> None:
-        stream, _, _ = await sold("1")
-        async with served(stream) as url:
-            await asyncio.to_thread(check, url)
+async def with_gaps() -> Published:
+    stream, _, _ = await sold("1")
+    return stream
 
+
+def test_numbers_over_gaps_say_so_in_every_format() -> None:
     def check(url: str) -> None:
         gaps = tuple(Gap(at(start), at(end)) for start, end in GAPS)
         with Client(url) as client:
@@ -41,24 +41,18 @@ def test_numbers_over_gaps_say_so_in_every_format() -> None:
             assert "unmeasured" not in said(*within, "--format", "csv")
         line = said("query", "sales", "--url", url, "--start", at(12), "--end", at(13), status=2)
         assert f"no epoch measured the bins from {at(11)} to {at(14)}" in line
-        watched = said("watch", "sales", "--url", url, "--after", "0", "--releases", "15")
-        assert len(watched.splitlines()) == 15
 
-    asyncio.run(run())
+    checked(with_gaps(), check)
 
 
 def test_watch_says_where_an_epoch_begins_and_what_was_not_measured() -> None:
-    async def run() -> str:
-        stream, _, _ = await sold("1")
-        async with served(stream) as url:
-            return await asyncio.to_thread(watched, url)
+    def watched(url: str) -> Result:
+        watch = ["watch", "sales", "--url", url, "--after", "0", "--releases", "15"]
+        return CliRunner().invoke(main, watch)
 
-    def watched(url: str) -> str:
-        done = CliRunner().invoke(main, ["watch", "sales", "--url", url, "--after", "0", "--releases", "15"])
-        assert done.exit_code == 0, done.output
-        return done.stderr
-
-    told = asyncio.run(run())
+    done = checked(with_gaps(), watched)
+    assert (done.exit_code, len(done.stdout.splitlines())) == (0, 15), done.output
+    told = done.stderr
     assert "Columns, separated by tabs: end of the bin, " in told.splitlines()[0]
     assert told.count("Running numbers are since ") == 1
     for (start, end), begun in zip(GAPS, (7, 14), strict=True):

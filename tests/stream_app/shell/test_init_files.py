@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from stream_app.shell.commands import main
-from stream_app.shell.samples.caps import file_sample
+from stream_app.shell.samples.findings import read_sample
 from tests.stream_app.shell.initial import ANSWERS, counted, folder, init, written
 from tests.stream_app.shell.no_events import NO_EVENTS
 
@@ -147,6 +147,6 @@ def test_a_large_file_with_a_hole_is_sampled_quickly(folder: Path) -> None:
     made = init(**ANSWERS | {"events": "big.ndjson", "time": "at", "first": "2026-03-01"})
     assert made.exit_code == 0, made.output
     assert time.monotonic() - began_s < 10
-    sample = file_sample(written(folder))
+    sample = read_sample(written(folder))
     assert sample is not None
     assert (len(sample.positions), len(sample.refused)) == (20, 1)  # the hole is a record of its own

@@ -6,23 +6,22 @@ import asyncio
 import base64
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from google.protobuf import descriptor_pb2
 
 from stream_app.config import ClusterSettings, TopicSettings, load, load_text
 from stream_app.shell.checks.kafka import kafka_findings
-from stream_app.shell.commands import main
-from stream_app.shell.init import answers as asked
-from stream_app.shell.init.answers import Answers, Counted, read_registry
+from stream_app.shell.init.answers import Topic, read_registry
 from stream_app.shell.init.configuration import configuration
 from stream_app.shell.samples.of_log import SchemaHints
-from stream_app.sources.decode import TimeField
-from tests.brokers import Topic
+from tests import brokers
 from tests.registry import Registry, record, serving
+from tests.stream_app.shell.initial import PLAIN, folder, init
 
+__all__ = ["folder"]
 ANSWERS = {"user": "none", "count": "all", "epsilon": "1", "bin": "1h"}
 WHEN = [json.dumps({"when": 1_767_571_200 + n}).encode() for n in range(5)]
 AVRO_CLICK = {
@@ -45,13 +44,6 @@ RECORDS = {
 }
 
 
-def init(folder: Path, **answers: str | None) -> Result:
-    options = [
-        f"--{name.replace('_', '-')}={answer}" for name, answer in answers.items() if answer is not None
-    ]
-    return CliRunner().invoke(main, ["init", f"--config={folder / 'stream-app.yaml'}", *options])
-
-
 def protobuf_click() -> str:
     """Return a schema with a message that has a Timestamp and a text, as a registry serializes it."""
     file = descriptor_pb2.FileDescriptorProto(name="click.proto", package="shop", syntax="proto3")
@@ -62,20 +54,13 @@ def protobuf_click() -> str:
     return base64.b64encode(file.SerializeToString()).decode()
 
 
-@pytest.fixture(name="folder")
-def _folder(tmp_path: Path) -> Path:
-    return tmp_path
-
-
 @pytest.mark.kafka
 def test_a_topic_is_sampled_and_one_that_is_not_there_is_said(folder: Path, bootstrap_servers: str) -> None:
     topic = asyncio.run(_topic(bootstrap_servers))
     answers = {"first": None, "user": None, "bootstrap_servers": bootstrap_servers}
-    found = init(folder, **ANSWERS | answers | {"events": f"topic:{topic}", "time": None})
+    found = init(**ANSWERS | answers | {"events": f"topic:{topic}", "time": None})
     assert "--time when --user none" in found.output
-    made = init(
-        folder, **ANSWERS | answers | {"events": "topic:none-such", "time": "@timestamp", "user": "none"}
-    )
+    made = init(**ANSWERS | answers | {"events": "topic:none-such", "time": "@timestamp", "user": "none"})
     assert made.exit_code == 0, made.output
     assert "no sample, and no proposals: the topic none-such does not exist" in made.output
     (stream,) = load(folder / "stream-app.yaml", {}).streams
@@ -91,7 +76,7 @@ def test_a_topic_of_another_cluster_is_sampled(folder: Path, bootstrap_servers: 
         f'  clusters: {{abroad: {{bootstrap_servers: "{bootstrap_servers}"}}}}\n'
     )
     given = ANSWERS | {"first": None, "kafka_from": f"{reach}", "user": "none", "time": "when"}
-    made = init(folder, **given | {"events": f"topic:abroad/{topic}"})
+    made = init(**given | {"events": f"topic:abroad/{topic}"})
     assert made.exit_code == 0, made.output
     assert "no sample" not in made.output
     found = load(folder / "stream-app.yaml", {})
@@ -101,13 +86,13 @@ def test_a_topic_of_another_cluster_is_sampled(folder: Path, bootstrap_servers: 
     assert found.kafka is not None
     assert found.kafka.clusters["abroad"].bootstrap_servers == bootstrap_servers
     (folder / "stream-app.yaml").unlink()
-    refused = init(folder, **given | {"events": f"topic:nowhere/{topic}"})
+    refused = init(**given | {"events": f"topic:nowhere/{topic}"})
     assert refused.exit_code == 2
     assert "no cluster has the name nowhere" in refused.output
 
 
 async def _topic(bootstrap_servers: str, records: Sequence[bytes] = WHEN) -> str:
-    topic = await Topic.create(bootstrap_servers)
+    topic = await brokers.Topic.create(bootstrap_servers)
     await topic.send(records)
     return topic.name
 
@@ -132,17 +117,17 @@ def test_records_of_a_topic_say_their_format_and_what_they_lack_is_asked(
         }
         lacking = {"csv": ("columns", "country,at"), "json_schema": None}
         if needed := lacking.get(form, ("schema_registry", registry.url)):
-            said = init(folder, **ANSWERS | options)
+            said = init(**ANSWERS | options)
             assert said.output.endswith(
                 f"add these options, or correct their proposals: --{needed[0].replace('_', '-')} ...\n"
             )
             options[needed[0]] = needed[1]
         if form == "avro":
-            silent = init(folder, **ANSWERS | options | {"schema_registry": "http://127.0.0.1:1"})
+            silent = init(**ANSWERS | options | {"schema_registry": "http://127.0.0.1:1"})
             assert silent.exit_code == 2
             assert "--schema-registry: schema registry http://127.0.0.1:1: no answer" in silent.output
             assert not (folder / "stream-app.yaml").exists()
-        made = init(folder, **ANSWERS | options)
+        made = init(**ANSWERS | options)
         assert made.exit_code == 0, made.output
         settings = load(folder / "stream-app.yaml", {})
         assert settings.streams[0].declared.source.format == form
@@ -161,22 +146,8 @@ def test_passwords_are_neither_taken_as_options_nor_written(folder: Path, cluste
         "ssl.ca.location": str(folder / "ca.pem"),
     }
     clusters = {"": ClusterSettings("main:9092", {})} | {cluster: ClusterSettings("kafka:9093", security)}
-    answers = Answers(
-        events=asked.Topic("clicks", cluster),
-        form="avro",
-        time=TimeField("at", "ms"),
-        first=None,
-        to=None,
-        user=None,
-        max_events=0,
-        counted=Counted(),
-        keys=(),
-        span=None,
-        epsilon="1",
-        bin="1h",
-        clusters=clusters,
-        hints=SchemaHints(registry="https://me:hunter2@registry:8081/a"),
-    )
+    hints = SchemaHints(registry="https://me:hunter2@registry:8081/a")
+    answers = replace(PLAIN, events=Topic("clicks", cluster), form="avro", clusters=clusters, hints=hints)
     text = configuration(answers, "clicks", folder / "app.yaml")
     assert "hunter2" not in text
     variable = "STREAM_APP_KAFKA_EU_WEST_SASL_PASSWORD" if cluster else "STREAM_APP_KAFKA_SASL_PASSWORD"

@@ -14,7 +14,7 @@ from dphist.toeplitz import plan_toeplitz
 from dphist.toeplitz.estimate import mean_squared_error
 from stream_app.config import load
 from stream_app.shell.commands import main
-from stream_app.shell.planning.modes import Modes
+from stream_app.shell.planning.comparing import Modes
 
 BINS = 168
 STREAM = """

@@ -1,4 +1,4 @@
-"""Processes end cleanly: after their work, by a refusal, by a stop, by a signal."""
+"""Processes end cleanly: after their work, by a refusal, a stop, or a signal. A child sees what it needs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from docs.site import reference
 from stream_app import config
+from stream_app.config import load_text
 from stream_app.durable import NoRoomError
 from stream_app.monitoring.logs import LOG_FORMAT
 from stream_app.ports import OperatorError
@@ -28,6 +29,7 @@ from stream_app.shell.processes import (
     until_stopped,
 )
 from stream_app.shell.replay import replay_settings
+from stream_app.shell.supervision import Service, roles_of
 from tests.patience import PATIENCE_S
 from tests.stream_app.shell.test_replay import OPTIONS
 
@@ -291,3 +293,37 @@ def test_every_status_of_a_command_is_explained_in_the_reference_and_in_the_help
     for status, text in MEANINGS.items():
         assert f"| {status} | {text} |" in page
         assert f"{status:<3}  {text}" in shown
+
+
+CONFIG = """
+kafka:
+  bootstrap_servers: "here:9092"
+  security.protocol: sasl_ssl
+  sasl.username: counting
+  sasl.password: secret-here
+  clusters:
+    abroad: {{bootstrap_servers: "there:9092", security.protocol: sasl_ssl, sasl.username: alerting, sasl.password: secret-abroad}}
+redis: {{url: "redis://:secret-redis@127.0.0.1:1", alerts_url: "redis://:secret-alerts@127.0.0.1:1", api_url: "redis://127.0.0.1:1"}}
+streams:
+  clicks:
+    source: {{topic: clicks}}
+    time: {{field: at, format: ms, bin: 5m, grace: 30s, epoch: 1d}}
+    privacy: {{epsilon: 1.0}}
+alerts:
+  rules: {{many: {{when: "sum(clicks, 1h) > 5"}}}}
+  {topic}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("topic", "seen"),
+    [("topic: a, cluster: abroad", {"abroad"}), ("topic: a", {""}), ("webhooks: []", set())],
+)
+def test_the_process_that_sends_alerts_is_told_of_its_cluster_only(topic: str, seen: set[str]) -> None:
+    text = CONFIG.format(topic="\n  ".join(topic.split(", ")))
+    settings = load_text(text, Path("/app/app.yaml"), {})
+    roles = roles_of(settings, Service())
+    kafka = roles["alerts"].kafka
+    assert set(kafka.clusters if kafka is not None else ()) == seen
+    assert roles["api"].kafka is None
+    assert roles["worker"] is settings

@@ -1,12 +1,15 @@
-"""``stream-app statement`` prints one page about a stream, in the words of the other surfaces."""
+"""``stream-app privacy`` and ``statement`` say what a configuration promises, and from when on."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from click.testing import CliRunner
 
+from stream_app.config import load
 from stream_app.shell.commands import main
+from stream_app.shell.planning.promises import promises
 
 CONFIG = """
 streams:
@@ -51,12 +54,6 @@ def test_page_of_events_says_that_persons_are_protected_more_weakly(tmp_path: Pa
     assert "No total limits how many epochs may follow." in text
 
 
-def test_an_unknown_stream_is_refused_in_one_line(tmp_path: Path) -> None:
-    code, text = stated(tmp_path, "nothing")
-    assert code != 0
-    assert "not in this configuration; it has visits, clicks" in text
-
-
 def test_the_page_of_a_stream_with_a_title_names_no_file(tmp_path: Path) -> None:
     config = tmp_path / "app.yaml"
     config.write_text(CONFIG.replace("  clicks:", '  clicks:\n    title: "Shop"') % "")
@@ -65,3 +62,35 @@ def test_the_page_of_a_stream_with_a_title_names_no_file(tmp_path: Path) -> None
     assert "any one event of the log exists" in text
     assert "ndjson" not in text
     assert "file:visits.ndjson" in stated(tmp_path, "visits")[1]
+
+
+LIVE = """
+streams:
+  clicks:
+    source: {file: clicks.ndjson}
+    time: {field: at, format: iso8601, bin: 1d, timezone: Europe/Berlin, grace: 5m, epoch: 30d%s}
+    privacy: {epsilon: 0.5}
+"""
+NOW_US = int(datetime(2026, 3, 10, 12, tzinfo=UTC).timestamp()) * 1_000_000
+
+
+def said(tmp_path: Path, first: str = "") -> str:
+    config = tmp_path / "app.yaml"
+    config.write_text(LIVE % first)
+    return "\n".join(promises(load(config), NOW_US))
+
+
+def test_live_stream_spends_epsilon_from_now_on(tmp_path: Path) -> None:
+    told = said(tmp_path)
+    # The day starts at Berlin's midnight, and a live stream has no end.
+    assert "clicks spends epsilon 0.5 on events from 2026-03-09T23:00:00Z on (one epoch)" in told
+    assert "It counts from its first start on." in told
+    shown = CliRunner().invoke(main, ["privacy", "--config", str(tmp_path / "app.yaml")])
+    assert shown.exit_code == 0
+    assert shown.output.splitlines()[0] == told.splitlines()[0]
+    assert "1970" not in shown.output
+
+
+def test_promise_begins_at_the_declared_first_bin(tmp_path: Path) -> None:
+    told = said(tmp_path, ', first: "2026-01-31T23:00:00Z"')
+    assert "from 2026-01-31T23:00:00Z on" in told

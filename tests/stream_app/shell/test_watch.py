@@ -1,4 +1,4 @@
-"""``stream-app watch`` says how a stream is, and its chart fits every terminal."""
+"""``stream-app watch`` says how a stream is; charts and tables fit every terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from stream_app.client import Release
+from stream_app.client import Release, Series
 from stream_app.client.answers import Summary
 from stream_app.core.instants import parse_instant
+from stream_app.shell.readers import print_series
 from stream_app.shell.terminal import RunningChart, State
-from stream_app.shell.watching import _arrived, _print_lines, state_of
+from stream_app.shell.watching import arrived, print_lines, state_of
 
 LIVE = Summary(
     stream="clicks",
@@ -66,7 +67,7 @@ def test_lines_have_the_decimals_that_their_error_supports(capsys: pytest.Captur
     one = released(1)
     fine = replace(one, seq=2, value=7.125, interval=(7.0249, 7.2251))
     exact = replace(one, seq=3, value=7.125, interval=None)
-    _print_lines(iter([one, fine, exact]), "count")
+    print_lines(iter([one, fine, exact]), "count")
     values = [line.split("\t")[1:] for line in capsys.readouterr().out.splitlines()]
     assert values == [["1000.0", "991.0", "1009.0"], ["7.12", "7.02", "7.23"], ["7.12"]]
 
@@ -105,8 +106,28 @@ def test_failure_of_the_follower_is_raised_and_its_end_is_seen() -> None:
     arriving.put(released(1))
     arriving.put(None)
     kept: list[Release] = []
-    assert not _arrived(arriving, kept)
+    assert not arrived(arriving, kept)
     assert [release.seq for release in kept] == [1]
     arriving.put(ValueError("refused"))
     with pytest.raises(ValueError, match="refused"):
-        _arrived(arriving, kept)
+        arrived(arriving, kept)
+
+
+POINTS = 3
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_tables_cut_off_no_time_and_no_number(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    numbers = {name: [1234567.891] * POINTS for name in ("value", "stderr", "lower", "upper")}
+    times = {"start": [1357000000.0 + 3600 * i for i in range(POINTS)], "end": [1357003600.0] * POINTS}
+    said = {"confidence": 0.95, "seq": 3, "private": True, "downsampled": False, "note": "A note."}
+    print_series(Series.of({**numbers, **times, **said}), "table", None)
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    lines = [line.split() for line in printed.splitlines() if line.split()[0].startswith("2013-01-01T")]
+    ends = [f"2013-01-01T0{hour}:26:40Z" for hour in range(POINTS)]
+    shown = [*["1,234,567.89"] * 3, "1,234,567.90"]  # the upper end is rounded outward
+    assert lines == [[start, "2013-01-01T01:26:40Z", *shown] for start in ends]

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from deploy.ports import free_port
 from stream_app.shell import working as module
 from stream_app.shell.behind import Behind, ReplayPace, ReplayWatch
+from stream_app.shell.checks import commands as checking
 from stream_app.shell.commands import main
 from stream_app.shell.planning import commands, shown
 from stream_app.shell.progress import StreamProgress
@@ -92,7 +93,7 @@ def test_commands_that_may_take_long_say_what_they_do(
         done.append(doing)
         yield done.append
 
-    for place in (module, commands, shown):
+    for place in (module, checking, commands, shown):
         monkeypatch.setattr(place, "working", recorded)
     (tmp_path / "clicks.ndjson").write_text(json.dumps({"at": 1_700_000_000}) + "\n")
     (tmp_path / "app.yaml").write_text(CONFIGURATION.format(port=free_port()))

@@ -1,19 +1,23 @@
-"""Commands about released rows: export, import, retire, put back, or witness them anew."""
+"""Commands that keep a service going: released rows out and in, the witness, keys, and copies of Redis."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Literal
 
 import click
 
+from stream_app.audit.backups import check_backup as checked
+from stream_app.audit.report import failed
 from stream_app.config import load
 from stream_app.core.exports import lines_of
 from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
 from stream_app.shell.options import STREAM, config_option
 from stream_app.shell.working import working
-from stream_app.wiring import histories, rebuilding
+from stream_app.state.embedded import find_server
+from stream_app.wiring import histories, rebuilding, rotating
 
 
 @click.command()
@@ -150,3 +154,83 @@ def new_witness(config: Path) -> None:
         said = asyncio.run(rebuilding.new_witness(load(config)))
     for line in said:
         click.echo(line)
+
+
+@click.command()
+@config_option
+@click.argument("step", type=click.Choice(["begin", "finish", "lost", "move"]))
+def rotate_key(config: Path, step: Literal["begin", "finish", "lost", "move"]) -> None:
+    """Replace the keys of secrets.key_file while workers run.
+
+    No epoch ends and no noise is drawn again. STEP begin adds new keys to the file. Copy the file to every
+    machine with a worker. STEP finish encrypts all stored noise with the new key, gives later cap windows the
+    new key of users' hashes, and takes the old keys out of the file. The old key of users' hashes stays while
+    cap windows need it; run STEP finish again when they are released. Each step may be repeated.
+
+    STEP lost is for a key of stored noise that no file holds any more: it gives this noise up. The running
+    epochs that need it end, and the next ones begin with the first key of the file.
+
+    STEP move is for a worker without secrets.key_file, which keeps its keys in state.dir. Stop the worker,
+    write secrets.key_file with the name of a file that does not exist, and run it: it moves the keys into the
+    file. No epoch ends. After that begin and finish rotate them.
+
+    \b
+    Examples:
+      stream-app rotate-key begin --config app.yaml
+      stream-app rotate-key finish --config app.yaml
+      stream-app rotate-key lost --config app.yaml
+      stream-app rotate-key move --config app.yaml
+    """
+    settings = load(config)
+    if step == "begin":
+        click.echo(rotating.begin(settings))
+        return
+    if step == "lost":
+        click.echo(asyncio.run(rotating.give_up(settings)))
+        return
+    with working("encrypting stored noise again"):
+        said = asyncio.run(rotating.move(settings) if step == "move" else rotating.finish(settings))
+    click.echo(said)
+
+
+@click.command()
+@config_option
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path)
+)
+@click.option(
+    "--server",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The redis-server that loads the copy.  [default: the embedded one, or the one on PATH]",
+)
+def check_backup(config: Path, files: tuple[Path, ...], server: Path | None) -> int:
+    """Check that FILE, a copy of Redis, can be restored.
+
+    Name one file, or for a cluster the files of all its primaries. It loads the copy into a private server,
+    and compares it with the witness, the ledger, the keys and the configuration. It changes nothing, and the
+    service may run meanwhile. The exit status is 2 if a check fails. docs/how-to/backup.md says how to copy
+    and restore.
+
+    \b
+    Example:
+      stream-app check-backup backup.rdb --config app.yaml
+    """
+    with working("loading the copy and comparing it"):
+        said, checks = checked(load(config), files, server or _found_server())
+    for line in said:
+        click.echo(line)
+    faults = failed(checks)
+    for check in faults:
+        click.echo(f"FAIL {check.subject}: {check.asked}: {check.found}")
+    click.echo(f"{', '.join(map(str, files))}: {len(checks)} checks, {len(faults)} failed")
+    return 2 if faults else 0
+
+
+def _found_server() -> Path:
+    try:
+        return find_server()
+    except OperatorError:
+        raise OperatorError(
+            "--server: there is no redis-server here to load the copy; name the path of one, or run this "
+            "command where one is (docs/how-to/backup.md)"
+        ) from None
