@@ -151,9 +151,8 @@ upgrade: $(STAMP) ## upgrade from an older build over running streams, and roll 
 soak: $(STAMP) ## 20 streams with bins of a second for SOAK_SECONDS (default 7200), sampled; goes on from SOAK_FOLDER
 	$(BIN)/python -m benchmarks.soak --folder $(SOAK_FOLDER) --seconds $(SOAK_SECONDS)
 
-bench-ingest: $(STAMP) ## events per second of the Kafka worker beside other consumers, with and without decoding; of the HTTP listener
+bench-ingest: $(STAMP) ## events per second of the Kafka worker beside other consumers, with and without decoding
 	$(BIN)/python -m benchmarks.ingest
-	$(BIN)/python -m benchmarks.receiving
 
 bench: $(STAMP) ## ratio tables with JSON results under benchmarks/results
 	$(BIN)/python -m benchmarks

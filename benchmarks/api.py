@@ -16,20 +16,22 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from benchmarks.machine import children, cpu_s, running
+from deploy.ports import free_port
 
 RESULTS = Path(__file__).parent / "results" / "api.json"
 FOLLOWERS, QUESTIONS_PER_S, SECONDS = 500, 200, 30
@@ -46,20 +48,6 @@ api:
   port: {port}
   limits: {{connections: 2000, connections_per_address: 1000, followers: 1000}}  # all have one address
 """
-
-
-@contextlib.contextmanager
-def service(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the service for the block."""
-    (directory / "clicks.ndjson").touch()
-    (directory / "app.yaml").write_text(CONFIGURATION.format(port=port))
-    command = [sys.executable, "-m", "stream_app", "run", "--config", "app.yaml"]
-    with subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(20)
 
 
 def get(port: int, path: str) -> Any:
@@ -214,28 +202,10 @@ def measured(port: int, api: int) -> dict[str, Any]:
     }
 
 
-def cpu_s(pid: int) -> float:
-    """Return the processor time that a process has taken."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def machine_cpu_s() -> float:
     """Return the processor time that all processes of the machine have taken."""
     user, nice, system = (int(word) for word in Path("/proc/stat").read_text().split()[1:4])
     return (user + nice + system) / os.sysconf("SC_CLK_TCK")
-
-
-def answering(parent: int) -> int:
-    """Return which of the service's child processes is the API."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                words = (entry / "cmdline").read_text().split("\0")
-                if int(fields[1]) == parent and "api" in words:
-                    return int(entry.name)
-    raise AssertionError("the service has no process that answers")
 
 
 def wait_for_bins(port: int, wanted: int) -> None:
@@ -253,11 +223,14 @@ def main() -> None:
     if len(sys.argv) > 1:
         asyncio.run(followed(int(sys.argv[1])))
         return
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    with tempfile.TemporaryDirectory() as name, service(Path(name), port) as process:
-        wait_for_bins(port, 12)
-        result = measured(port, answering(process.pid))
+    port = free_port()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "clicks.ndjson").touch()
+        (folder / "app.yaml").write_text(CONFIGURATION.format(port=port))
+        with running(folder, "run") as service:
+            wait_for_bins(port, 12)
+            result = measured(port, children(service.pid)["api"])
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result))
 

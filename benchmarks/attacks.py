@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from benchmarks.machine import running
+from deploy.ports import free_port
 
 RESULTS = Path(__file__).parent / "results" / "attacks.json"
 SECONDS, ASKS_PER_S = 20.0, 5.0
@@ -68,14 +70,9 @@ def service(directory: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
         )
         (directory / name).write_text("\n".join(events) + "\n")
     (directory / "app.yaml").write_text(CONFIGURATION.format(port=port, keys=json.dumps(keys)))
-    command = [sys.executable, "-m", "stream_app", "run", "--config", "app.yaml"]
-    with subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL) as process:
-        try:
-            _wait_for_history(port)
-            yield process
-        finally:
-            process.terminate()
-            process.wait(30)
+    with running(directory, "run") as process:
+        _wait_for_history(port)
+        yield process
 
 
 def _wait_for_history(port: int) -> None:
@@ -257,8 +254,7 @@ def described(times_s: list[float]) -> dict[str, Any]:
 
 def measured(seconds: float, *names: str) -> dict[str, Any]:
     """Return the measurements of some attacks. Args: names, of the attacks; none means all."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    port = free_port()
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name, service(Path(name), port):
         asyncio.run(reader_times_s(port, 2.0))

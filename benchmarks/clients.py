@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -27,6 +25,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka import TopicPartition as Partition
 
+from benchmarks.machine import machine
 from deploy.kafka import broker
 from stream_app.sources.kafka_columns import return_columns
 
@@ -149,7 +148,7 @@ def main() -> None:
             cluster.stop()
     result = {
         "command": "python -m benchmarks.clients",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
+        "machine": machine(),
         "measured_at": time.strftime("%Y-%m-%d"),
         "clients": table,
     }

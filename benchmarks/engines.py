@@ -18,8 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import commit, cpu_s, machine
-from benchmarks.running import running
+from benchmarks.machine import commit, cpu_s, machine, running
 from benchmarks.scale.cell import Producing, measured
 from benchmarks.scale.points import Point
 from deploy.kafka import broker

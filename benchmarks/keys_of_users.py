@@ -10,16 +10,12 @@ every cap; choosing which of them count differs.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import platform
 from itertools import cycle
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.users import BINS, CELLS, FIRST_BIN, RECORDS, SLICE, Bench, Slice
+from benchmarks.users import BINS, CELLS, FIRST_BIN, RECORDS, SLICE, Bench, Slice, keep
 from dphist.caps import Caps
 from stream_app.core.counting.bounding import Bounds
 from stream_app.state.connection import execute
@@ -89,21 +85,13 @@ async def measure(server: EmbeddedRedis, users: int, tail: float) -> dict[str, d
 
 
 def main() -> None:
-    """Measure, print and store the results."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the server inherits it
-    with TemporaryDirectory() as directory, EmbeddedRedis(Path(directory)) as server:
-        results = {
-            "machine": platform.machine(),
-            "records": RECORDS,
-            "cells": CELLS,
-            "bins": BINS,
-            **{
-                name: asyncio.run(measure(server, users, tail)) for name, (users, tail) in POPULATIONS.items()
-            },
-        }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
-    print(json.dumps(results, indent=2, sort_keys=True))
+    """Measure both populations."""
+    keep(
+        RESULTS,
+        lambda server: {
+            name: asyncio.run(measure(server, users, tail)) for name, (users, tail) in POPULATIONS.items()
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -15,16 +15,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import platform
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.machine import commit, cpu_s, memory_mb
-from benchmarks.running import running
+from benchmarks.machine import commit, cpu_s, machine, memory_mb, running
 from benchmarks.visible import PARTITIONS, make_topic, produce
 from deploy.kafka import broker
 from stream_app.core.ledger import ACCEPTED
@@ -170,7 +167,7 @@ def main() -> None:
     result = known | {
         "command": " ".join(["python -m benchmarks.many", *sys.argv[1:]]),
         "commit": commit(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
+        "machine": machine(),
         "streams": table,
     }
     asked.output.write_text(json.dumps(result, indent=1) + "\n")

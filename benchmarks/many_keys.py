@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +24,7 @@ from typing import Any
 import httpx
 from playwright.sync_api import Browser, sync_playwright
 
-from benchmarks.machine import commit, cpu_s, memory_mb
+from benchmarks.machine import children, commit, cpu_s, memory_mb, running
 from deploy.ports import free_port
 from tests.services import chromium
 
@@ -99,30 +98,18 @@ def opened(browser: Browser, address: str, ready: str) -> dict[str, float]:
     }
 
 
-def children(pid: int) -> dict[str, int]:
-    """Return the processes of the service, by role."""
-    found = {}
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        words = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-        found["redis" if "redis" in words[0] else words[-2]] = int(child)
-    return found
-
-
 def measured(folder: Path, keys: int) -> dict[str, Any]:
     """Run the service over so many keys; return the measurements."""
     port = free_port()
     files(folder, keys, port)
     address = f"http://127.0.0.1:{port}"
-    with (folder / "out.log").open("wb") as log:
-        began_s = time.monotonic()
-        command = [sys.executable, "-m", "stream_app", "run", "--config", "app.yaml"]
-        service = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     found: dict[str, Any] = {"keys": keys}
-    try:
+    began_s = time.monotonic()
+    with running(folder, "run") as service:
         with httpx.Client(base_url=address, timeout=PATIENCE_S) as client:
             while time.monotonic() < began_s + PATIENCE_S and "released_s" not in found:
                 time.sleep(0.2)
-                assert service.poll() is None, (folder / "out.log").read_text()
+                assert service.poll() is None, (folder / "run.log").read_text()
                 try:
                     shown = client.get("/v1/streams/clicks")
                 except httpx.TransportError:
@@ -143,9 +130,6 @@ def measured(folder: Path, keys: int) -> dict[str, Any]:
                 name: opened(browser, address + path, ready) for name, (path, ready) in PAGES.items()
             }
             browser.close()
-    finally:
-        service.terminate()
-        service.wait(60)
     return found
 
 

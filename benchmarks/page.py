@@ -18,9 +18,9 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from playwright.sync_api import Browser, sync_playwright
 
+from benchmarks.long import release
 from dphist.tree.design import Release
 from stream_app.api.admission.access import AccessRules
 from stream_app.core.alerts.conditions import parse_condition
@@ -28,10 +28,10 @@ from stream_app.core.alerts.rules import Rule
 from stream_app.core.boards import Board, Line, Panel
 from tests.services import chromium
 from tests.stream_app.api.browsing import Backstage
-from tests.stream_app.published import Published
 
 RESULTS = Path(__file__).parent / "results" / "page.json"
-BINS, FEW, TIMES = 100_000, 100, 5
+EPOCH_BINS, BINS, FEW, TIMES = 131_072, 100_000, 100, 5
+KINDS: tuple[Release, ...] = ("causal", "anticipating")
 BOTH = (Line("causal-many"), Line("anticipating-many"))
 BOARD = Board(
     "many",
@@ -44,16 +44,6 @@ BOARD = Board(
     ),
 )
 _PAINTS = 'performance.getEntriesByName("first-contentful-paint")'
-
-
-def release(behind: Backstage, name: str, bins: int, kind: Release) -> None:
-    """Release this many bins of a stream."""
-    stream = Published(behind.store, name=name, source=name, epoch_bins=131_072, release=kind)
-    behind.run(stream.open(), timeout_s=600)
-    counts = np.random.default_rng(11).poisson(40, bins).tolist()
-    for start in range(0, bins, 5_000):
-        behind.run(stream.close(counts[start : start + 5_000], show=False), timeout_s=600)
-    behind.run(stream.show(), timeout_s=600)
 
 
 def opened(browser: Browser, address: str, ready: str) -> tuple[float, float]:
@@ -74,9 +64,9 @@ def measured() -> dict[str, Any]:
     """Return the times of all pages."""
     behind = Backstage()
     try:
-        for kind in ("causal", "anticipating"):
-            release(behind, f"{kind}-many", BINS, kind)
-            release(behind, f"{kind}-few", FEW, kind)
+        for kind in KINDS:
+            release(behind, f"{kind}-many", kind, EPOCH_BINS, BINS)
+            release(behind, f"{kind}-few", kind, EPOCH_BINS, FEW)
         above = "sum(causal-many, 24h) > 900"
         behind.watch([Rule("busy", above, parse_condition(above))])
         address = behind.start(AccessRules(boards={BOARD.name: BOARD}))
@@ -87,7 +77,7 @@ def measured() -> dict[str, Any]:
             "unknown stream": ("/streams/nothing", "#unknown a"),
             "unknown address": ("/nothing", "main a"),
         }
-        for kind in ("causal", "anticipating"):
+        for kind in KINDS:
             for size in ("few", "many"):
                 pages[f"{kind}, {size}"] = (f"/streams/{kind}-{size}", "#bins-chart[data-points]")
         load = [round(one, 1) for one in os.getloadavg()]

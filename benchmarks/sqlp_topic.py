@@ -22,8 +22,7 @@ import numpy as np
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.machine import commit, machine
-from benchmarks.running import running
+from benchmarks.machine import commit, machine, running
 from benchmarks.sqlp import KEYS, MOST, USERS, Records, drawn_records
 from deploy.kafka import broker
 from deploy.ports import free_port

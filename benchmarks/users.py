@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -190,23 +191,26 @@ async def measure(server: EmbeddedRedis, partitions: int, users: int) -> dict[st
     return {name: round(number, 2) for name, number in sorted(found.items())}
 
 
-def main() -> None:
-    """Measure, print and store the results."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # the server inherits it
+def keep(results: Path, measured: Callable[[EmbeddedRedis], dict[str, Any]]) -> None:
+    """Measure on one core, with a server that inherits it; print and store the results."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with TemporaryDirectory() as directory, EmbeddedRedis(Path(directory)) as server:
-        results = {
-            "machine": platform.machine(),
-            "records": RECORDS,
-            "cells": CELLS,
-            **{
-                f"{users}_users_{partitions}_partitions": asyncio.run(measure(server, partitions, users))
-                for users in (1_000, USERS)
-                for partitions in (1, 4)
-            },
-        }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
-    print(json.dumps(results, indent=2, sort_keys=True))
+        about = {"machine": platform.machine(), "records": RECORDS, "cells": CELLS, "bins": BINS}
+        text = json.dumps(about | measured(server), indent=2, sort_keys=True)
+    results.write_text(text + "\n")
+    print(text)
+
+
+def main() -> None:
+    """Measure few and many users, over one and over four partitions."""
+    cases = [(users, partitions) for users in (1_000, USERS) for partitions in (1, 4)]
+    keep(
+        RESULTS,
+        lambda server: {
+            f"{users}_users_{partitions}_partitions": asyncio.run(measure(server, partitions, users))
+            for users, partitions in cases
+        },
+    )
 
 
 if __name__ == "__main__":

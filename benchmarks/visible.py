@@ -22,7 +22,6 @@ import contextlib
 import json
 import math
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -34,7 +33,7 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from benchmarks.running import running
+from benchmarks.machine import machine, running
 from deploy.kafka import broker
 from deploy.ports import free_port
 from stream_app.core.ledger import ACCEPTED
@@ -209,7 +208,7 @@ def main() -> None:
     known = json.loads(asked.output.read_text()) if asked.output.exists() else {}
     result = {
         "command": "python -m benchmarks.visible",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
+        "machine": machine(),
         "before": known.get("before", []),
         "delays": table,
     }

@@ -46,7 +46,6 @@ SMALL: dict[str, dict[str, Any]] = {
         "NAMES": {name: name for name in ("worker", "consume", "getmany", "confluent", "faust_agent")},
         "arguments": ["--quick", "--rounds", "1", "--events", "100000", "--part", "contenders"],
     },
-    "key_fields": {"RECORDS": 2_000, "ROUNDS": 1},
     "keys_of_users": {"ROUNDS": 1},
     "long": {"EPOCH_BINS": 4_096, "BINS": 500, "QUESTIONS": 10},
     "many": {"arguments": ["--streams", "2", "--seconds", "5", "--bin", "2"]},
@@ -57,23 +56,18 @@ SMALL: dict[str, dict[str, Any]] = {
     "page": {"BINS": 200, "FEW": 50, "TIMES": 1},
     "plans": {"arguments": ["--plans", "3", "--longest", "12", "--seed", "1"]},
     "product": {"CLOSED": {"50": 1}, "ASKED_KEYS": 100, "ASKED_BINS": 12, "MONTH": 48, "ROUNDS": 2},
-    "receiving": {"RECORDS": 2_000, "ROUNDS": 1, "arguments": ["1"]},
     "recordplay": {},
-    "replay": {"RUNS": 1},
     "scale": {"arguments": ["--seconds", "1", "--first", "1", "--output", "FOLDER/scale.json"]},
     "soak": {"arguments": ["--folder", "FOLDER", "--seconds", "25"]},
     "sqlp": {"USERS": 200_000, "KEYS": 20_000, "arguments": ["--seeds", "1"]},
     "sqlp_topic": {"SHARE": 0.0005, "SECONDS": 5, "EPOCH_S": 120},
-    "store": {"CELLS": 50, "BINS": 8, "ROUNDS": 2},
     "strategies": {"BITS": [4]},
-    "sums": {},
     "tree": {"LONG": 4_096, "_HORIZONS": {"2^10": 1_024}, "OPENDP_HEIGHT": 2},
-    "up_to_cut": {"arguments": ["--streams", "3", "--partitions", "2", "--cuts", "1"]},
     "users": {"USERS": 1_000, "RECORDS": 2_000, "SLICE": 500, "ROUNDS": 1},
     "visible": {"WARM_UP_S": 2, "PROBES": 3, "arguments": ["--streams", "1", "--seconds", "12"]},
 }
 # What several of them share, or reads the code only.
-SHARED = {"beside", "counted", "figures", "machine", "nonnegative", "published", "running"}
+SHARED = {"beside", "figures", "machine", "nonnegative", "published"}
 CODE = """
 import importlib, json, sys
 from pathlib import Path

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.ingest.topic import HOUR_US, HOURS
-from benchmarks.machine import cpu_s, memory_mb
+from benchmarks.machine import cpu_s, memory_mb, running
 from stream_app.state.connection import connect, execute
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
@@ -58,30 +57,20 @@ def measure(
     folder.mkdir()
     first_us = min(expected) * HOUR_US
     with EmbeddedRedis(folder / "redis") as redis:
-        configuration = folder / "worker.yaml"
+        configuration = folder / "app.yaml"
         first = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(first_us // 1_000_000))
         configuration.write_text(
             CONFIGURATION.format(
                 redis=redis.worker_url, servers=servers, topic=topic, stream=STREAM, bin_s=bin_s, first=first
             )
         )
-        with (folder / "worker.log").open("wb") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "stream_app", "worker", "--config", str(configuration)],
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-            )
-        try:
+        with running(folder) as worker:
             assert redis.process is not None
             first_look, last_look = asyncio.run(
                 _follow(redis.worker_url, worker, redis.process.pid, expected.total())
             )
             peak_mb = memory_mb(worker.pid, "VmHWM")
             released = asyncio.run(_released_hours(redis.worker_url, first_us, bin_s))
-        finally:
-            worker.terminate()
-            worker.wait(30)
     if released != expected:
         raise AssertionError(f"{topic}: the released hours are not those of the topic; see {folder}")
     return {

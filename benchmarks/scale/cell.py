@@ -21,9 +21,8 @@ import redis
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.machine import cpu_s, memory_mb
+from benchmarks.machine import cpu_s, memory_mb, running
 from benchmarks.many import Looking
-from benchmarks.running import running
 from benchmarks.scale.points import Point
 from deploy.ports import free_port
 from stream_app.core.ledger import ACCEPTED

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.running import running
+from benchmarks.machine import commit, running
 from benchmarks.soak.deployment import (
     EXACT,
     GRACE_S,
@@ -82,7 +82,7 @@ async def _sampled(
     producer, followers = Producer(servers, seed=int(time.time())), Followers(port)
     tasks = [asyncio.create_task(producer.run()), asyncio.create_task(followers.run())]
     run, began = round(time.time()), time.monotonic()
-    _append(folder / "runs.ndjson", {"began": run, "commit": _commit()})
+    _append(folder / "runs.ndjson", {"began": run, "commit": commit()})
     known = Counter[int]()
     try:
         while (past_s := time.monotonic() - began) < seconds and not ended.is_set():
@@ -158,11 +158,6 @@ def _visible_end(port: int, stream: str) -> int:
 def _read(port: int, path: str) -> Any:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
         return json.load(answer)
-
-
-def _commit() -> str:
-    asked = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _text(second: int) -> str:

@@ -16,8 +16,7 @@ from pathlib import Path
 import httpx
 import redis
 
-from benchmarks.machine import commit, memory_mb
-from benchmarks.running import running
+from benchmarks.machine import commit, memory_mb, running
 from benchmarks.soak.deployment import STREAMS, configuration
 from deploy.ports import free_port
 from stream_app.state.embedded import EmbeddedRedis
