@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dphist import AnticipatingCounter, SeededNoise, TreeCounter, plan_tree
-from dphist.epochs.counter import EpochLevelsCounter
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels, EpochLevelsCounter
 from dphist.planning.epochs import plan_epoch_levels
 from dphist.tree.design import Release
 

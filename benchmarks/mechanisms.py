@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.published import YARDSTICKS
-from dphist import datasets
 from dphist.mechanisms import names, release
 from dphist.mechanisms.ranges import range_sums, spread_ranges
 from dphist.noise import NoiseSource, Scale, SeededNoise, SystemNoise
+from research import datasets
 
 RESULTS = Path(__file__).parent / "results" / "mechanisms.json"
 EPSILONS = (0.01, 0.1, 1.0)

@@ -51,8 +51,7 @@ and protects nobody; without it, noise comes from the operating system.
 
 from dphist import mechanisms
 from dphist.curve import Curve
-from dphist.epochs.counter import EpochLevelsCounter
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels, EpochLevelsCounter
 from dphist.laws.interval import Interval
 from dphist.mechanisms import HistogramRelease, describe, names, release
 from dphist.noise import NoiseSource, SeededNoise, SystemNoise

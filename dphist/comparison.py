@@ -8,14 +8,12 @@ from numpy.typing import ArrayLike
 
 from dphist import mechanisms
 from dphist.arrays import Int64Array
-from dphist.mechanisms.budget import Epsilon
+from dphist.mechanisms.base import Epsilon
 from dphist.mechanisms.ranges import checked_ranges, range_sums, spread_ranges
+from dphist.mechanisms.registry import UNATTRIBUTED
 from dphist.noise import SeededNoise
 from dphist.privacy import Neighbours
 from dphist.workloads import prefixes, single_bins
-
-# These mechanisms publish counts in rising order, so they cannot answer ranges of bins.
-UNATTRIBUTED = frozenset({"sorted", "sorted_rounded", "sorted_isotonic"})
 
 WORKLOADS = ("ranges", "prefix", "bins")
 

@@ -46,6 +46,11 @@ def exact(value: Exact, name: str = "epsilon") -> Fraction:
     return fraction
 
 
+def ratio(value: Fraction) -> str:
+    """Return the text "p/q" of a fraction, as designs store it; ``exact`` reads it."""
+    return f"{value.numerator}/{value.denominator}"
+
+
 def sensitivity(max_events: int, neighbours: Neighbours) -> int:
     """Return the largest L1 difference between neighbouring streams in the nodes of one level.
 
@@ -83,15 +88,6 @@ def path_epsilon(scales: Iterable[Fraction | float], sensitivity: int) -> Fracti
             raise ValueError(f"scale {scale!r} is not finite and above zero; it would protect nobody")
         total += Fraction(sensitivity) / Fraction(scale)
     return total
-
-
-def compose(epsilons: Iterable[Fraction]) -> Fraction:
-    """Return the epsilon of releases that can see the same event: the sum (sequential composition).
-
-    >>> compose([Fraction(1, 10)] * 3)
-    Fraction(3, 10)
-    """
-    return sum(epsilons, Fraction(0))
 
 
 def check_shares(shares: Sequence[Fraction]) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dphist import datasets
 from dphist.arrays import FloatArray, Int64Array
 from dphist.noise import SeededNoise
+from research import datasets
 
 _SEED = 2014
 _BINS = 4096

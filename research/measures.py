@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.consistency.cdfs import consistent_cdf
+from dphist.consistency.isotonic import consistent_cdf
 from dphist.mechanisms import HistogramRelease, release
 from dphist.mechanisms.dawa.deviations import DeviationIndex
 from dphist.mechanisms.dawa.partition import interval_lengths, least_cost_partition

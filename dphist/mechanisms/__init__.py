@@ -7,8 +7,7 @@ Must stay true: a mechanism touches counts only through its request's exact inte
 exactly the epsilon it was given.
 """
 
-from dphist.mechanisms.base import HistogramRelease, Request
-from dphist.mechanisms.budget import BudgetLedger
+from dphist.mechanisms.base import BudgetLedger, HistogramRelease, Request
 from dphist.mechanisms.registry import checked_options, describe, names, prepare, release
 from dphist.mechanisms.table import Mechanism
 

@@ -10,22 +10,71 @@ from numpy.typing import ArrayLike, NDArray
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.curve import Curve
-from dphist.laws.interval import Interval
-from dphist.laws.order_statistic import least_draws, order_statistic
-from dphist.mechanisms.budget import BudgetLedger
+from dphist.laws.interval import Interval, least_draws, order_statistic
+from dphist.laws.law import discrete_laplace_variance
 from dphist.mechanisms.ranges import checked_ranges, range_sums, spread_ranges
 from dphist.noise import NoiseSource, Scale, SeededNoise
-from dphist.privacy import NEIGHBOURS_IN_WORDS, Neighbours
+from dphist.privacy import NEIGHBOURS_IN_WORDS, Neighbours, exact
 
+Epsilon = Fraction | int | float
 # A total of this size, in units of 2^-20 and with noise, stays inside int64.
 LARGEST_TOTAL = 2**42
-
 _SEED = 20100913
 _DRAWS = 2048  # at 0.95, the true confidence is about 0.97
 _FLOATING_ERROR = 1e-10
-
 RangeFunction = Callable[[Int64Array], FloatArray]
 Numbers = NDArray[np.int64] | NDArray[np.float64]
+
+
+class BudgetLedger:
+    """Records the epsilon of each step of a release, in exact fractions, and refuses to overspend.
+
+    Guarantee: the ledger keeps the sum of the steps' epsilons at most at epsilon. If each step, given the
+        earlier outputs, is DP with its own epsilon, the release is epsilon-DP by sequential composition.
+
+    >>> ledger = BudgetLedger(1)
+    >>> ledger.spend("partition", Fraction(1, 4)), ledger.spend_rest("counts")
+    (Fraction(1, 4), Fraction(3, 4))
+    >>> ledger.spend("again", Fraction(1, 10**9))
+    Traceback (most recent call last):
+        ...
+    ValueError: step 'again' asks for epsilon 1/1000000000 but 0 of 1 is left
+    """
+
+    def __init__(self, epsilon: Epsilon) -> None:
+        self.epsilon = exact(epsilon)
+        self._steps: list[tuple[str, Fraction]] = []
+
+    @property
+    def steps(self) -> list[tuple[str, Fraction]]:
+        """The steps so far as (name, epsilon), in the order they were spent."""
+        return list(self._steps)
+
+    @property
+    def left(self) -> Fraction:
+        """The epsilon that is not yet spent."""
+        return self.epsilon - sum((spent for _, spent in self._steps), Fraction(0))
+
+    def spend(self, step: str, epsilon: Epsilon) -> Fraction:
+        """Record a step's epsilon and return it exactly.
+
+        Raises: ValueError if the epsilon is not above zero, or more than is left.
+        """
+        spent = exact(epsilon, f"epsilon of step {step!r}")
+        if spent > self.left:
+            raise ValueError(
+                f"step {step!r} asks for epsilon {spent} but {self.left} of {self.epsilon} is left"
+            )
+        self._steps.append((step, spent))
+        return spent
+
+    def spend_share(self, step: str, share: Epsilon) -> Fraction:
+        """Spend this share, in (0, 1], of the total epsilon."""
+        return self.spend(step, self.epsilon * exact(share, f"share of step {step!r}"))
+
+    def spend_rest(self, step: str) -> Fraction:
+        """Spend all that is left."""
+        return self.spend(step, self.left)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,7 +231,8 @@ class Request:
 
     def variance_of(self, scale: Scale) -> float:
         """Return the variance of the noise that ``measure`` draws with this scale."""
-        return noise_variance(scale, continuous=self.continuous)
+        size = float(scale)
+        return 2.0 * size * size if self.continuous else discrete_laplace_variance(size)
 
     def total(self, share: Fraction, *, known: bool = False) -> float:
         """Return the number of events: exact if ``known``, else measured with this share of epsilon, >= 0.
@@ -264,19 +314,3 @@ def checked_counts(counts: ArrayLike, dimensions: int) -> Int64Array:
         raise ValueError("counts add up to more than 2^42; measure them in larger units")
     checked.flags.writeable = False
     return checked
-
-
-def noise_variance(scale: Scale, *, continuous: bool) -> float:
-    """Return the variance of one draw of Laplace noise of this scale.
-
-    For discrete noise it is 2 a / (1 - a)^2 with a = exp(-1 / scale); for continuous noise 2 scale^2.
-
-    >>> round(noise_variance(10, continuous=True)), round(noise_variance(10, continuous=False), 2)
-    (200, 199.83)
-    """
-    size = float(scale)
-    if continuous:
-        return 2.0 * size * size
-    # 2a / (1-a)^2 = 1 / (2 sinh^2(1 / (2 scale))): no cancellation at large scales; zero far below one.
-    half = 0.5 / size
-    return 0.0 if half > 350.0 else float(0.5 / np.sinh(half) ** 2)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.cdf import Budgets, CdfTree, best_tree, difference_uses, level_sums, prefixes, suffixes, tree_of
-from dphist.consistency.cdfs import Error, consistent_cdf
+from dphist.consistency.isotonic import Error, consistent_cdf
 from dphist.mechanisms.base import HistogramRelease, RangeFunction, Request
 from dphist.privacy import Neighbours
 

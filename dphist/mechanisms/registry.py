@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dphist.mechanisms.base import HistogramRelease, Request, checked_counts
-from dphist.mechanisms.budget import BudgetLedger, Epsilon
+from dphist.mechanisms.base import BudgetLedger, Epsilon, HistogramRelease, Request, checked_counts
 from dphist.mechanisms.ranges import checked_ranges
 from dphist.mechanisms.table import TABLE, Mechanism
 from dphist.noise import NoiseSource, SeededNoise, SystemNoise
@@ -27,6 +26,8 @@ CALIBRATED = (
     *("identity", "identity_plane", "h", "h_bar", "hb", "privelet", "sorted"),
     *("cdf_direct", "cdf_histogram", "cdf_binary", "cdf_tree", "cdf_refined"),
 )
+# These mechanisms publish counts in rising order, so they cannot answer ranges of bins.
+UNATTRIBUTED = frozenset({"sorted", "sorted_rounded", "sorted_isotonic"})
 _ROWS = {row.name: row for row in TABLE}
 
 

@@ -106,7 +106,7 @@ _GRID = _TOTAL | {"constant": real("events times epsilon per block; 10 is the pa
 _plane = partial(Mechanism, dimensions=2)
 
 TABLE: tuple[Mechanism, ...] = (
-    Mechanism("identity", "identity", "noise on every bin"),
+    Mechanism("identity", "bins", "noise on every bin"),
     Mechanism("h", "trees.hierarchical", "a tree of noisy counts, as measured", _BRANCHING),
     Mechanism("h_bar", "trees.hierarchical", "the tree made consistent", _BRANCHING),
     Mechanism(
@@ -186,9 +186,9 @@ TABLE: tuple[Mechanism, ...] = (
         },
         uses_workload=True,
     ),
-    Mechanism("sorted", "sorted_counts:sorted_counts", "sorted counts with noise"),
-    Mechanism("sorted_rounded", "sorted_counts", "sorted again and rounded"),
-    Mechanism("sorted_isotonic", "sorted_counts", "closest rising sequence"),
+    Mechanism("sorted", "bins:sorted_counts", "sorted counts with noise"),
+    Mechanism("sorted_rounded", "bins", "sorted again and rounded"),
+    Mechanism("sorted_isotonic", "bins", "closest rising sequence"),
     Mechanism("cdf_direct", "cdf", "noise on cumulative counts", _CDF),
     Mechanism("cdf_histogram", "cdf", "cumulative sums of noisy bins", _CDF),
     Mechanism("cdf_binary", "cdf", "cumulative counts from a binary tree", _CDF),
@@ -225,7 +225,7 @@ TABLE: tuple[Mechanism, ...] = (
             "branching": whole("children of a node; 8 is ours, 2 the paper's code's", 2),
         },
     ),
-    _plane("identity_plane", "identity:identity", "noise on every bin"),
+    _plane("identity_plane", "bins:identity", "noise on every bin"),
     _plane(
         "mwem_plane",
         "mwem:mwem",

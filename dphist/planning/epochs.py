@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from dphist.arrays import FloatArray
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.planning.tree import LEAST_SHARE, balanced_branching, plan_tree, planning_rate
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity

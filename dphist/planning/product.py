@@ -1,4 +1,4 @@
-"""Choose the shares of time, keys and values, and predict the load of a strategy on its machine.
+"""Choose the shares of time, keys and values.
 
 A product question combines a range of time, a threshold of the value and a key. The variance of its answer is
 2 (c / epsilon)^2 times one factor per axis, which depends on the shape and shares of that axis alone. So the
@@ -7,9 +7,8 @@ variance by less than 1 / (12 scale^2) of it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Self, Unpack
+from typing import Unpack
 
 from dphist.planning.tree import TreeOptions, plan_tree
 from dphist.privacy import Exact, Neighbours
@@ -24,7 +23,6 @@ from dphist.workloads import PREFIX, Workload, WorkloadText
 _PLANNING_EPSILON = Fraction(1, 10)
 # The share of the total over keys, if it is queried about as often as all keys together.
 TOTAL_SHARE = Fraction(1, 5)
-DRAWS_PER_SECOND = 100_000
 
 
 def plan_product(
@@ -87,49 +85,3 @@ def plan_sums(
     tree = plan_tree(horizon, epsilon, max_events=weight * max_events, **time)
     ends = ValueAxis(2, TreeShape((2,)), (Fraction(1),))
     return ProductDesign(tree, KeyAxis(keys, 1 - total_share, total_share), ends, weight)
-
-
-@dataclass(frozen=True)
-class Load:
-    """The load of a strategy: the noise draws per bin, and the bytes that an epoch releases.
-
-    A causal design draws noise when a bin closes, at most ``most_draws`` draws. An anticipating design draws
-    an epoch's whole noise, ``ahead_bytes`` of it, during the second half of the epoch before.
-    """
-
-    mean_draws: float
-    most_draws: int
-    released_bytes: int
-    ahead_bytes: int = 0
-
-    @property
-    def most_seconds(self) -> float:
-        """The seconds that drawing takes for the bin that needs the most noise."""
-        return self.most_draws / DRAWS_PER_SECOND
-
-    @classmethod
-    def of(cls, design: ProductDesign) -> Self:
-        """Return the load of a design."""
-        shape, horizon = design.time.shape, design.time.horizon
-        drawn = design.columns * sum(design.time.drawn_nodes(horizon))
-        if design.time.anticipates:
-            numbers = design.columns * horizon
-            return cls(drawn / horizon, -(-drawn // horizon), 8 * numbers, 4 * numbers)
-        # The last bin, and the bins that complete the first node of each level.
-        busiest = {horizon - 1, *(width - 1 for width in shape.widths[1:] if width <= horizon)}
-        most = max(len(shape.completed_by(bin)) for bin in busiest)
-        return cls(drawn / horizon, design.columns * most, 8 * drawn)
-
-
-def check_load(design: ProductDesign, bin_us: int) -> Load:
-    """Return the load, after checking that drawing noise takes at most half a bin.
-
-    Raises: ValueError with the remedy.
-    """
-    load = Load.of(design)
-    if load.most_seconds > bin_us / 2_000_000:
-        raise ValueError(
-            f"one bin may need {load.most_draws:,} noise draws, {load.most_seconds:,.1f} s of a bin of "
-            f"{bin_us / 1_000_000:g} s; at most half of it: fewer keys or buckets, or longer bins"
-        )
-    return load

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.tree.anticipation import anticipating_uses
+from dphist.tree.range_error import anticipating_uses
 from dphist.workloads import Workload, WorkloadPart
 
 

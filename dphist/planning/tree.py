@@ -19,8 +19,8 @@ from dphist.arrays import FloatArray
 from dphist.planning.range_uses import children_within, workload_uses
 from dphist.privacy import Exact, Neighbours, exact
 from dphist.privacy import sensitivity as level_sensitivity
-from dphist.tree.anticipation import level_uniform_error
 from dphist.tree.design import LARGEST_SCALE, Release, TreeDesign
+from dphist.tree.range_error import level_uniform_error
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadText
 

@@ -16,8 +16,7 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.privacy import check_shares
-from dphist.tree.epoch_nodes import by_parent, node_counts, to_children
-from dphist.tree.shape import TreeShape
+from dphist.tree.shape import TreeShape, by_parent, node_counts, to_children
 
 LARGEST_BUCKETS = 1024  # least squares over them is kept as a dense matrix
 LARGEST_KEYS = 2**20

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray
+from dphist.laws.interval import LARGEST_CONFIDENCE, least_draws, order_statistic
 from dphist.laws.inversion import kaiser_bessel, tail_bounds
 from dphist.laws.law import LawTable, WeightedNoise
-from dphist.laws.order_statistic import LARGEST_CONFIDENCE, least_draws, order_statistic
 from dphist.noise import SeededNoise
 from dphist.product.axis import ValueAxis
 

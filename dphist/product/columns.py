@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from dphist import room
+from dphist import units
 from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.product.axis import KeyAxis
@@ -183,9 +183,9 @@ def check_room(design: ProductDesign, noisy: FloatArray) -> None:
     """
     weight = float(noisy @ column_sum(design).numerators)
     if design.weight == 1:
-        room.check_room(weight, MOST_WEIGHT)
+        units.check_room(weight, MOST_WEIGHT)
     elif weight > MOST_WEIGHT:
-        raise room.FullError(
+        raise units.FullError(
             f"sum: this epoch has {MOST_WEIGHT // design.weight:,} events, noise included; with "
             f"{design.weight:,} units from min to max it holds no more. Count on in a new stream, with a "
             "coarser unit or shorter epochs"

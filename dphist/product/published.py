@@ -18,12 +18,11 @@ from dphist.noise import NoiseSource
 from dphist.product.columns import check_room
 from dphist.product.design import ColumnDesign, ProductDesign
 from dphist.product.forest import GroupSum, RangeSum
-from dphist.room import FullError
 from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
-from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.shape import node_counts
 from dphist.tree.upward import LARGEST_COUNT, checked_counts
-from dphist.units import UNITS_PER_COUNT, VALUE_BITS
+from dphist.units import UNITS_PER_COUNT, VALUE_BITS, FullError
 
 # Decoding needs several times the memory of the noise, so columns are decoded in blocks of this many nodes.
 _NODES_AT_ONCE = 2**20

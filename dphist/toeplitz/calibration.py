@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from dphist.composition.curve import gaussian_delta as _delta_units
-from dphist.composition.pure_law import BITS
+from dphist.composition.losses import BITS
 from dphist.toeplitz.certified import root_ceiling
 
 # Continuous noise, rounded to the lattice by a discrete Gaussian of two steps, has the law of discrete noise

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import get_args
 
 from dphist.caps import Caps
-from dphist.privacy import Exact, Neighbours, exact
+from dphist.privacy import Exact, Neighbours, exact, ratio, sensitivity
 from dphist.toeplitz.calibration import certifies, least_steps, mu_of
 from dphist.toeplitz.certified import ceiling_of, root_ceiling
 from dphist.toeplitz.strategy import ToeplitzStrategy
@@ -64,10 +63,7 @@ class ToeplitzDesign:
         _check_whole("output_bits", self.output_bits, 0, FINEST_OUTPUT_BITS)
         _check_whole("buffer_bits", self.buffer_bits, BUFFER_BITS, BUFFER_BITS)
         _check_whole("noise_steps", self.noise_steps, 3, _LARGEST_STEPS)
-        if self.neighbours not in get_args(Neighbours):
-            raise ValueError(
-                f"neighbours: {self.neighbours!r} is unknown; write one of {', '.join(get_args(Neighbours))}"
-            )
+        sensitivity(1, self.neighbours)  # refuses an unknown relation
         if not isinstance(self.epsilon, Fraction) or self.epsilon <= 0:
             raise ValueError(f"epsilon: {self.epsilon!r} is not a fraction above zero; use privacy.exact")
         if not isinstance(self.delta, Fraction) or not 0 < self.delta < 1:
@@ -153,8 +149,8 @@ class ToeplitzDesign:
                 for name in ("max_events", "max_keys", "max_per_key")
                 if (value := getattr(self.caps, name)) is not None
             },
-            "delta": _ratio(self.delta),
-            "epsilon": _ratio(self.epsilon),
+            "delta": ratio(self.delta),
+            "epsilon": ratio(self.epsilon),
             "neighbours": self.neighbours,
             "noise_steps": self.noise_steps,
             "output_bits": self.output_bits,
@@ -266,7 +262,3 @@ def _sensitivity(
 def _check_whole(name: str, value: object, least: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{name}: {value!r} is not a whole number in [{least}, {most}]")
-
-
-def _ratio(value: Fraction) -> str:
-    return f"{value.numerator}/{value.denominator}"

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.snapshots import Snapshot
-from dphist.toeplitz.buffers import LARGEST_BUFFER
-from dphist.toeplitz.counter import buffers_of, empty_buffers
+from dphist.toeplitz.counter import LARGEST_BUFFER, Buffers, checked_bin
 from dphist.toeplitz.design import ToeplitzDesign
 from dphist.toeplitz.inverse import inverse_weights
 
@@ -56,7 +55,7 @@ class RunningCounts:
         self.design = design
         self._bins = 0
         self._total = np.zeros(design.width, np.int64)
-        self._buffers = empty_buffers(design)
+        self._buffers = Buffers(design)
 
     @property
     def bins(self) -> int:
@@ -108,11 +107,11 @@ class RunningCounts:
     @classmethod
     def restore(cls, design: ToeplitzDesign, snapshot: RunningSnapshot) -> RunningCounts:
         """Continue from a snapshot. Raises: ValueError if it is not one of this design."""
-        buffers = buffers_of(design, snapshot)
+        buffers = Buffers(design, snapshot.high, snapshot.low)
         if snapshot.total.shape != (design.width,):
             raise ValueError(f"running counts: the totals are not of shape ({design.width},)")
         running = cls(design)
-        running._bins = snapshot.bin
+        running._bins = checked_bin(design, snapshot.bin)
         running._total = snapshot.total.copy()
         running._buffers = buffers
         return running

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import FloatArray
-from dphist.privacy import exact
-from dphist.toeplitz.certified import power_ceiling, power_floor
+from dphist.privacy import exact, ratio
+from dphist.toeplitz.certified import ceiling_of, power_ceiling, power_floor
 
 LARGEST_HORIZON = 2**24
 LARGEST_BUFFERS = 8
@@ -167,8 +167,8 @@ class ToeplitzStrategy:
         """Return the fields of the canonical text: whole numbers and fractions as "p/q"."""
         return {
             "horizon": self.horizon,
-            "rates": [_ratio(rate) for rate in self.rates],
-            "weights": [_ratio(weight) for weight in self.weights],
+            "rates": [ratio(rate) for rate in self.rates],
+            "weights": [ratio(weight) for weight in self.weights],
         }
 
     def to_json(self) -> str:
@@ -223,9 +223,4 @@ def _fits(value: Fraction, digits: int, places: int) -> bool:
 
 
 def _up(value: Fraction) -> Fraction:
-    """Return the value rounded up to units of 2^-256."""
-    return Fraction(-((-value.numerator << _BITS) // value.denominator), 1 << _BITS)
-
-
-def _ratio(value: Fraction) -> str:
-    return f"{value.numerator}/{value.denominator}"
+    return ceiling_of(value, _BITS)

@@ -1,6 +1,6 @@
 """The strategies that the service uses: stored, so that every machine and every version has the same numbers.
 
-``optimise.py`` found them; ``python -m benchmarks.strategies`` compares them with a new search. A horizon
+``benchmarks/strategies.py`` found them, and compares them with a new search. A horizon
 between two rows with as many buffers gets weights and rates between theirs, in fractions.
 """
 
@@ -203,7 +203,7 @@ _ROWS: tuple[_Row, ...] = (
 def optimal_strategy(horizon: int) -> ToeplitzStrategy:
     """Return the strategy for an epoch: the fewest buffers within about 0.1 % of the least loss known.
 
-    The loss is the mean squared error of running counts (``optimise.loss_of``).
+    The loss is the mean squared error of running counts (``benchmarks/strategies.py``).
 
     Guarantee: the same strategy on every machine.
     Raises: ValueError for a horizon outside [1, 2^24].

@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike
 from dphist.arrays import FloatArray, Int64Array
 from dphist.curve import Curve
 from dphist.noise import NoiseSource, SystemNoise
-from dphist.room import FullError
 from dphist.snapshots import FirstVersion, Snapshot
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest, live_estimate
 from dphist.tree.release import BinRelease, BinReleases, LevelRelease
 from dphist.tree.upward import LARGEST_COUNT, UpwardPass, checked_counts, exact_nodes
+from dphist.units import FullError
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_nodes import by_parent, node_counts
 from dphist.tree.range_error import share_of_children
+from dphist.tree.shape import by_parent, node_counts
 from dphist.units import VALUE_BITS
 
 # int64, or Python's integers of any size where int64 could overflow.

@@ -17,12 +17,10 @@ import numpy as np
 from dphist.arrays import FloatArray
 from dphist.laws.law import discrete_laplace_variance
 from dphist.noise import checked_scale
-from dphist.privacy import Neighbours, check_shares, exact, path_epsilon
+from dphist.privacy import Neighbours, check_shares, exact, path_epsilon, ratio
 from dphist.privacy import sensitivity as level_sensitivity
-from dphist.tree.anticipation import level_uniform_error
-from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.range_error import workload_error
-from dphist.tree.shape import TreeShape
+from dphist.tree.range_error import level_uniform_error, workload_error
+from dphist.tree.shape import TreeShape, node_counts
 from dphist.workloads import PREFIX, Workload, WorkloadText
 
 Release = Literal["causal", "anticipating"]
@@ -178,12 +176,12 @@ class TreeDesign:
         """
         fields = {
             "branching": list(self.branching),
-            "epsilon": _ratio(self.epsilon),
+            "epsilon": ratio(self.epsilon),
             "horizon": self.horizon,
             "neighbours": self.neighbours,
             "release": self.release,
             "sensitivity": self.sensitivity,
-            "shares": [_ratio(share) for share in self.shares],
+            "shares": [ratio(share) for share in self.shares],
         }
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
@@ -203,10 +201,6 @@ class TreeDesign:
             sensitivity=_whole(fields, "sensitivity"),
             release=fields["release"],
         )
-
-
-def _ratio(value: Fraction) -> str:
-    return f"{value.numerator}/{value.denominator}"
 
 
 def _whole(fields: Mapping[str, Any], key: str) -> int:

@@ -21,8 +21,8 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.tree.decoder import WEIGHT_BITS, decoder_weights
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.range_error import prefix_variances
+from dphist.tree.shape import node_counts
 from dphist.units import UNITS_PER_COUNT
 
 _UNIT = 2.0**-WEIGHT_BITS

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.arrays import Int64Array
-from dphist.room import FullError
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
-from dphist.units import VALUE_BITS
+from dphist.units import VALUE_BITS, FullError
 
 # Published values are int64 in units of 2^-16; this limit on a node's count leaves room for noise.
 LARGEST_COUNT = 2**45

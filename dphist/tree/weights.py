@@ -23,8 +23,8 @@ from typing import NamedTuple
 from dphist.laws.law import WeightedNoise
 from dphist.tree.decoder import WEIGHT_BITS, decoder_weights
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.published_laws import unfolded_levels
+from dphist.tree.shape import node_counts
 
 _UNIT = 2.0**-WEIGHT_BITS
 WeightedRange = tuple[int, int, float]  # bins [a, b) of an epoch, and the weight of their count

@@ -17,24 +17,79 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import Int64Array
+from dphist.mechanisms import registry
 from dphist.mechanisms.base import LARGEST_TOTAL, HistogramRelease
-from dphist.mechanisms.registry import describe, names, release
 from dphist.noise import NoiseSource
 from dphist.privacy import exact, path_epsilon
-from dphist.room import FullError
 from dphist.tree.design import TreeDesign
-from dphist.units import UNITS_PER_COUNT
-from dphist.windows.options import as_arguments, checked_options
+from dphist.units import UNITS_PER_COUNT, FullError
 
+# Options that would replace the windows' guarantee (one event added or removed) by another one or by none.
+_REFUSED = {
+    "known_total": "takes the exact number of events as public and hides moved events only; leave it out",
+    "neighbours": "is the relation of the mechanism's guarantee, which windows need as it is; leave it out",
+    "continuous": "draws floating-point noise, which protects nobody; leave it out",
+}
 LARGEST_CELLS = 2**16  # numbers per window; each histogram costs time in Python
-UNATTRIBUTED = ("sorted", "sorted_rounded", "sorted_isotonic")
 # Published values are int64 in units of 2^-16; a larger estimate would overflow them.
 _LARGEST_VALUE = float(2**46)
 
 
+def known_options(mechanism: str) -> tuple[str, ...]:
+    """Return the options of a mechanism that windows may set."""
+    return tuple(sorted(set(registry.describe(mechanism).options) - set(_REFUSED)))
+
+
+def checked_options(mechanism: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as they are stored: JSON values, in which a share of epsilon has only one spelling.
+
+    Whether values fit the histogram is checked later, by a trial run (``planning/load.py``).
+
+    Args: options, by name; numbers, texts, truth values, lists of whole numbers, or None.
+    Raises: ValueError in one line that names the option, its value and the remedy.
+
+    >>> checked_options("dawa", {"partition_share": 0.2, "merge": True})
+    {'merge': True, 'partition_share': '1/5'}
+    """
+    return {name: _as_json(value) for name, value in as_arguments(mechanism, options)}
+
+
+def as_arguments(mechanism: str, options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return options, stored or not, as hashable values that the mechanism takes.
+
+    Raises: as ``checked_options``.
+    """
+    known, defaults = known_options(mechanism), registry.describe(mechanism).defaults()
+    for name in options:
+        if name in _REFUSED:
+            raise ValueError(f"{name} {_REFUSED[name]}")
+        if name not in known:
+            raise ValueError(f"{mechanism} has no {name}; known here: {', '.join(known) or 'no options'}")
+    asked = {
+        name: _exact_share(value) if isinstance(defaults[name], Fraction) else value
+        for name, value in options.items()
+    }
+    return tuple(sorted(registry.checked_options(mechanism, asked).items()))
+
+
+def _exact_share(value: Any) -> Any:
+    """Return a share as its decimal text says (0.2 is 1/5). Other values stay as they are."""
+    try:
+        share = exact(value)
+    except ValueError:
+        return value
+    return share if share < 1 else value
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Fraction):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
 def window_mechanisms() -> tuple[str, ...]:
     """Return the mechanisms that windows may use: one axis, guarantee for one event added or removed."""
-    rows = ((name, describe(name)) for name in names())
+    rows = ((name, registry.describe(name)) for name in registry.names())
     return tuple(name for name, row in rows if row.dimensions == 1 and row.neighbours == "add_remove")
 
 
@@ -95,7 +150,7 @@ class WindowDesign:
     @property
     def attributed(self) -> bool:
         """Whether a window's numbers belong to buckets. If not, they are the counts, sorted upwards."""
-        return self.mechanism not in UNATTRIBUTED
+        return self.mechanism not in registry.UNATTRIBUTED
 
     @property
     def arguments(self) -> tuple[tuple[str, Any], ...]:
@@ -133,7 +188,7 @@ class WindowDesign:
         Raises: ValueError of the mechanism, or for a mechanism that protects moved events only: it does not
             hide whether an event is present.
         """
-        made = release(self.mechanism, counts, self.epsilon, noise=noise, **dict(self.arguments))
+        made = registry.release(self.mechanism, counts, self.epsilon, noise=noise, **dict(self.arguments))
         if made.neighbours != "add_remove":
             raise ValueError("its guarantee is for a moved event only; windows need one for an event added")
         return made

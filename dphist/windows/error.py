@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import FloatArray
-from dphist.laws.order_statistic import least_draws, order_statistic
+from dphist.laws.interval import least_draws, order_statistic
 from dphist.mechanisms.registry import CALIBRATED, release
 from dphist.noise import SeededNoise
 from dphist.units import UNITS_PER_COUNT

@@ -25,7 +25,7 @@ from dphist.arrays import Int64Array
 from dphist.discovery import DiscoveryRule
 from dphist.toeplitz import ToeplitzCounter, ToeplitzDesign
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.shape import node_counts
 from dphist.units import UNITS_PER_COUNT
 from stream_app.audit.made_up import Drawn, Event, GivenNoise, Labels, Law, Maker, Number, silence
 from stream_app.audit.rehearsal import Public, Rehearsal, UsersOfKeys

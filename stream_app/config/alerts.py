@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from dphist.product.distance import LARGEST_DISTANCE_CONFIDENCE
+from dphist.product.answers import LARGEST_DISTANCE_CONFIDENCE
 from stream_app.config import values
 from stream_app.config.access import read_operator_port
 from stream_app.config.document import Section

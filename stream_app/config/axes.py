@@ -13,8 +13,7 @@ from msgspec import structs
 
 from dphist.product.axis import LARGEST_BUCKETS, LARGEST_KEYS
 from dphist.product.sums import LARGEST_WEIGHT
-from dphist.windows.design import window_mechanisms
-from dphist.windows.options import checked_options, known_options
+from dphist.windows.design import checked_options, known_options, window_mechanisms
 from stream_app.config import values
 from stream_app.config.document import Section
 from stream_app.config.plain_yaml import as_written

@@ -13,17 +13,16 @@ from time import thread_time
 from msgspec import structs
 
 from dphist import plan_product, plan_tree
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.planning.epochs import plan_epoch_levels
-from dphist.planning.product import TOTAL_SHARE, check_load, plan_sums
-from dphist.planning.window_load import WindowLoad
+from dphist.planning.load import WindowLoad, check_load
+from dphist.planning.product import TOTAL_SHARE, plan_sums
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.toeplitz import plan_toeplitz
 from dphist.tree.decoder import LARGEST_DECODED_SCALE
 from dphist.tree.design import Release, TreeDesign
-from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.shape import TreeShape
+from dphist.tree.shape import TreeShape, node_counts
 from dphist.users import NumbersOfUsers
 from dphist.windows.design import WindowDesign
 from stream_app.config.settings import StreamSettings

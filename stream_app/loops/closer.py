@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from dphist.room import FullError
-from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.anticipating import BinsNoise
+from dphist.units import FullError
 from stream_app.core.counting.unlisted import Slots
 from stream_app.core.records import Reply, StreamState
 from stream_app.core.releases.release import make_release

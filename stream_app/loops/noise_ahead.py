@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource, Scale
-from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.anticipating import BinsNoise
 from stream_app.core.kinds.kind import Vector
 from stream_app.core.kinds.pages import PageGeometry, StoredNoise, part_of_page, read_page
 from stream_app.core.records import StreamState

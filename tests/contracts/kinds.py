@@ -11,13 +11,13 @@ import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.caps import Caps
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.columns import ColumnSum
 from dphist.product.design import ProductDesign
 from dphist.toeplitz import ToeplitzDesign, ToeplitzStrategy, plan_toeplitz
-from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.anticipating import BinsNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.shape import TreeShape

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from dphist.arrays import Int64Array
 from dphist.laws.law import discrete_laplace_variance
 from dphist.noise import Scale, SeededNoise
-from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.anticipating import BinsNoise
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds import READERS, Kind
 from stream_app.core.kinds.pages import part_of_page, read_page

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dphist import datasets
 from dphist.mechanisms import Request, checked_options, describe, prepare
 from dphist.noise import SeededNoise
+from research import datasets
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.privacy import check_shares, compose, exact, path_epsilon, sensitivity
+from dphist.privacy import check_shares, exact, path_epsilon, sensitivity
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,6 @@ def test_an_epsilon_that_is_not_positive_is_refused_in_one_line(value: object) -
 def test_a_float_reads_as_it_prints(value: float) -> None:
     assert float(exact(value)) == value
     assert exact(value) == exact(repr(value)) == Fraction(repr(value))
-
-
-def test_ten_tenths_are_one() -> None:
-    assert compose([exact(0.1)] * 10) == 1
-    assert compose([]) == 0
 
 
 def test_sensitivity_doubles_under_substitution() -> None:

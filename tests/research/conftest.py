@@ -5,7 +5,7 @@ import csv
 import pytest
 from click.testing import CliRunner
 
-from dphist import datasets
+from research import datasets
 from research.command import reproduce
 
 

@@ -4,8 +4,7 @@ import csv
 
 import pytest
 
-from dphist import datasets
-from research import drawing
+from research import datasets, drawing
 from research.findings import Claim, Findings, Number, Result, paper_numbers
 from research.report import write
 

@@ -19,7 +19,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.shape import node_counts
 from stream_app.core.counting.bins import next_public_instant_us
 from stream_app.core.kinds.tables import OVER_EPOCHS, PUBLISHED, WINDOWS, node_table
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Release

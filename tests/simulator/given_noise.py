@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from dphist.noise import Scale, SeededNoise
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.shape import TreeShape
+from dphist.tree.shape import TreeShape, node_counts
 
 Node = tuple[int, int]  # level, index
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.anticipating import BinsNoise
 from stream_app.core.kinds.pages import PageGeometry, StoredNoise, part_of_page, read_page
 from stream_app.core.kinds.tree import AnticipatingTree
 from stream_app.core.kinds.wrappers import EpochsState

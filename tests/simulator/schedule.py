@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from dphist.caps import Caps
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.toeplitz import plan_toeplitz

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from dphist.arrays import Int64Array
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.noise import Scale
 from dphist.tree import decoder
 from dphist.tree.design import Release, TreeDesign

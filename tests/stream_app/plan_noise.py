@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.product.columns import KeyPlaces, column_sum, key_weights
 from dphist.tree.decoder import decode_noise
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.estimate import ReleasedForest
+from dphist.tree.shape import node_counts
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.epoch import EpochNode

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from dphist import SeededNoise, plan_tree
 from dphist.arrays import Int64Array
-from dphist.tree.anticipating_step import BinsNoise, bins_noise
+from dphist.tree.anticipating import BinsNoise, bins_noise
 from dphist.tree.decoder import EpochNoise, decode_noise, draw_epoch_noise
 from dphist.tree.design import Release
 from dphist.tree.estimate import Estimate

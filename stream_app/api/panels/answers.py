@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dphist.consistency.cdfs import rising_cdfs
+from dphist.consistency.isotonic import rising_cdfs
 from dphist.product.answers import Histogram
 from dphist.tree.estimate import Estimate
 from stream_app.api.admission.work import check_work, slices_us

@@ -15,10 +15,9 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.laws.law import NORMAL
-from dphist.product.answers import Histogram
+from dphist.product.answers import Distance, Histogram, ks_distance, ks_estimate
 from dphist.product.columns import ColumnSum
 from dphist.product.design import ColumnDesign
-from dphist.product.distance import Distance, ks_distance, ks_estimate
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from stream_app.core.alerts.conditions import OF_AMOUNTS, OF_VALUES, Condition, Reference

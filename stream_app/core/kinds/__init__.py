@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.product.design import ProductDesign
 from dphist.toeplitz import ToeplitzDesign
 from dphist.tree.design import TreeDesign

@@ -26,7 +26,7 @@ from dphist.product.counter import ProductCounter
 from dphist.product.design import ColumnDesign, ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
 from dphist.product.published import CellTotals, draw_errors, publish_bins, published_range
-from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.anticipating import BinsNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.forest_laws import RangeErrors, series_variance

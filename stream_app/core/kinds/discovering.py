@@ -25,7 +25,7 @@ from dphist.privacy import exact
 from dphist.product.columns import column_sum
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
-from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.anticipating import BinsNoise
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.epochs import FoundKeys, thinned_for

@@ -15,12 +15,12 @@ from fractions import Fraction
 from typing import TypedDict
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.noise import NoiseSource
 from dphist.privacy import Neighbours
 from dphist.product.columns import ColumnSum
 from dphist.product.design import ColumnDesign, ProductDesign
-from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.anticipating import BinsNoise
 from dphist.tree.design import Release, TreeDesign
 from dphist.windows.design import WindowDesign
 from dphist.workloads import Workload

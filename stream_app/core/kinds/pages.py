@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphist.arrays import Int64Array
-from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.anticipating import BinsNoise
 
 LARGEST_PAGE_BYTES = 1 << 20
 BINS_PER_PAGE = 1024  # smaller pages are destroyed sooner; each costs a key step and a field in the store

@@ -19,13 +19,12 @@ from dphist.laws.law import WeightedNoise
 from dphist.noise import GaussianSource, NoiseSource
 from dphist.product.approximate import ToeplitzColumns
 from dphist.product.columns import ColumnSum, column_sum
-from dphist.room import check_room
 from dphist.snapshots import Snapshot
 from dphist.toeplitz import RunningCounts, ToeplitzCounter, ToeplitzDesign, ToeplitzSnapshot, plan_toeplitz
 from dphist.toeplitz.counter import MOST_EVENTS
 from dphist.toeplitz.estimate import RunningSnapshot, prefix_variances
-from dphist.tree.anticipating_step import BinsNoise
-from dphist.units import VALUE_BITS
+from dphist.tree.anticipating import BinsNoise
+from dphist.units import VALUE_BITS, check_room
 from stream_app.core.kinds.axes import PublishedAxesEpoch
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError, row_errors

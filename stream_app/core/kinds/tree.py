@@ -16,8 +16,7 @@ from dphist.laws.interval import half_widths
 from dphist.laws.law import LawTable, WeightedNoise
 from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum
-from dphist.room import check_room
-from dphist.tree.anticipating_step import AnticipatingSnapshot, BinsNoise, bins_noise, release_bins
+from dphist.tree.anticipating import AnticipatingSnapshot, BinsNoise, bins_noise, release_bins
 from dphist.tree.counter import CounterSnapshot, TreeCounter
 from dphist.tree.decoder import decode_noise, draw_epoch_noise
 from dphist.tree.design import TreeDesign

@@ -21,7 +21,7 @@ from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum
 from dphist.product.sums import sum_columns
-from dphist.tree.anticipating_step import BinsNoise
+from dphist.tree.anticipating import BinsNoise
 from dphist.units import UNITS_PER_COUNT
 from stream_app.core.epochs import FoundKeys
 from stream_app.core.instants import format_instant

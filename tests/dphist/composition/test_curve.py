@@ -18,7 +18,7 @@ from scipy.special import ndtr
 
 from dphist.composition import Losses, delta_of, epsilon_of
 from dphist.composition.curve import gaussian_delta
-from dphist.composition.pure_law import BITS, pure_law
+from dphist.composition.losses import BITS, pure_law
 from tests.dphist.noise.decimals import DIGITS, exp_of
 
 Pair = Sequence[tuple[Decimal, Decimal]]  # of each output, its probability under two neighbours

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dphist.composition.normal import normal_bounds
+from dphist.composition.curve import normal_bounds
 from tests.dphist.noise.decimals import DIGITS, exp_of
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.consistency.cdfs import Error, consistent_cdf, rising_cdfs
+from dphist.consistency.isotonic import Error, consistent_cdf, rising_cdfs
 
 PENALTIES = {
     "absolute": lambda counts, value: np.abs(counts - value),

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import AnticipatingCounter, Estimate, SeededNoise, TreeCounter, plan_tree
-from dphist.epochs.counter import EpochLevelsCounter, EpochLevelsSnapshot
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels, EpochLevelsCounter, EpochLevelsSnapshot
 from dphist.laws.law import WeightedNoise, discrete_laplace_variance
 from dphist.planning.epochs import plan_epoch_levels
 from dphist.privacy import path_epsilon

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dphist import datasets
 from dphist.mechanisms import release
 from dphist.mechanisms.ranges import range_sums
 from dphist.noise import SeededNoise
+from research import datasets
 
 TRIALS = 4
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.noise.blocks import Block
+from dphist.noise.laplace import Block
 from tests.dphist.noise.decimals import DIGITS, geometric_below, value_of
 
 LAWS = [

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from dphist.noise import Scale, SeededNoise
-from dphist.planning.product import DRAWS_PER_SECOND
-from dphist.planning.window_load import WindowLoad, all_different
+from dphist.planning.load import DRAWS_PER_SECOND, WindowLoad, all_different
 from dphist.windows.design import window_mechanisms
 from tests.dphist.windows.test_design import design_of
 

@@ -11,8 +11,8 @@ from scipy.stats import binom
 
 from dphist import SeededNoise
 from dphist.arrays import Int64Array
+from dphist.laws.interval import MISS, order_statistic
 from dphist.laws.law import WeightedNoise
-from dphist.laws.order_statistic import MISS, order_statistic
 from dphist.noise import Scale
 from dphist.planning.product import plan_product
 from dphist.product.answers import Histogram

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist.arrays import Int64Array
-from dphist.planning.product import Load, check_load, plan_product
+from dphist.planning.load import Load, check_load
+from dphist.planning.product import plan_product
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.tree.release import BinReleases

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import SeededNoise, plan_product
-from dphist.product.answers import Cdf, Histogram
+from dphist.product.answers import Cdf, Histogram, distance_bounds, ks_distance, ks_estimate, share_bounds
 from dphist.product.columns import ColumnSum
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
-from dphist.product.distance import distance_bounds, ks_distance, ks_estimate, share_bounds
 from dphist.product.forest import ProductForest
 from tests.dphist.product.strategies import product_designs
 

@@ -25,8 +25,8 @@ from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
 from dphist.product.published import CellTotals, draw_errors, publish_bins, published_range
 from dphist.product.sums import LARGEST_WEIGHT, AmountRange, mean_of, sum_columns
-from dphist.room import FullError
 from dphist.tree.design import Release
+from dphist.units import FullError
 
 HORIZON = 12
 RANGES = (AmountRange(0, 500), AmountRange(-40, 60), AmountRange(900, 1000), AmountRange(-7, 0))

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from benchmarks.strategies import loss_of, optimise
 from dphist.toeplitz import optimal_strategy
-from dphist.toeplitz.optimise import loss_of, optimise
 from dphist.toeplitz.strategy import LARGEST_HORIZON
 
 # Every horizon up to 300, and some of each octave beyond.

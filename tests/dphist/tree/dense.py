@@ -10,8 +10,8 @@ from dphist.arrays import FloatArray
 from dphist.laws.law import WeightedNoise
 from dphist.tree.decoder import WEIGHT_BITS, decoder_weights
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_nodes import by_parent, to_children
 from dphist.tree.forest_laws import forest_errors
+from dphist.tree.shape import by_parent, to_children
 
 
 def complete_nodes(design: TreeDesign, bins: int) -> tuple[FloatArray, FloatArray, list[tuple[int, int]]]:

@@ -15,9 +15,8 @@ from dphist import AnticipatingCounter, AnticipatingSnapshot, SeededNoise, Syste
 from dphist.arrays import Int64Array
 from dphist.tree.decoder import EpochNoise, decode_noise, decoder_weights, draw_epoch_noise
 from dphist.tree.design import TreeDesign
-from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.release import BinRelease
-from dphist.tree.shape import TreeShape
+from dphist.tree.shape import TreeShape, node_counts
 from tests.dphist.tree.strategies import anticipating_designs
 from tests.examples import examples
 

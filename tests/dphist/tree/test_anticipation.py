@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import plan_tree
-from dphist.tree.anticipation import anticipating_uses, level_uniform_error
-from dphist.tree.epoch_nodes import node_counts
-from dphist.tree.range_error import prefix_variances
-from dphist.tree.shape import TreeShape
+from dphist.tree.range_error import anticipating_uses, level_uniform_error, prefix_variances
+from dphist.tree.shape import TreeShape, node_counts
 from tests.dphist.tree.strategies import branchings
 from tests.examples import examples
 

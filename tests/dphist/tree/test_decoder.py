@@ -21,9 +21,8 @@ from dphist.tree.decoder import (
     draw_epoch_noise,
 )
 from dphist.tree.design import Release, TreeDesign
-from dphist.tree.epoch_nodes import node_counts
 from dphist.tree.published_laws import published_law, published_prefix_variances
-from dphist.tree.shape import TreeShape
+from dphist.tree.shape import TreeShape, node_counts
 from tests.dphist.tree.dense import (
     complete_nodes,
     least_squares_estimate,

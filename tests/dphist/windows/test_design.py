@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dphist import SeededNoise, SystemNoise, mechanisms
 from dphist.mechanisms.registry import CALIBRATED
-from dphist.planning.window_load import WindowLoad
+from dphist.planning.load import WindowLoad
 from dphist.privacy import Neighbours, path_epsilon, sensitivity
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape

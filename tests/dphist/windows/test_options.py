@@ -11,10 +11,9 @@ import pytest
 
 from dphist import SeededNoise, SystemNoise, mechanisms
 from dphist.mechanisms import describe
-from dphist.planning.window_load import WindowLoad
-from dphist.windows.design import WindowDesign, window_mechanisms
+from dphist.planning.load import WindowLoad
+from dphist.windows.design import WindowDesign, checked_options, known_options, window_mechanisms
 from dphist.windows.error import window_error
-from dphist.windows.options import checked_options, known_options
 from tests.dphist.windows.test_design import design_of
 
 pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.tree.design import Release, TreeDesign
-from dphist.tree.epoch_nodes import node_counts
+from dphist.tree.shape import node_counts
 from stream_app.config import StreamSettings, load
 from stream_app.config.plans import planned
 from stream_app.core.counting.bounding import PerUser

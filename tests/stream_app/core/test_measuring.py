@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphist import SeededNoise, plan_product, plan_tree
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.tree.design import Release
 from dphist.users import BUCKETS, NumbersOfUsers
 from stream_app.api.answers.streams import detail, detail_for_board

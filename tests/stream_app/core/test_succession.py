@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from dphist import plan_tree
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.succession import continued, edge_in_words
 from stream_app.core.counting.bounding import PerUser

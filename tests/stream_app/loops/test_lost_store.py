@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.toeplitz import plan_toeplitz
 from dphist.tree.design import Release
 from dphist.windows.design import WindowDesign

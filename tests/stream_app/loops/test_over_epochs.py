@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.epochs.levels import EpochLevels
+from dphist.epochs import EpochLevels
 from dphist.tree.design import Release as ReleaseKind
 from dphist.tree.design import TreeDesign
 from stream_app.core.answers.query import StreamView

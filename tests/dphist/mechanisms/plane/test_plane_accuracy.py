@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from dphist import datasets
 from dphist.comparison import named_workload
 from dphist.mechanisms import release
 from dphist.mechanisms.ranges import range_sums
 from dphist.noise import SeededNoise
+from research import datasets
 
 
 def mean_error(name, counts, ranges, epsilon, trials, **options):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dphist import datasets
+from research import datasets
 
 
 @pytest.fixture

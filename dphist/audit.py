@@ -1,4 +1,4 @@
-"""How much likelier an output is under one input than under its neighbour, bounded from counted runs.
+"""Tests of a privacy promise that trust no code: they look at outputs from neighbouring inputs only.
 
 A run draws one of two neighbouring inputs with a fair coin, and says whether the output lies in a set S. If
 an output in S is at most e^epsilon times likelier under the first input, then at most

@@ -1,4 +1,4 @@
-"""The load of windows on the machine that releases them, measured by a trial run of the mechanism.
+"""The load of a strategy on its machine: of a tree over all axes, predicted; of windows, by a trial run.
 
 The number of draws and the computing time of a mechanism may depend on the counts. So two synthetic
 histograms bound the load of real streams: an empty one, and one in which all counts differ. The second is the
@@ -16,13 +16,60 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from dphist.mechanisms.base import LARGEST_TOTAL
 from dphist.noise import Scale, SeededNoise
-from dphist.planning.product import DRAWS_PER_SECOND
+from dphist.product.design import ProductDesign
 from dphist.windows.design import WindowDesign
 
+DRAWS_PER_SECOND = 100_000
 # The fractional parts of this number's multiples are spread evenly, with neighbours far apart.
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 # Every mechanism can tell counts apart that differ by this many noise scales.
 _APART = 10
+
+
+@dataclass(frozen=True)
+class Load:
+    """The load of a strategy: the noise draws per bin, and the bytes that an epoch releases.
+
+    A causal design draws noise when a bin closes, at most ``most_draws`` draws. An anticipating design draws
+    an epoch's whole noise, ``ahead_bytes`` of it, during the second half of the epoch before.
+    """
+
+    mean_draws: float
+    most_draws: int
+    released_bytes: int
+    ahead_bytes: int = 0
+
+    @property
+    def most_seconds(self) -> float:
+        """The seconds that drawing takes for the bin that needs the most noise."""
+        return self.most_draws / DRAWS_PER_SECOND
+
+    @classmethod
+    def of(cls, design: ProductDesign) -> Self:
+        """Return the load of a design."""
+        shape, horizon = design.time.shape, design.time.horizon
+        drawn = design.columns * sum(design.time.drawn_nodes(horizon))
+        if design.time.anticipates:
+            numbers = design.columns * horizon
+            return cls(drawn / horizon, -(-drawn // horizon), 8 * numbers, 4 * numbers)
+        # The last bin, and the bins that complete the first node of each level.
+        busiest = {horizon - 1, *(width - 1 for width in shape.widths[1:] if width <= horizon)}
+        most = max(len(shape.completed_by(bin)) for bin in busiest)
+        return cls(drawn / horizon, design.columns * most, 8 * drawn)
+
+
+def check_load(design: ProductDesign, bin_us: int) -> Load:
+    """Return the load, after checking that drawing noise takes at most half a bin.
+
+    Raises: ValueError with the remedy.
+    """
+    load = Load.of(design)
+    if load.most_seconds > bin_us / 2_000_000:
+        raise ValueError(
+            f"one bin may need {load.most_draws:,} noise draws, {load.most_seconds:,.1f} s of a bin of "
+            f"{bin_us / 1_000_000:g} s; at most half of it: fewer keys or buckets, or longer bins"
+        )
+    return load
 
 
 class CountedNoise(SeededNoise):
