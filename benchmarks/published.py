@@ -16,42 +16,11 @@ from numpy.typing import NDArray
 
 from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms import Request, prepare, release
-from dphist.mechanisms.dawa.deviations import DeviationIndex
-from dphist.mechanisms.dawa.partition import interval_lengths, least_cost_partition
-from dphist.mechanisms.dawa.query_tree import LATTICE, greedy_tree
-from dphist.mechanisms.ranges import bucket_counts, bucket_positions, uniform_expansion
 from dphist.mechanisms.structure_first import least_costs, squared_deviations
 from dphist.mechanisms.trees.hierarchical import equal_parts, measure_tree
-from dphist.mechanisms.trees.weighted_tree import IntervalTree, least_squares
+from dphist.mechanisms.trees.weighted_tree import IntervalTree
 from dphist.noise import Scale, SeededNoise
-
-
-def published_dawa(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
-    """Run DAWA with its authors' first stage, which lacks the guarantee of theorem 2.
-
-    The stage uses half of the scale that the theorem's remark asks for, adds no noise to single bins, and
-    clips noisy costs at zero. The second stage is this library's greedy tree, which has less variance than
-    theirs.
-    """
-    rng = np.random.default_rng(seed)
-    first, second = 0.25 * epsilon, 0.75 * epsilon
-    size, lattice = counts.size, 12
-    index = DeviationIndex(counts, lattice)
-    costs = []
-    for length in interval_lengths(size, all_lengths=False):
-        cost = index.of_length(length) / 2**lattice + 1 / second
-        if length > 1:
-            cost += rng.laplace(0, (2 - 1 / length - 1 / size) / first, cost.size)
-        costs.append((length, np.maximum(cost, 0.0)))
-    edges = least_cost_partition(size, costs)
-    starts, ends = bucket_positions(workload.T, edges)
-    tree, parts = greedy_tree(edges.size - 1, starts, ends)
-    noisy = [
-        total + rng.laplace(0, 1 / second, total.size) * LATTICE / np.maximum(part, 1)
-        for total, part in zip(tree.totals(bucket_counts(counts, edges)), parts, strict=True)
-    ]
-    weights = [part.astype(np.float64) ** 2 for part in parts]
-    return uniform_expansion(least_squares(tree, noisy, weights)[0], edges)
+from research.measures import authors_dawa
 
 
 def published_mwem(counts: Int64Array, epsilon: float, workload: Int64Array, seed: int) -> FloatArray:
@@ -149,7 +118,7 @@ def _binary_tree(request: Request, counts: Int64Array, epsilon: float) -> FloatA
 
 
 YARDSTICKS = {
-    "dawa": published_dawa,
+    "dawa": authors_dawa,
     "mwem": published_mwem,
     "hb": published_hb,
     "p_hp": published_p_hp,

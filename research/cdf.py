@@ -23,8 +23,7 @@ from research.findings import (
     ratio,
 )
 from research.measures import cdf_errors
-from research.setting import Setting
-from research.trials import Job
+from research.trials import Job, Setting
 
 _BINS = (16, 17, 64, 128, 289, 512, 1024, 2048, 4096, 4913)
 _QUICK_BINS = (17, 64, 289, 1024)

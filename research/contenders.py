@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from dphist.arrays import Int64Array
 from research.histograms import Histogram
 from research.measures import AUTHORS_DAWA, answer_errors
-from research.setting import Setting
-from research.trials import Job, Outcome
+from research.trials import Job, Outcome, Setting
 
 # With large counts each further round takes seconds.
 _QUICK_OPTIONS = {"mwem": {"rounds": 10}, "mwem_plane": {"rounds": 10}}

@@ -12,8 +12,7 @@ from research.findings import Claim, Findings, Number, Result, mean_and_error, p
 from research.histograms import Histogram, dawa_histograms, in_words, plane_histogram
 from research.intervals import uniform_intervals
 from research.measures import equal_partitions
-from research.setting import Setting
-from research.trials import Job, Outcome
+from research.trials import Job, Outcome, Setting
 
 _EPSILONS = (0.01, 0.05, 0.1, 0.5)
 _QUICK_EPSILONS = (0.01, 0.1)

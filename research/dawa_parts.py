@@ -9,8 +9,7 @@ from research.findings import Claim, Number, Result, mean_and_error, paper_numbe
 from research.histograms import Histogram
 from research.intervals import workloads
 from research.measures import least_partition, private_partition_cost
-from research.setting import Setting
-from research.trials import Job, Outcome
+from research.trials import Job, Outcome, Setting
 
 _EPSILON = 0.1
 _STAGE_1 = 0.025  # a quarter of epsilon

@@ -19,8 +19,7 @@ from research.findings import (
 )
 from research.histograms import Histogram, attributed_histograms, in_words, unattributed_histograms
 from research.measures import errors_by_length, sorted_errors, variance_of_range
-from research.setting import Setting
-from research.trials import Job
+from research.trials import Job, Setting
 
 _EPSILONS = (1.0, 0.1, 0.01)
 _SORTED = {"S~": "sorted", "S~r": "sorted_rounded", "S-bar": "sorted_isotonic"}

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from research import datasets, drawing
+from research import datasets, report
 from research.findings import Claim, Findings, Number, Result, paper_numbers
 from research.report import write
 
@@ -33,7 +33,7 @@ def test_a_quick_run_leaves_numbers_claims_figures_and_a_page(quick, paper):
     for figure in folder.glob("*.png"):
         assert figure.read_bytes().startswith(b"\x89PNG")
         assert "</svg>" in figure.with_suffix(".svg").read_text(encoding="utf-8")
-    assert bool(list(folder.glob("*.png"))) == drawing.can_draw()
+    assert bool(list(folder.glob("*.png"))) == report.can_draw()
 
 
 @pytest.mark.parametrize("paper", ["hay2010", "dawa2014"])
@@ -148,7 +148,7 @@ def test_the_papers_numbers_stand_beside_ours(quick):
 
 
 def test_without_matplotlib_numbers_only(tmp_path, run_reproduce, monkeypatch):
-    monkeypatch.setattr(drawing, "can_draw", lambda: False)
+    monkeypatch.setattr(report, "can_draw", lambda: False)
     monkeypatch.setattr("research.report.can_draw", lambda: False)
     made = run_reproduce("cdf", "--quick", "--trials", 2, "--out", tmp_path)
     assert "numbers only: matplotlib is missing" in made.stdout
