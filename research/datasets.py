@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FOLDER_VARIABLE = "DPHIST_DATA"
-_BESIDE = Path(__file__).resolve().parents[2]
+BESIDE = Path(__file__).resolve().parents[2]
 ONE_DIMENSIONAL = ("adult", "nettrace", "medcost", "searchlogs", "income", "patent", "hepph")
 
 
@@ -25,7 +25,7 @@ def named_folder() -> Path | None:
     """
     named = os.environ.get(FOLDER_VARIABLE)
     if named is None:
-        return next(iter(sorted(_BESIDE.glob("*/data/dpbench"))), None)
+        return next(iter(sorted(BESIDE.glob("*/data/dpbench"))), None)
     if named and not Path(named).is_dir():
         raise FileNotFoundError(f"{FOLDER_VARIABLE} is {named!r}, which is not a folder")
     return Path(named) if named else None

@@ -113,7 +113,7 @@ def half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatArr
     first, place = laws.distinct()
     if len(first) > 1 and len(first) * laws.weights.shape[1] <= _CELLS_OF_KEPT:
         columns = (laws.weights[first], laws.copies[first], laws.scales[first])
-        values, levels = _kept(len(first), *(one.tobytes() for one in columns), confidence)
+        values, levels = half_widths_of_few(len(first), *(one.tobytes() for one in columns), confidence)
         return values[place], levels[place]
     at_once = max(_LAWS_PER_CHUNK, _CELLS_AT_ONCE // max(1, laws.weights.shape[1]))
     values, levels = np.empty(len(first)), np.empty(len(first))
@@ -124,7 +124,7 @@ def half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray, FloatArr
 
 
 @lru_cache(maxsize=_KEPT)
-def _kept(
+def half_widths_of_few(
     laws: int, weights: bytes, copies: bytes, scales: bytes, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return half widths and levels of a small table of distinct laws, given as bytes."""
@@ -163,7 +163,7 @@ def _laplace_half_widths(laws: LawTable, confidence: float) -> tuple[FloatArray,
         if not len(rows):
             continue
         unit = (units if lattice else laws.deviations())[rows]
-        search = _Search(laws.take(rows).scaled(1.0 / unit), confidence, lattice)
+        search = IntervalSearch(laws.take(rows).scaled(1.0 / unit), confidence, lattice)
         found, levels[rows] = search.least()
         values[rows] = found * unit + (beyond[rows] if lattice else 0.0)
     return values, levels
@@ -181,7 +181,7 @@ def _beyond_rounding(laws: LawTable) -> FloatArray:
     return np.where(exact.all(axis=1), 0.0, _BEYOND * np.where(np.isfinite(least), least, 0.0))
 
 
-class _Search:
+class IntervalSearch:
     """Finds the least x with P(|S| <= x) >= confidence, for the error S of every law of a table.
 
     P(|S| <= x) is 2 z / L + sum_j c_j sin(theta_j z), theta_j = 2 pi j / L. On a lattice, weights and x are
@@ -214,7 +214,7 @@ class _Search:
     def least(self) -> tuple[FloatArray, FloatArray]:
         """Return, for every law, the least x, and the bound on P(|S| <= x) that was reached."""
         values, levels = np.empty(len(self.laws)), np.empty(len(self.laws))
-        starts, needed = self._needed_blocks()
+        starts, needed = self.needed_blocks()
         sizes = np.diff(starts)
         # Sort laws by decay and period, so that a chunk holds laws that need the same frequencies.
         order = np.lexsort((self.period / self.laws.weights.max(axis=1), needed @ sizes))
@@ -225,11 +225,11 @@ class _Search:
                 rows = rows[: len(rows) // 2]
             used = np.flatnonzero(needed[rows].any(axis=0))
             blocks = [(int(starts[block]), int(starts[block + 1])) for block in used]
-            values[rows], levels[rows] = self._least_of(rows, self._refined(rows, blocks))
+            values[rows], levels[rows] = self._least_of(rows, self.refined(rows, blocks))
             begin += len(rows)
         return values, levels
 
-    def _refined(self, rows: NDArray[np.int64], blocks: list[tuple[int, int]]) -> NDArray[np.int64]:
+    def refined(self, rows: NDArray[np.int64], blocks: list[tuple[int, int]]) -> NDArray[np.int64]:
         """Return the frequencies of these blocks, without smaller pieces that no law of these rows needs."""
         if blocks[-1][1] <= _FEW_FREQUENCIES:
             return np.arange(1, blocks[-1][1])
@@ -242,7 +242,7 @@ class _Search:
             low, high = low[kept], high[kept]
         return np.union1d([1], pieces(low, high, 1)[0])
 
-    def _needed_blocks(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def needed_blocks(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return block starts, and for each law the blocks of frequencies that must be kept."""
         starts = np.array(block_starts(self.frequencies))
         turns = starts / self.period[:, np.newaxis]

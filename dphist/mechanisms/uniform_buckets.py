@@ -8,7 +8,7 @@ from dphist.arrays import FloatArray, Int64Array
 from dphist.mechanisms.dawa.partition import edges_of, least_cost_partition
 
 # Up to this many pieces every run may be a bucket; with more pieces, only runs of 1, 2, 4, 8, ... pieces.
-_ALL_RUNS = 4096
+ALL_RUNS = 4096
 # In units of log-likelihood, a bucket of k of the m pieces costs 2 + (2 + 1.2 ln(m / 64)) / k. Short buckets
 # cost more because single pieces have large Laplace noise, and of many pieces some look odd by chance.
 _BUCKET_COST = 2.0
@@ -43,7 +43,7 @@ def uniform_buckets(
         prices = price, 0.0
     else:
         prices = _BUCKET_COST, _SHORT_COST + _SHORT_COST_GROWTH * max(0.0, math.log(noisy.size / 64))
-    if noisy.size <= _ALL_RUNS:
+    if noisy.size <= ALL_RUNS:
         return _cheapest_runs(sums, prices)
     lengths = [1 << power for power in range(noisy.size.bit_length())]
     costs = [(length, _costs(sums[:, :-length], sums[:, length:], length, prices)) for length in lengths]

@@ -61,12 +61,12 @@ class DiscreteGaussian:
         while done < size:
             left = min(size - done, _AT_ONCE)
             proposed = self._proposals.draw(left + left // 2 + 8, entropy)
-            found = proposed[self._kept(proposed, entropy)][:left]
+            found = proposed[self.kept(proposed, entropy)][:left]
             drawn[done : done + found.size] = found
             done += found.size
         return drawn
 
-    def _kept(self, proposed: Int64Array, entropy: Entropy) -> NDArray[np.bool_]:
+    def kept(self, proposed: Int64Array, entropy: Entropy) -> NDArray[np.bool_]:
         """Return which of the proposals are kept."""
         uniform = np.frombuffer(entropy(4 * proposed.size), dtype=np.uint32).astype(np.int64) >> 1
         lower, upper = self.bounds(proposed)

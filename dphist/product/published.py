@@ -25,7 +25,7 @@ from dphist.tree.upward import LARGEST_COUNT, checked_counts
 from dphist.units import UNITS_PER_COUNT, VALUE_BITS, FullError
 
 # Decoding needs several times the memory of the noise, so columns are decoded in blocks of this many nodes.
-_NODES_AT_ONCE = 2**20
+NODES_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def draw_errors(design: ProductDesign, noise: NoiseSource) -> Int64Array:
     """
     errors = np.empty((design.time.horizon, design.columns), np.int64)
     nodes = sum(node_counts(design.time.shape, design.time.horizon))
-    step = max(1, _NODES_AT_ONCE // nodes)
+    step = max(1, NODES_AT_ONCE // nodes)
     for group in design.groups:
         stop = group.first + group.width
         for first in range(group.first, stop, step):

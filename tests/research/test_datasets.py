@@ -38,7 +38,7 @@ def test_a_missing_folder_or_histogram_is_named(folder, monkeypatch):
 
 
 def test_a_folder_beside_the_checkout_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets, "_BESIDE", tmp_path)
+    monkeypatch.setattr(datasets, "BESIDE", tmp_path)
     monkeypatch.delenv("DPHIST_DATA", raising=False)
     assert datasets.named_folder() is None
     beside = tmp_path / "papers" / "data" / "dpbench"

@@ -49,7 +49,7 @@ def dpcube(
     blocks = grid_blocks(row_edges, column_edges)
     noisy, each = request.measure_with_variance(range_sums(request.counts, blocks), 1 / epsilon_blocks)
     grid = noisy.reshape(row_edges.size - 1, column_edges.size - 1)
-    parts = _parts(grid, threshold * each)
+    parts = uniform_parts(grid, threshold * each)
     rectangles = np.concatenate([row_edges[parts[:, :2]], column_edges[parts[:, 2:]]], axis=1)
 
     measured, own = request.measure_with_variance(range_sums(request.counts, rectangles), 1 / epsilon_parts)
@@ -61,7 +61,7 @@ def dpcube(
     )
 
 
-def _parts(grid: FloatArray, least_gain: float) -> Int64Array:
+def uniform_parts(grid: FloatArray, least_gain: float) -> Int64Array:
     """Cut the noisy grid, then each part, wherever the best cut gains enough."""
     prefix = prefix_sums(grid)
     parts, open_parts = [], [[0, grid.shape[0], 0, grid.shape[1]]]

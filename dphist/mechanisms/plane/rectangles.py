@@ -131,7 +131,7 @@ class RectangleTree:
             A leaf also gets the parts of the levels below it. So the parts of the rectangles that hold an
             event add up to at most 2^20.
         """
-        parts = self._parts(growth)
+        parts = self.parts(growth)
         sums = [range_sums(request.counts, level) for level in self.levels]
         values = np.concatenate([part * total for part, total in zip(parts, sums, strict=True)])
         measured, unit = request.measure_with_variance(values, _PARTS / epsilon)
@@ -222,7 +222,8 @@ class RectangleTree:
         cut = [np.bincount(up, minlength=size) > 0 for up, size in zip(self.parents, sizes, strict=False)]
         return [~inner for inner in cut] + [np.ones(sizes[-1], dtype=bool)]
 
-    def _parts(self, growth: float) -> list[Int64Array]:
+    def parts(self, growth: float) -> list[Int64Array]:
+        """Return each rectangle's whole part of the budget, per level; over a bin they add up to 2^20."""
         share = growth ** np.arange(len(self.levels), dtype=np.float64)
         part = np.maximum(1, np.floor((_PARTS - share.size) * share / share.sum())).astype(np.int64)
         rest = _PARTS - np.cumsum(part) + part

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphist.laws.interval import DITHER, _kept, _Search, half_width, half_widths
+from dphist.laws.interval import DITHER, IntervalSearch, half_width, half_widths, half_widths_of_few
 from dphist.laws.inversion import tail_bounds
 from dphist.laws.law import LawTable, WeightedNoise
 from tests.examples import examples
@@ -72,10 +72,10 @@ def test_only_negligible_frequencies_are_dropped(lattice: bool) -> None:
         [(2, 500, 2.0), (3, 1, 90.0), (7, 2, 9.0)],
     ):
         laws = LawTable.of([WeightedNoise.of(groups)])
-        search = _Search(laws if lattice else laws.scaled(1 / laws.deviations()), 0.95, lattice)
-        starts, needed = search._needed_blocks()
+        search = IntervalSearch(laws if lattice else laws.scaled(1 / laws.deviations()), 0.95, lattice)
+        starts, needed = search.needed_blocks()
         blocks = [(int(starts[i]), int(starts[i + 1])) for i in np.flatnonzero(needed[0])]
-        kept = search._refined(np.array([0]), blocks)
+        kept = search.refined(np.array([0]), blocks)
         dropped = np.setdiff1d(np.arange(1, search.frequencies + 1), kept)
         theta = 2 * np.pi * dropped / search.period[0]
         weights, copies, variances = next(search.laws.columns(1))
@@ -193,11 +193,11 @@ def test_repeated_laws_of_a_table_are_inverted_once() -> None:
 
 def test_equal_tables_are_inverted_once_and_shared_by_nobody() -> None:
     table = LawTable.of([WeightedNoise.of([(1.0, n, 3.0), (0.371, 2, 4.0)]) for n in (1, 2, 5)])
-    before = _kept.cache_info().misses
+    before = half_widths_of_few.cache_info().misses
     first = half_widths(table, 0.9)
     first[0][:] = 0.0  # a caller may change its own arrays
     again, other = half_widths(table.repeated(1), 0.9), half_widths(table, 0.91)
-    assert _kept.cache_info().misses == before + 2
+    assert half_widths_of_few.cache_info().misses == before + 2
     assert (again[0] > 0).all()
     assert (other[0] >= again[0]).all()
     [alone] = half_widths(table.take(np.array([2])), 0.9)[0]

@@ -50,7 +50,7 @@ def cut_cost(noisy, widths, variances, cuts):
 
 @pytest.mark.parametrize("all_runs", [100, 0])
 def test_buckets_are_the_cheapest_of_all_cuts(monkeypatch, all_runs):
-    monkeypatch.setattr(bucket_rule, "_ALL_RUNS", all_runs)
+    monkeypatch.setattr(bucket_rule, "ALL_RUNS", all_runs)
     rng = np.random.default_rng(3)
     for size in (1, 2, 5, 9):
         for _ in range(20):
@@ -108,7 +108,7 @@ def test_blocks_are_cut_only_where_there_are_events():
 
 
 def test_many_pieces_are_merged_without_trying_every_run(monkeypatch):
-    monkeypatch.setattr(bucket_rule, "_ALL_RUNS", 100)
+    monkeypatch.setattr(bucket_rule, "ALL_RUNS", 100)
     counts = np.repeat([10**6, 0, 5 * 10**5], [300, 400, 324])
     made = release("adaptive_tree", counts, 1, noise=SeededNoise(5))
     assert np.abs(made.counts - counts).mean() < 1

@@ -71,7 +71,7 @@ def test_open_proposals_are_decided_one_by_one(monkeypatch: pytest.MonkeyPatch) 
         return size == 2
 
     monkeypatch.setattr(sampler, "_decide", decide)
-    assert sampler._kept(proposed, lambda size: bytes(size)).tolist() == [False, True, False, False]
+    assert sampler.kept(proposed, lambda size: bytes(size)).tolist() == [False, True, False, False]
     assert asked == [(0, 1), (0, 2), (0, 3), (0, 40)]
 
 

@@ -71,10 +71,7 @@ def test_one_axis_at_a_time_equals_dense_least_squares(
         by_key = []
         for total in ([True] if design.keys.total_share else []) + [False]:
             groups = [group for group in design.groups if group.total == total]
-            nodes = [
-                forest._forests[design.groups.index(group)].nodes(level)[index].reshape(group.keys, -1)
-                for group in groups
-            ]
+            nodes = [forest.nodes(level)[index, group.columns].reshape(group.keys, -1) for group in groups]
             by_key.append(np.concatenate(nodes, axis=1))
         rows.append(np.concatenate(by_key))
     released = np.array(rows, dtype=np.float64)

@@ -142,7 +142,7 @@ def test_a_decoder_that_rounds_totals_fails_the_shift_test() -> None:
 def test_columns_drawn_in_blocks_have_the_same_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     design = anticipating(plan_product(6, 1e9, keys=3, buckets=5))
     cells = cells_of(design, 1)
-    monkeypatch.setattr(published, "_NODES_AT_ONCE", 1)
+    monkeypatch.setattr(published, "NODES_AT_ONCE", 1)
     source = Recorded(1)
     rows, _ = publish_bins(design, CellTotals.first(design), cells, draw_errors(design, source))
     nodes = sum(design.time.drawn_nodes(design.time.horizon))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dphist import mechanisms
-from dphist.mechanisms.plane.dpcube import _parts
+from dphist.mechanisms.plane.dpcube import uniform_parts
 from dphist.noise import SeededNoise
 
 pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
@@ -33,10 +33,10 @@ def test_dpcube_draws_separate_noise_for_its_two_steps():
 def test_dpcube_cuts_where_noisy_blocks_differ_and_only_there():
     grid = np.zeros((8, 8))
     grid[:4, 4:] = 100.0
-    parts = _parts(grid, least_gain=1.0)
+    parts = uniform_parts(grid, least_gain=1.0)
     assert sorted(parts.tolist()) == sorted([[0, 4, 4, 8], [0, 4, 0, 4], [4, 8, 0, 8]]) or len(parts) == 3
-    assert _parts(np.full((8, 8), 7.0), least_gain=1e-6).tolist() == [[0, 8, 0, 8]]
-    assert len(_parts(np.arange(12.0).reshape(3, 4), least_gain=0.0)) == 12
+    assert uniform_parts(np.full((8, 8), 7.0), least_gain=1e-6).tolist() == [[0, 8, 0, 8]]
+    assert len(uniform_parts(np.arange(12.0).reshape(3, 4), least_gain=0.0)) == 12
 
 
 def test_the_hybrid_tree_cuts_near_the_medians_and_rows_first():

@@ -100,7 +100,7 @@ def test_consistent_values_are_dense_weighted_least_squares(shape):
 def test_the_parts_of_the_rectangles_over_a_bin_add_up_to_the_whole_budget(shape):
     tree = full_tree(shape)
     total = np.zeros(shape, dtype=np.int64)
-    for level, parts in zip(tree.levels, tree._parts(LEVEL_GROWTH), strict=True):
+    for level, parts in zip(tree.levels, tree.parts(LEVEL_GROWTH), strict=True):
         assert (parts >= 1).all()
         for (top, bottom, left, right), part in zip(level, parts, strict=True):
             total[top:bottom, left:right] += part
@@ -108,6 +108,6 @@ def test_the_parts_of_the_rectangles_over_a_bin_add_up_to_the_whole_budget(shape
 
 
 def test_a_level_has_the_cube_root_of_two_times_the_budget_above():
-    parts = full_tree((16, 16))._parts(LEVEL_GROWTH)
+    parts = full_tree((16, 16)).parts(LEVEL_GROWTH)
     ratios = [below[0] / above[0] for above, below in pairwise(parts[:-1])]
     assert ratios == pytest.approx([2 ** (1 / 3)] * 3, rel=1e-4)
