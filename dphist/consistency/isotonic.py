@@ -128,7 +128,7 @@ def consistent_cdf(values: ArrayLike, total: int, error: Error = "squared") -> I
     """
     points = _checked(values, "cumulative counts")
     if not points.size:
-        raise ValueError("cumulative counts: none given; at least one is needed")
+        raise ValueError("cumulative counts need shape (m,), m >= 1, of finite numbers; got shape (0,)")
     if total != int(total) or total < 0:
         raise ValueError(f"total {total!r} is not a whole number of at least 0")
     if error not in ("absolute", "squared"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dphist.laws.interval import DITHER, IntervalSearch, half_width, half_widths, half_widths_of_few
 from dphist.laws.inversion import tail_bounds
-from dphist.laws.law import LawTable, WeightedNoise
+from dphist.laws.law import NORMAL, LawTable, WeightedNoise
 from tests.examples import examples
 from tests.oracles import probability_within, weighted_sum_pmf
 
@@ -20,6 +20,7 @@ SCALES = st.floats(0.15, 9.0)
 CONFIDENCES = st.sampled_from([0.3, 0.5, 0.9, 0.95, 0.99, 0.9999])
 # Two computations of one probability may differ by this much. Certificates cost up to 2e-5 of 1 - confidence.
 ROUNDING = 1e-9
+DEVIATIONS = st.floats(1e-6, 1e9)
 
 
 @examples(60)
@@ -214,3 +215,57 @@ def test_laws_do_not_depend_on_order_and_signs_of_groups() -> None:
     one = WeightedNoise.of([(0.5, 2, 3.0), (1.0, 1, 4.0), (-0.5, 1, 3.0)])
     assert one == WeightedNoise.of([(1.0, 1, 4.0), (0.5, 3, 3.0), (0.0, 9, 1.0)])
     assert hash(one) == hash(WeightedNoise.of(one.groups))
+
+
+@examples(200)
+@given(DEVIATIONS, st.floats(0.01, 0.9999999))
+def test_half_width_of_a_normal_law_is_certified_and_near_the_least(sd: float, confidence: float) -> None:
+    found = half_width(WeightedNoise.normal(sd), confidence)
+    missed = math.erfc(found.value / sd / math.sqrt(2.0))
+    assert 1.0 - missed >= found.level - 1e-15
+    assert found.level >= confidence
+    assert missed >= (1.0 - confidence) * (1.0 - 2e-5) - 1e-15
+
+
+@examples(50)
+@given(st.lists(st.tuples(st.floats(-9.0, 9.0), st.integers(0, 5)), min_size=1, max_size=5))
+def test_sum_of_normal_errors_has_the_sum_of_their_variances(parts: list[tuple[float, int]]) -> None:
+    law = WeightedNoise.weighted((w, n, WeightedNoise.normal(2.0)) for w, n in parts)
+    variance = sum(4.0 * n * w * w for w, n in parts)
+    assert law.variance == pytest.approx(variance, rel=1e-12)
+    assert law == WeightedNoise.normal(math.sqrt(variance)) or law.variance == pytest.approx(variance)
+
+
+def test_one_table_may_hold_normal_and_other_laws() -> None:
+    laws = [WeightedNoise.of([(1.0, 3, 10.0)]), WeightedNoise.normal(7.0), WeightedNoise.of([])]
+    table = LawTable.of(laws)
+    assert table.normal.tolist() == [False, True, False]
+    assert table.deviations() == pytest.approx([math.sqrt(law.variance) for law in laws])
+    values, levels = half_widths(table, 0.9)
+    assert values.tolist() == [half_width(law, 0.9).value for law in laws]
+    assert levels.tolist() == [half_width(law, 0.9).level for law in laws]
+    bounds = tail_bounds(table.take(np.array([0, 1])), (0.1,))[0]
+    assert bounds[0] == tail_bounds(LawTable.of(laws[:1]), (0.1,))[0][0]
+    assert math.erfc(bounds[1] / 7.0 / math.sqrt(2.0)) <= 0.1
+
+
+def test_table_of_different_normal_laws_keeps_each_of_them() -> None:
+    table = LawTable.of_normal(np.array([1.0, 2.0, 1.0, 0.0]))
+    values, _ = half_widths(table, 0.95)
+    assert values == pytest.approx([1.959964, 3.919928, 1.959964, 0.0], rel=1e-4)
+    assert table.repeated(4).scaled(np.full(4, 0.5)).deviations() == pytest.approx([1.0, 2.0, 1.0, 0.0])
+    assert [table.law(row).variance for row in range(4)] == pytest.approx([1.0, 4.0, 1.0, 0.0])
+
+
+def test_fourth_moment_of_a_normal_law_is_three_times_its_squared_variance() -> None:
+    laws = LawTable.of([WeightedNoise.normal(2.0), WeightedNoise.of([(1.0, 1, 5.0)])])
+    steps = np.arange(-2000, 2001)
+    weights = np.exp(-np.abs(steps) / 5.0)
+    exact = float((weights / weights.sum()) @ steps.astype(float) ** 4)
+    assert laws.fourth_moments() == pytest.approx([48.0, exact])
+
+
+def test_a_sum_of_normal_and_laplace_noise_has_no_interval() -> None:
+    mixed = WeightedNoise.of([(1.0, 1, 5.0), (1.0, 1, NORMAL)])
+    with pytest.raises(ValueError, match="normal and of Laplace"):
+        half_width(mixed, 0.95)

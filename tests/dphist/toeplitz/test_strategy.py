@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from fractions import Fraction
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dphist.toeplitz import ToeplitzStrategy, optimal_strategy
+from benchmarks.strategies import loss_of, optimise
+from dphist.caps import Caps
+from dphist.composition import Losses, epsilon_of
+from dphist.toeplitz import ToeplitzDesign, ToeplitzStrategy, optimal_strategy, plan_toeplitz
 from dphist.toeplitz.inverse import inverse_weights
+from dphist.toeplitz.strategy import LARGEST_HORIZON
 from tests.dphist.toeplitz.algebra import dense, exact_coefficients, exact_inverse
 
 HORIZONS = [1, 2, 3, 7, 20, 64, 150]
+HALF = Fraction(1, 2)
+# Every horizon up to 300, and some of each octave beyond.
+STORED = [*range(1, 301), *(2**k + shift * 2**k // 7 for k in range(9, 24) for shift in range(7)), 2**24]
+DESIGN = plan_toeplitz(90, "0.5", "1e-7", Caps(6, 3, 4), "substitute", width=5, window_starts=(0, 24, 47, 71))
 
 
 @pytest.mark.parametrize("horizon", HORIZONS)
@@ -68,9 +80,6 @@ def test_coefficients_agree_with_fractions() -> None:
     assert dense(strategy.coefficients(4))[3].tolist() == strategy.coefficients(4)[::-1].tolist()
 
 
-HALF = Fraction(1, 2)
-
-
 @pytest.mark.parametrize(
     ("field", "arguments"),
     [
@@ -100,3 +109,103 @@ def test_text_is_canonical_and_checked_again() -> None:
         ToeplitzStrategy.from_json(strategy.to_json().replace("1000", "0"))
     with pytest.raises(ValueError, match="expected the keys"):
         ToeplitzStrategy.from_json('{"horizon":3}')
+
+
+def test_every_horizon_has_a_strategy_and_longer_ones_larger_errors() -> None:
+    losses = [loss_of(optimal_strategy(horizon)) for horizon in STORED]
+    # A row with more buffers is up to 0.1 % better than the row before.
+    assert all(before < 1.001 * after for before, after in pairwise(losses))
+    assert losses[0] == 1.0
+
+
+def test_stored_strategies_never_change() -> None:
+    """A running stream is refused if its plan changes: add rows for new horizons only."""
+    texts = "\n".join(optimal_strategy(horizon).to_json() for horizon in STORED)
+    assert (
+        hashlib.sha256(texts.encode()).hexdigest()
+        == "8875da5636587624693bfce46cdea2641ddfccd936f9623c1240a5eacd50b62a"
+    )
+
+
+@pytest.mark.parametrize(("horizon", "buffers"), [(7, 1), (40, 2), (150, 3)])
+def test_a_new_search_with_as_many_buffers_or_one_more_is_hardly_better(horizon: int, buffers: int) -> None:
+    stored = optimal_strategy(horizon)
+    found = optimise(horizon, buffers, None if buffers > stored.buffers else stored)
+    assert loss_of(stored) <= 1.0011 * loss_of(found)
+
+
+@pytest.mark.parametrize(("bits", "loss"), [(10, 9.671), (16, 19.664), (20, 28.275)])
+def test_loss_is_below_that_of_the_square_root(bits: int, loss: float) -> None:
+    assert loss_of(optimal_strategy(2**bits)) < loss
+
+
+@pytest.mark.parametrize("bad", [0, -1, LARGEST_HORIZON + 1, True, 1.0])
+def test_bad_horizon_is_refused(bad: int) -> None:
+    with pytest.raises(ValueError, match=r"^horizon:"):
+        optimal_strategy(bad)
+
+
+def test_text_is_canonical_and_reads_back() -> None:
+    text = DESIGN.to_json()
+    assert ToeplitzDesign.from_json(text) == DESIGN
+    assert ToeplitzDesign.from_json(text).to_json() == text
+    assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("epsilon", "0.4", "less noise"),
+        ("delta", "1/20000000", "less noise"),
+        ("delta", "1/1", "delta"),
+        ("noise_steps", 2, "noise_steps"),
+        ("noise_steps", 10.5, "noise_steps"),
+        ("caps", {"max_keys": 4, "max_per_key": 4}, "less noise"),
+        ("caps", {"max_keys": 4}, "both or neither"),
+        ("caps", {"max_bytes": 4}, "caps"),
+        ("neighbours", "other", "neighbours"),
+        ("width", 0, "width"),
+        ("width", True, "width"),
+        ("output_bits", 25, "output_bits"),
+        ("buffer_bits", 41, "buffer_bits"),
+        ("window_starts", [1], "window_starts"),
+        ("window_starts", [0, 90], "window_starts"),
+        ("window_starts", [0, 24.0], "window_starts"),
+        ("window_starts", list(range(90)), "less noise"),
+        ("strategy", {}, "strategy"),
+        ("more", 1, "expected the keys"),
+    ],
+)
+def test_changed_text_is_refused(name: str, value: Any, message: str) -> None:
+    fields = json.loads(DESIGN.to_json()) | {name: value}
+    with pytest.raises(ValueError, match=message):
+        ToeplitzDesign.from_json(json.dumps(fields))
+
+
+def test_mu_states_the_budget_again() -> None:
+    epsilon = epsilon_of(Losses.of_gaussian(DESIGN.mu), DESIGN.delta)
+    assert epsilon is not None
+    assert float(epsilon) == pytest.approx(0.5, rel=1e-4)
+
+
+def test_twelve_epochs_are_together_as_computed_by_hand() -> None:
+    mu = plan_toeplitz(1000, 1, "1e-6").mu
+    assert float(mu) == pytest.approx(0.2367, abs=1e-4)
+    together = epsilon_of(Losses.of_gaussian(mu, times=12), Fraction(1, 10**6))
+    assert together is not None
+    assert round(float(together), 2) == 3.90
+
+
+def test_wide_noise_takes_a_coarser_lattice() -> None:
+    fine, coarse = plan_toeplitz(64, 1, "1e-6"), plan_toeplitz(64, "1e-6", "1e-6")
+    assert fine.output_bits == 24
+    assert coarse.output_bits < 20
+    assert coarse.noise_steps <= 2**36
+    assert float(coarse.sensitivity) == pytest.approx(float(fine.sensitivity), rel=0.01)
+    with pytest.raises(ValueError, match=r"^epsilon:"):
+        plan_toeplitz(64, "1e-6", "1e-6", Caps(10**9))
+
+
+def test_a_year_of_daily_windows_is_planned() -> None:
+    hours = plan_toeplitz(365 * 24, 1, "1e-6", window_starts=tuple(range(0, 365 * 24, 24)))
+    assert hours.sensitivity > 10 * plan_toeplitz(365 * 24, 1, "1e-6").sensitivity

@@ -7,11 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from dphist.noise.exponentials import exp_bounds
 from dphist.noise.laplace import Block
-from tests.dphist.noise.decimals import DIGITS, geometric_below, value_of
+from tests.dphist.noise.fractions_only import DIGITS, exp_of, geometric_below, value_of
 
 LAWS = [
     (Fraction(1, 3), None),
@@ -109,3 +110,17 @@ def test_a_block_without_entropy_draws_nothing() -> None:
 
     with pytest.raises(OSError, match="no entropy"):
         BLOCKS[LAWS[0]].draw(1, none)
+
+
+@given(st.fractions(0, 400), st.integers(0, 500))
+@example(Fraction(0), 64)
+@example(Fraction(1, 2**52), 256)
+@example(Fraction(10**9), 64)
+@example(Fraction(64), 64)
+@example(Fraction(2**70, 2**70 + 1), 512)
+def test_the_exponential_lies_between_close_bounds(x: Fraction, bits: int) -> None:
+    lower, upper = exp_bounds(x, bits)
+    with localcontext(DIGITS):
+        exact = exp_of(x) * Decimal(2) ** bits
+        assert lower <= exact <= upper
+    assert 0 <= upper - lower <= 2
