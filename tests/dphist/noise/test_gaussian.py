@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dphist.noise.gaussian import LARGEST_VARIANCE, LEAST_VARIANCE, DiscreteGaussian
-from tests.dphist.noise.fractions_only import DIGITS, exp_of
+from tests.dphist.noise.decimals import DIGITS, exp_of
 
 VARIANCES = [
     LEAST_VARIANCE,

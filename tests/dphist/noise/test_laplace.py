@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dphist.noise.exponentials import exp_bounds
 from dphist.noise.laplace import Block
-from tests.dphist.noise.fractions_only import DIGITS, exp_of, geometric_below, value_of
+from tests.dphist.noise.decimals import DIGITS, exp_of, geometric_below, value_of
 
 LAWS = [
     (Fraction(1, 3), None),
