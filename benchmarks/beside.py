@@ -1,10 +1,10 @@
 """Runs the benchmarks of two checkouts in turns. ``python -m benchmarks.beside OTHER [NAME ...]``
 
 OTHER is a checkout of another commit with its own environment (OTHER/.venv). The names are ``ingest``,
-``tree``, ``api`` and ``page``; without a name all four run. In each of ROUNDS rounds both checkouts run once,
-and the order changes from round to round. For each figure it prints the median of the other checkout, the
-median of this one, and the ratio of the two. The machine should do nothing else. Result files stay as they
-were.
+``exact_answers``, ``api`` and ``page``; without a name all four run. In each of ROUNDS rounds both checkouts
+run once, and the order changes from round to round. For each figure it prints the median of the other
+checkout, the median of this one, and the ratio of the two. The machine should do nothing else. Result files
+stay as they were.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from benchmarks.ingest.topic import draw_events, hours_of, last_full_hour_us, ma
 from deploy.kafka import broker
 
 HERE = Path(__file__).parents[1]
+NAMES = ("ingest", "exact_answers", "api", "page")
 ROUNDS = 4
 EVENTS, PARTITIONS = 2_000_000, 4
 # What a checkout runs to count one topic; the broker and the topic belong to this process.
@@ -109,9 +110,9 @@ def ingest(other: Path) -> None:
 def main() -> None:
     """Run the named benchmarks."""
     if len(sys.argv) < 2 or not (Path(sys.argv[1]) / ".venv").is_dir():
-        sys.exit("usage: python -m benchmarks.beside OTHER [ingest tree api page]; OTHER needs a .venv")
+        sys.exit(f"usage: python -m benchmarks.beside OTHER [{' '.join(NAMES)}]; OTHER needs a .venv")
     other = Path(sys.argv[1]).resolve()
-    for name in sys.argv[2:] or ["ingest", "tree", "api", "page"]:
+    for name in sys.argv[2:] or NAMES:
         print(f"== {name}: median before, median now, ratio (each run of now)", flush=True)
         if name == "ingest":
             ingest(other)

@@ -62,7 +62,6 @@ SMALL: dict[str, dict[str, Any]] = {
     "sqlp": {"USERS": 200_000, "KEYS": 20_000, "arguments": ["--seeds", "1"]},
     "sqlp_topic": {"SHARE": 0.0005, "SECONDS": 5, "EPOCH_S": 120},
     "strategies": {"BITS": [4]},
-    "tree": {"LONG": 4_096, "_HORIZONS": {"2^10": 1_024}, "OPENDP_HEIGHT": 2},
     "users": {"USERS": 1_000, "RECORDS": 2_000, "SLICE": 500, "ROUNDS": 1},
     "visible": {"WARM_UP_S": 2, "PROBES": 3, "arguments": ["--streams", "1", "--seconds", "12"]},
 }
