@@ -1,4 +1,4 @@
-"""Trees for cumulative counts: shapes and errors against the paper's theorems and brute force."""
+"""Trees for cumulative counts: shapes and errors against the paper's formula and brute force."""
 
 import math
 from functools import cache
@@ -97,22 +97,6 @@ def test_optimal_shares_beat_every_other_split(branching, bins):
     assert sum(best.shares) == 1
 
 
-@pytest.mark.parametrize(
-    ("bins", "branching"),
-    [(17, (17,)), (17**2, (17, 17)), (19**3, (19, 19, 19)), (23**2, (23, 23)), (37**2, (37, 37))],
-)
-def test_powers_of_primes_have_the_papers_optimum(bins, branching):
-    """Corollary V.1: with equal budgets and no padding, the best tree for p^t with p >= 17 has height t."""
-    assert best_tree(bins, budgets="equal", padding=False).branching == branching
-
-
-def test_optimal_assignment_of_exponents_is_as_even_as_possible():
-    """Theorem V.1: the best 3 levels for 2^11 bins are 2^3, 2^4 and 2^4."""
-    shapes = [f for f in factorizations(2**11) if len(f) == 3]
-    best = min(shapes, key=lambda shape: tree_of(2**11, shape, budgets="equal").squared_error(1.0))
-    assert best == (8, 16, 16)
-
-
 @pytest.mark.parametrize("total_known", [True, False])
 @pytest.mark.parametrize("bins", [1, 2, 7, 40, 50, 97, 120])
 def test_the_search_is_within_a_hundredth_of_every_padded_shape_of_two_or_three_levels(bins, total_known):
@@ -184,46 +168,3 @@ def test_factorizations_are_all_of_them():
 def test_bad_input_is_named(call, said):
     with pytest.raises(ValueError, match=said):
         call()
-
-
-def error_of_equal_budgets(bins: int, branching: tuple[int, ...]) -> float:
-    return tree_of(bins, branching, budgets="equal").squared_error(1.0)
-
-
-def test_equal_real_branching_is_best_at_16_8_and_in_whole_numbers_at_17():
-    """Lemma IV.3: h^3 (k - 1) with h = log m / log k is least where k ln k = 3 (k - 1)."""
-    errors = {k: (k - 1) / math.log(k) ** 3 for k in range(2, 100)}
-    assert min(errors, key=errors.__getitem__) == 17
-    # The same from trees of exactly k^h bins: error a bin, by the cube of log m.
-    trees = {k: error_of_equal_budgets(k**2, (k, k)) / k**2 / math.log(k**2) ** 3 for k in range(5, 60)}
-    assert min(trees, key=trees.__getitem__) == 17
-
-
-@pytest.mark.parametrize(
-    ("bins", "at_least", "at_most"),
-    [
-        (2**12, 3, 3),  # 16^3, and 2^12 < 17^3: corollary V.2's kind of bounds meet
-        (17**2, 2, 2),  # corollary V.1
-        (2**15, 3, 5),  # 32^3 is above 17, 8^5 below
-        (3**8, 2, 4),  # 81^2, 9^4
-        (2**20, 4, 5),  # 32^4, 16^5
-    ],
-)
-def test_optimal_heights_are_where_theorem_v2_says(bins, at_least, at_most):
-    """Theorem V.2 for m = k^t: at least t levels for k >= 17, at most t for k <= 16."""
-    for t in range(1, 12):
-        root = round(bins ** (1 / t))
-        if root**t == bins and root >= 17:
-            assert t <= at_least
-        if root**t == bins and root <= 16:
-            assert t >= at_most
-    best = best_tree(bins, budgets="equal", padding=False)
-    assert at_least <= len(best.branching) <= at_most
-
-
-@pytest.mark.parametrize("bins", [2**9, 2**11, 2**15, 3**5])
-def test_equal_whole_branching_can_be_strictly_worse(bins):
-    """Lemma V.2: where no equal factors are near 17, some tree of unequal factors is better."""
-    rivals = [(k,) * t for t in range(1, 16) for k in [round(bins ** (1 / t))] if k**t == bins and k > 1]
-    best = best_tree(bins, budgets="equal", padding=False)
-    assert best.squared_error(1.0) < min(error_of_equal_budgets(bins, rival) for rival in rivals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
+from dphist.cdf import factorizations
 from dphist.planning.candidates import candidates
 from dphist.planning.epochs import plan_epoch_levels
 from dphist.planning.product import plan_product
@@ -78,6 +80,18 @@ def test_no_small_tree_is_better() -> None:
     for shape in shapes:
         _, errors = best_shares([shape], horizon, 1.0)
         assert best.mean_squared_error() <= errors[0] * (1 + 1e-6), shape
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("horizon", [17**2, 2**11, 17**3, 2**15])
+def test_the_search_finds_no_worse_than_the_trees_of_rameshwar_and_tandon(horizon: int) -> None:
+    def error(branching: tuple[int, ...], shares: list[str] | None = None) -> float:
+        return plan_tree(horizon, "0.01", branching=branching, shares=shares).mean_squared_error()
+
+    height = math.ceil(math.log(horizon, 17) - 1e-9)
+    rivals = [error(shape) for shape in factorizations(horizon)]
+    equal = error((17,) * height, [f"1/{height}"] * height)
+    assert plan_tree(horizon, "0.01").mean_squared_error() <= min(*rivals, equal)
 
 
 @examples(25)
