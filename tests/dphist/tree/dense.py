@@ -14,12 +14,16 @@ from dphist.tree.forest_laws import forest_errors
 from dphist.tree.shape import by_parent, to_children
 
 
-def complete_nodes(design: TreeDesign, bins: int) -> tuple[FloatArray, FloatArray, list[tuple[int, int]]]:
-    """Return the nodes that ``bins`` bins complete: rows over bins, variances, and (level, index)."""
+def known_nodes(design: TreeDesign, bins: int) -> tuple[FloatArray, FloatArray, list[tuple[int, int]]]:
+    """Return rows over bins, variances, and (level, index) of the nodes that ``bins`` bins complete.
+
+    An anticipating design uses all nodes of its horizon, which must be ``bins``.
+    """
+    assert bins == design.horizon or not design.anticipates
     rows, variances, addresses = [], [], []
     for level, own in zip(design.shape.levels, design.node_variances(), strict=True):
         width = design.shape.widths[level]
-        for index in range(min(len(own), bins // width)):
+        for index in range(len(own) if design.anticipates else min(len(own), bins // width)):
             row = np.zeros(bins)
             row[index * width : (index + 1) * width] = 1.0
             rows.append(row)

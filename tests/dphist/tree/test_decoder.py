@@ -24,7 +24,7 @@ from dphist.tree.design import Release, TreeDesign
 from dphist.tree.published_laws import published_law, published_prefix_variances
 from dphist.tree.shape import TreeShape, node_counts
 from tests.dphist.tree.dense import (
-    complete_nodes,
+    known_nodes,
     least_squares_estimate,
     noise_weights,
     published_variance,
@@ -178,37 +178,22 @@ def test_the_rounding_bound_is_at_most_20_times_the_observed_rounding() -> None:
     assert bound / 20 < worst <= bound
 
 
-class Dense:
-    """Weighted least squares with matrices: R is the tree, one row per node."""
-
-    def __init__(self, design: TreeDesign) -> None:
-        variances = design.node_variances()
-        self.nodes = tree_rows(design)
-        tree = np.array([[bin in bins for bin in range(design.horizon)] for _, _, bins in self.nodes], float)
-        precision = np.array([1 / variances[level - 1][index] for level, index, _ in self.nodes])
-        self.covariance = np.linalg.inv(tree.T @ (precision[:, np.newaxis] * tree))
-        self.decoder = self.covariance @ tree.T * precision
-
-    def range(self, a: int, b: int) -> tuple[np.ndarray, float]:
-        return self.decoder[a:b].sum(axis=0), float(self.covariance[a:b, a:b].sum())
-
-
 @examples(40)
 @given(anticipating_designs(most=40), st.data())
 def test_the_decoder_is_weighted_least_squares_with_its_variance(
     design: TreeDesign, data: st.DataObject
 ) -> None:
-    dense = Dense(design)
+    rows, variances, nodes = known_nodes(design, design.horizon)
     a = data.draw(st.integers(0, design.horizon - 1))
     b = data.draw(st.integers(a + 1, design.horizon))
-    wanted, variance = dense.range(a, b)
+    wanted, variance = least_squares_estimate(rows, variances, a, b)
     weights = noise_weights(design, a, b)
-    ours = [weights[level - 1][index] for level, index, _ in dense.nodes]
+    ours = [weights[level - 1][index] for level, index in nodes]
     assert np.abs(ours - wanted).max() < 2.0**-20  # weights of 24 bits
     assert published_variance(design, a, b) == pytest.approx(variance, rel=1e-11)
     assert published_law(design, a, b).variance == pytest.approx(variance, rel=1e-11)
     prefixes = published_prefix_variances(design)
-    assert prefixes[b - 1] == pytest.approx(dense.range(0, b)[1], rel=1e-10)
+    assert prefixes[b - 1] == pytest.approx(least_squares_estimate(rows, variances, 0, b)[1], rel=1e-10)
     assert design.mean_squared_error() == pytest.approx(prefixes.mean(), rel=1e-10)
 
 
@@ -218,7 +203,7 @@ LEVELS = (Fraction(1, 6), Fraction(1, 3), Fraction(1, 2))
 @pytest.mark.parametrize("horizon", [5, 8, 12, 17, 23, 24])
 def test_causal_counts_use_complete_nodes_only(horizon: int) -> None:
     design = TreeDesign(TreeShape((2, 3, 4)), horizon, Fraction(1), LEVELS)
-    errors = [least_squares_estimate(*complete_nodes(design, t)[:2], 0, t)[1] for t in range(1, horizon + 1)]
+    errors = [least_squares_estimate(*known_nodes(design, t)[:2], 0, t)[1] for t in range(1, horizon + 1)]
     assert published_prefix_variances(design) == pytest.approx(errors, rel=1e-10)
     assert design.mean_squared_error() == pytest.approx(np.mean(errors), rel=1e-10)
 

@@ -15,7 +15,7 @@ from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate, ReleasedForest
 from dphist.tree.forest_laws import Series
 from dphist.tree.shape import TreeShape
-from tests.dphist.tree.dense import complete_nodes
+from tests.dphist.tree.dense import known_nodes
 from tests.dphist.tree.strategies import designs
 from tests.examples import examples
 from tests.oracles import DenseLeastSquares, Node
@@ -57,7 +57,7 @@ def test_single_bins_are_weighted_least_squares(
     bins = data.draw(st.integers(1, design.horizon))
     forest, _ = forest_of(design, bins, seed, width)
     # One row per complete node: the sum of its bins, over its standard deviation.
-    sums, variances, nodes = complete_nodes(design, bins)
+    sums, variances, nodes = known_nodes(design, bins)
     noisy = np.stack([forest.nodes(level)[index] for level, index in nodes])
     scale = np.sqrt(variances)[:, np.newaxis]
     wanted = np.linalg.lstsq(sums / scale, noisy / scale, rcond=None)[0]

@@ -17,7 +17,7 @@ from dphist.tree.design import Release
 from dphist.tree.range_error import window_variances
 from dphist.tree.shape import TreeShape
 from dphist.workloads import PREFIX, Workload, WorkloadPart, WorkloadText
-from tests.dphist.tree.dense import causal_law, complete_nodes, least_squares_estimate, published_variance
+from tests.dphist.tree.dense import causal_law, known_nodes, least_squares_estimate, published_variance
 from tests.dphist.tree.strategies import anticipating_designs, branchings, designs
 from tests.examples import examples
 
@@ -125,17 +125,9 @@ def dense_error(design: TreeDesign, workload: Workload) -> float:
     """Return the mean squared error, with one least-squares problem per question."""
     horizon = design.horizon
     if design.release == "causal":
-        nodes = {b: complete_nodes(design, b)[:2] for b in range(1, horizon + 1)}
+        nodes = {b: known_nodes(design, b)[:2] for b in range(1, horizon + 1)}
         return mean_over_questions(workload, horizon, lambda a, b: least_squares_estimate(*nodes[b], a, b)[1])
-    rows, variances = [], []
-    for level, own in zip(design.shape.levels, design.node_variances(), strict=True):
-        width = design.shape.widths[level]
-        for index, variance in enumerate(own):
-            row = np.zeros(horizon)
-            row[index * width : (index + 1) * width] = 1.0
-            rows.append(row)
-            variances.append(variance)
-    every = np.array(rows), np.array(variances)
+    every = known_nodes(design, horizon)[:2]
     return mean_over_questions(workload, horizon, lambda a, b: least_squares_estimate(*every, a, b)[1])
 
 
