@@ -14,14 +14,26 @@ from hypothesis import strategies as st
 from dphist import TreeDesign, plan_tree
 from dphist.planning.range_uses import workload_uses
 from dphist.tree.design import Release
-from dphist.tree.range_error import window_variances
-from dphist.tree.shape import TreeShape
+from dphist.tree.range_error import level_uniform_error, prefix_variances, window_variances
+from dphist.tree.shape import TreeShape, node_counts
 from dphist.workloads import PREFIX, Workload, WorkloadPart, WorkloadText
 from tests.dphist.tree.dense import causal_law, known_nodes, least_squares_estimate, published_variance
 from tests.dphist.tree.strategies import anticipating_designs, branchings, designs
 from tests.examples import examples
 
 pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
+WITH_THE_EPOCH = [
+    ("sliding(24)", 1.9),
+    ({"sliding(24)": 1, "bins": 1}, 7.7),
+    ({"sliding(24)": 1, "prefix": 1}, 31.5),
+    ({"sliding(24)": 1, "sliding(12)": 1}, 31.3),
+]
+UNKNOWN = [
+    *("suffix", "sliding", "sliding(0)", "sliding(x)", 3, None),
+    *({}, {"prefix": 0}, {"prefix": -1}, {"bins": 1, "sliding(1)": 1}),
+]
+# At a small epsilon the discrete law is the continuous one, for which the anchors are stated.
+SMALL = Fraction(1, 1000)
 
 
 @st.composite
@@ -131,14 +143,6 @@ def dense_error(design: TreeDesign, workload: Workload) -> float:
     return mean_over_questions(workload, horizon, lambda a, b: least_squares_estimate(*every, a, b)[1])
 
 
-WITH_THE_EPOCH = [
-    ("sliding(24)", 1.9),
-    ({"sliding(24)": 1, "bins": 1}, 7.7),
-    ({"sliding(24)": 1, "prefix": 1}, 31.5),
-    ({"sliding(24)": 1, "sliding(12)": 1}, 31.3),
-]
-
-
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 @pytest.mark.parametrize(("text", "at_most"), WITH_THE_EPOCH)
 def test_a_workload_with_the_whole_epoch_gets_a_root(
@@ -200,12 +204,6 @@ def test_a_declared_workload_is_read_back() -> None:
     assert Workload.of({"prefix": 0.7, "bins": 0.3}).declared() == {"prefix": "7/10", "bins": "3/10"}
 
 
-UNKNOWN = [
-    *("suffix", "sliding", "sliding(0)", "sliding(x)", 3, None),
-    *({}, {"prefix": 0}, {"prefix": -1}, {"bins": 1, "sliding(1)": 1}),
-]
-
-
 @pytest.mark.parametrize("text", UNKNOWN)
 def test_an_unknown_workload_is_refused_in_one_line(text: object) -> None:
     with pytest.raises(ValueError, match=r"^workload[^\n]*$"):
@@ -215,3 +213,22 @@ def test_an_unknown_workload_is_refused_in_one_line(text: object) -> None:
 def test_a_window_longer_than_the_epoch_is_refused() -> None:
     with pytest.raises(ValueError, match=r"sliding\(25\) is longer"):
         plan_tree(24, 1, "sliding(25)")
+
+
+@pytest.mark.parametrize(("horizon", "anchor"), [(2**10, 118.2), (2**16, 409.6), (2**20, 751.0)])
+def test_anticipating_plans_reach_the_known_errors(horizon: int, anchor: float) -> None:
+    design = plan_tree(horizon, SMALL, release="anticipating")
+    assert design.mean_squared_error() * float(SMALL) ** 2 <= anchor
+
+
+@examples(40)
+@given(branchings(60), st.integers(0, 10**6), st.data())
+def test_level_uniform_error_equals_the_error_summed_over_all_nodes(
+    branching: tuple[int, ...], seed: int, data: st.DataObject
+) -> None:
+    shape = TreeShape(branching)
+    horizon = data.draw(st.integers(1, shape.capacity))
+    own = np.random.default_rng(seed).uniform(0.5, 9, shape.height)
+    nodes = [np.full(n, v) for n, v in zip(node_counts(shape, horizon), own, strict=True)]
+    quick = level_uniform_error(shape, horizon, own.tolist())
+    assert quick == pytest.approx(prefix_variances(shape, horizon, nodes, True).sum(), rel=1e-10)

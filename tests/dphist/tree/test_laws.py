@@ -1,4 +1,4 @@
-"""Laws of causal ranges compared with least squares in exact fractions, and with a walk over the nodes."""
+"""Laws of ranges compared with least squares in exact fractions, and with a walk over the nodes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from dphist import plan_tree
 from dphist.tree.design import TreeDesign
 from dphist.tree.forest_laws import RangeErrors, forest_errors, live_errors
+from dphist.tree.published_laws import published_law, published_laws
 from dphist.tree.weights import Term, range_weights, rounding_bounds, weighted_law
 from dphist.units import UNITS_PER_COUNT
-from tests.dphist.tree.dense import causal_law, merged
-from tests.dphist.tree.strategies import designs, weighted_ranges
+from tests.dphist.tree.dense import causal_law, merged, noise_weights, published_variance
+from tests.dphist.tree.strategies import anticipating_designs, designs, weighted_ranges
 from tests.examples import examples
 from tests.oracles import DenseLeastSquares
 
@@ -99,3 +100,54 @@ def test_laws_and_weights_give_equal_variances_in_a_long_epoch() -> None:
     found = forest_errors(design, bins, *edges.T)
     expected = [variance(design, range_weights(design, bins, a, b)) for a, b in edges.tolist()]
     assert found.laws.deviations() ** 2 == pytest.approx(np.array(expected), rel=1e-10)
+
+
+def node_by_node(design: TreeDesign, a: int, b: int) -> dict[tuple[float, float], float]:
+    """Return the law that the oracle computes from the weight of every single node."""
+    return merged(
+        (weight, 1, float(design.scales[level]))
+        for level, weights in enumerate(noise_weights(design, a, b))
+        for weight in weights.tolist()
+    )
+
+
+@pytest.mark.slow  # many designs
+@given(anticipating_designs(60), st.data())
+def test_groups_match_the_weights_of_single_nodes(design: TreeDesign, data: st.DataObject) -> None:
+    edges = st.integers(0, design.horizon)
+    ranges = data.draw(st.lists(st.tuples(edges, edges).map(sorted), min_size=1, max_size=6))
+    prefixes = [(0, b) for _, b in ranges]
+    for asked in (ranges, prefixes):
+        starts, stops = np.array(asked).T
+        table = published_laws(design, starts, stops)
+        for row, (a, b) in enumerate(asked):
+            expected = node_by_node(design, a, b)
+            columns = zip(table.weights[row], table.copies[row], table.scales[row], strict=True)
+            assert merged(columns) == expected
+            assert merged(published_law(design, a, b).groups) == expected
+
+
+@pytest.mark.slow  # many designs
+@given(anticipating_designs(60), st.data())
+def test_the_law_of_a_published_weighted_sum_has_the_weight_of_every_node(
+    design: TreeDesign, data: st.DataObject
+) -> None:
+    ranges = data.draw(weighted_ranges(design.horizon))
+    parts = [[weight * own for own in noise_weights(design, a, b)] for a, b, weight in ranges]
+    expected = merged(
+        (weight, 1, float(design.scales[level]))
+        for level, weights in enumerate(zip(*parts, strict=True))
+        for weight in np.sum(weights, axis=0).tolist()
+    )
+    assert merged(weighted_law(design, design.horizon, ranges).groups) == expected
+
+
+@pytest.mark.slow
+def test_groups_and_single_nodes_give_equal_variances_in_a_long_epoch() -> None:
+    design = plan_tree(2**16 + 77, 1, release="anticipating")
+    starts, stops = np.array([0, 0, 5, 4096, 65_000]), np.array([1, 65_613, 6, 60_001, 65_613])
+    table = published_laws(design, starts, stops)
+    for row, (a, b) in enumerate(zip(starts.tolist(), stops.tolist(), strict=True)):
+        expected = published_variance(design, a, b)
+        assert table.deviations()[row] ** 2 == pytest.approx(expected, rel=1e-9)
+        assert published_law(design, a, b).variance == pytest.approx(expected, rel=1e-9)
