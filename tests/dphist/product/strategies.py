@@ -1,14 +1,20 @@
-"""Strategies for small designs over time, keys and values, with different shares on every level."""
+"""Small designs over time, keys and values, with different shares on every level, and what they release."""
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
 
+import numpy as np
 from hypothesis import strategies as st
 
+from dphist.arrays import Int64Array
+from dphist.noise import NoiseSource, SeededNoise
 from dphist.product.axis import KeyAxis, ValueAxis
+from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
+from dphist.product.forest import ProductForest, RangeSum
+from dphist.product.published import CellTotals, draw_errors, publish_bins, published_range
 from dphist.tree.shape import TreeShape
 from tests.dphist.tree.strategies import branchings, designs
 
@@ -49,6 +55,28 @@ def spent(design: ProductDesign) -> Fraction:
         * sum(design.values.shares, Fraction(0))
         * (design.keys.key_share + design.keys.total_share)
     )
+
+
+def cells_of(design: ProductDesign, seed: int) -> Int64Array:
+    """Return random counts of all cells and bins of an epoch."""
+    return np.random.default_rng(seed).integers(0, 9, (design.time.horizon, design.cells))
+
+
+def forest_of(design: ProductDesign, cells: Int64Array, noise: NoiseSource) -> ProductForest:
+    """Return the nodes that a counter releases of some bins."""
+    forest = ProductForest(design)
+    forest.append_many(ProductCounter(design, noise).push_many(cells))
+    return forest
+
+
+def released(design: ProductDesign, cells: Int64Array, seed: int, a: int, b: int) -> RangeSum:
+    """Release some bins with seeded noise; return the counts of all cells over bins [a, b)."""
+    noise = SeededNoise(seed)
+    if design.time.anticipates:
+        errors = draw_errors(design, noise)[: len(cells)]
+        rows, _ = publish_bins(design, CellTotals.first(design), cells, errors)
+        return published_range(design, rows, a, b)
+    return forest_of(design, cells, noise).range(a, b)
 
 
 def span(axis: ValueAxis, level: int, node: int) -> range:

@@ -15,21 +15,14 @@ from dphist.arrays import FloatArray
 from dphist.planning.product import TOTAL_SHARE, plan_product
 from dphist.product.answers import Cdf, Histogram, distance_bounds, ks_distance, ks_estimate, share_bounds
 from dphist.product.columns import ColumnSum
-from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.product.forest import ProductForest, RangeSum
-from tests.dphist.product.strategies import product_designs, span
+from tests.dphist.product.strategies import forest_of, product_designs, span
 from tests.examples import examples
 from tests.oracles import complete_nodes
 from tests.oracles import span as bins_under
 
 counts = st.lists(st.integers(0, 6), min_size=2, max_size=5)
-
-
-def forest_of(design: ProductDesign, cells: np.ndarray, noise: SeededNoise | SystemNoise) -> ProductForest:
-    forest = ProductForest(design)
-    forest.append_many(ProductCounter(design, noise).push_many(cells))
-    return forest
 
 
 def drawn_forest(

@@ -17,8 +17,7 @@ from dphist.noise import Scale
 from dphist.planning.product import plan_product
 from dphist.product.answers import Histogram
 from dphist.product.band import NodeTable, draws_needed, sup_error
-from dphist.product.counter import ProductCounter
-from dphist.product.forest import ProductForest
+from tests.dphist.product.strategies import forest_of
 from tests.oracles import weighted_sum_pmf
 
 RUNS = 2000
@@ -78,8 +77,7 @@ def coverage(factor: Fraction, runs: int, *asked: tuple[int, int, int | None]) -
     nothing, noise = np.zeros((max(b for _, b, _ in asked), design.cells), np.int64), ScaledNoise(5, factor)
     held = np.zeros(len(asked))
     for _ in range(runs):
-        forest = ProductForest(design)
-        forest.append_many(ProductCounter(design, noise).push_many(nothing))
+        forest = forest_of(design, nothing, noise)
         cdfs = [Histogram.of(forest.range(a, b), key).cdf(0.95) for a, b, key in asked]
         held += [bool((np.abs(cdf.values) <= cdf.reach).all()) for cdf in cdfs]
     return [float(part) for part in held / runs]

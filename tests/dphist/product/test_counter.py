@@ -10,17 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dphist import SeededNoise, SystemNoise
-from dphist.arrays import Int64Array
 from dphist.planning.product import plan_product
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.tree.design import Release
-from tests.dphist.product.strategies import product_designs
+from tests.dphist.product.strategies import cells_of, product_designs
 from tests.oracles import FailingNoise, KeyedNoise
-
-
-def cells_of(design: ProductDesign, seed: int) -> Int64Array:
-    return np.random.default_rng(seed).integers(0, 9, (design.time.horizon, design.cells))
 
 
 @given(product_designs(), st.data())

@@ -13,15 +13,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dphist import SeededNoise, plan_product
+from dphist import plan_product
 from dphist.laws.interval import half_width
 from dphist.product.axis import KeyAxis
 from dphist.product.columns import KeyPlaces, column_sum, key_weights
-from dphist.product.counter import ProductCounter
-from dphist.product.design import ProductDesign
-from dphist.product.forest import ProductForest, RangeSum
-from dphist.product.published import CellTotals, draw_errors, publish_bins, published_range
 from dphist.tree.design import Release
+from tests.dphist.product.strategies import released
 from tests.dphist.tree.convolved import Convolved
 from tests.oracles import inverse
 
@@ -66,32 +63,19 @@ def test_weights_of_every_group_are_least_squares(share: Fraction) -> None:
 def test_law_of_a_group_is_the_convolution_of_its_noises(share: Fraction) -> None:
     """One closed bin of a causal tree: its error is the weighted sum of the noise of single cells."""
     design = plan_product(4, 2, keys=5, total_share=share, release="causal", branching=(2, 2))
-    released = released_by(design, np.ones((1, 5), np.int64), 3)
+    total = released(design, np.ones((1, 5), np.int64), 3, 0, 1)
     leaf = design.time.shape.height - 1
     scales = [float(group.design.scales[leaf]) for group in design.groups]
     for group in ((0,), (1, 3), (0, 2, 4), (0, 1, 2, 3, 4)):
         of_total, *of_keys = [float(weight) for weight in brute_weights(5, share, group)]
         weights = np.array([*([of_total] if share else []), *of_keys])
         law = Convolved(weights, np.array([*scales[:-1], *[scales[-1]] * 5]))
-        estimate = column_sum(design, group).of_range(released)
+        estimate = column_sum(design, group).of_range(total)
         for confidence in (0.5, 0.95, 0.999):
             half = half_width(estimate.law, confidence).value
             assert law.within(half).most >= confidence - 1e-9
             assert law.within(half - max(law.unit, 0.04 * law.deviation) - 1e-9).least < confidence + 1e-4
         assert estimate.variance == pytest.approx(law.deviation**2, rel=1e-9)
-
-
-def released_by(design: ProductDesign, cells: np.ndarray, seed: int) -> RangeSum:
-    """Release some bins with seeded noise; return the counts of all cells over them."""
-    noise = SeededNoise(seed)
-    if design.time.anticipates:
-        rows, _ = publish_bins(
-            design, CellTotals.first(design), cells, draw_errors(design, noise)[: len(cells)]
-        )
-        return published_range(design, rows, 0, len(cells))
-    forest = ProductForest(design)
-    forest.append_many(ProductCounter(design, noise).push_many(cells))
-    return forest.range(0, len(cells))
 
 
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
@@ -103,7 +87,7 @@ def test_intervals_of_groups_hold_as_often_as_stated(release: Release, share: Fr
     groups: list[KeyPlaces] = [(0, 1), (2, 4, 5), (0, 1, 2, 3, 4), (0, 1, 2, 3, 4, 5), 3]
     held = np.zeros(len(groups), np.int64)
     for seed in range(RUNS):
-        total = released_by(design, cells, seed)
+        total = released(design, cells, seed, 0, 3)
         for place, group in enumerate(groups):
             interval = column_sum(design, group).of_range(total).interval(0.95)
             truth = cells[:, np.atleast_1d(group)].sum()
@@ -116,7 +100,7 @@ def test_intervals_of_groups_hold_as_often_as_stated(release: Release, share: Fr
 def test_counts_of_parts_add_up_to_the_whole() -> None:
     for share in TOTALS:
         design = plan_product(4, 1, keys=6, total_share=share, release="causal", branching=(2, 2))
-        total = released_by(design, np.arange(18).reshape(3, 6), 8)
+        total = released(design, np.arange(18).reshape(3, 6), 8, 0, 3)
         parts = [column_sum(design, group).value_of(total) for group in ((0, 5), (1, 2, 3), 4)]
         assert sum(parts) == pytest.approx(column_sum(design).value_of(total), rel=1e-12, abs=1e-9)
         single = sum(column_sum(design, place).value_of(total) for place in (1, 2, 3))
@@ -140,7 +124,7 @@ def test_a_level_per_field_gains_only_with_many_cells(cells: int) -> None:
 
     def errors(share: Fraction) -> np.ndarray:
         design = plan_product(1, 1, keys=cells, total_share=share, release="causal")
-        total = released_by(design, np.zeros((1, cells), np.int64), 1)
+        total = released(design, np.zeros((1, cells), np.int64), 1, 0, 1)
         return np.array([column_sum(design, key).of_range(total).stderr for key in (None, 0)])
 
     without = errors(Fraction(0))

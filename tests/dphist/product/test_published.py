@@ -22,16 +22,12 @@ from dphist.product.columns import column_sum
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
 from dphist.product.published import CellTotals, draw_errors, publish_bins, published_range
-from tests.dphist.product.strategies import product_designs, spent
+from tests.dphist.product.strategies import cells_of, product_designs, spent
 from tests.examples import examples
 
 
 def anticipating(design: ProductDesign, **changed: Any) -> ProductDesign:
     return replace(design, time=replace(design.time, release="anticipating", **changed))
-
-
-def cells_of(design: ProductDesign, seed: int) -> Int64Array:
-    return np.random.default_rng(seed).integers(0, 9, (design.time.horizon, design.cells))
 
 
 class Recorded:

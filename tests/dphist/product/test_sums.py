@@ -22,11 +22,11 @@ from dphist.privacy import Neighbours
 from dphist.product.columns import MOST_WEIGHT, column_sum
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
-from dphist.product.forest import ProductForest, RangeSum
-from dphist.product.published import CellTotals, draw_errors, publish_bins, published_range
+from dphist.product.published import CellTotals, publish_bins
 from dphist.product.sums import LARGEST_WEIGHT, AmountRange, mean_of, sum_columns
 from dphist.tree.design import Release
 from dphist.units import FullError
+from tests.dphist.product.strategies import released
 
 HORIZON = 12
 RANGES = (AmountRange(0, 500), AmountRange(-40, 60), AmountRange(900, 1000), AmountRange(-7, 0))
@@ -46,18 +46,6 @@ def cells_of(
     cells = np.zeros((HORIZON, count, 2), np.int64)
     np.add.at(cells, (bins, keys), amounts.ends(units))
     return cells.reshape(HORIZON, -1)
-
-
-def released(design: ProductDesign, cells: np.ndarray, seed: int, a: int, b: int) -> RangeSum:
-    """Return a range of a whole epoch's release."""
-    noise = SeededNoise(seed)
-    if design.time.anticipates:
-        errors = draw_errors(design, noise)
-        rows, _ = publish_bins(design, CellTotals.first(design), cells, errors)
-        return published_range(design, rows, a, b)
-    forest = ProductForest(design)
-    forest.append_many(ProductCounter(design, noise).push_many(cells))
-    return forest.range(a, b)
 
 
 # -- sensitivity ------------------------------------------------------------------------------------
