@@ -42,7 +42,7 @@ class ToeplitzStrategy:
     Raises: ValueError naming the field that is wrong.
 
     >>> strategy = ToeplitzStrategy(3, (Fraction(1, 2),), (Fraction(1, 2),))
-    >>> strategy.coefficients().tolist(), strategy.norm_squared == Fraction(21, 16)
+    >>> strategy.coefficients().tolist(), strategy.gram(0, 0) == Fraction(21, 16)
     ([1.0, 0.5, 0.25], True)
     """
 
@@ -94,11 +94,6 @@ class ToeplitzStrategy:
             c[1:] += float(weight) * np.exp(powers * np.log1p(-float(1 - rate)))
         c[:1] = 1.0
         return c
-
-    @property
-    def norm_squared(self) -> Fraction:
-        """An upper bound of sum_j c_j^2, the largest diagonal entry of C'C."""
-        return self.gram(0, 0)
 
     def gram(self, first: int, second: int) -> Fraction:
         """Return an upper bound of G(first, second), G = C'C: how much the effects of two bins overlap.

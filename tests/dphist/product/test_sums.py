@@ -22,8 +22,9 @@ from dphist.privacy import Neighbours
 from dphist.product.columns import MOST_WEIGHT, column_sum
 from dphist.product.counter import ProductCounter
 from dphist.product.design import ProductDesign
+from dphist.product.forest import RangeSum
 from dphist.product.published import CellTotals, publish_bins
-from dphist.product.sums import LARGEST_WEIGHT, AmountRange, mean_of, sum_columns
+from dphist.product.sums import LARGEST_WEIGHT, AmountRange, Mean, end_columns, mean_of_ends, sum_columns
 from dphist.tree.design import Release
 from dphist.units import FullError
 from tests.dphist.product.strategies import released
@@ -46,6 +47,11 @@ def cells_of(
     cells = np.zeros((HORIZON, count, 2), np.int64)
     np.add.at(cells, (bins, keys), amounts.ends(units))
     return cells.reshape(HORIZON, -1)
+
+
+def mean_of(total: RangeSum, amounts: AmountRange, key: int | None = None) -> Mean:
+    low, high = (end.of_range(total) for end in end_columns(total.design, key))
+    return mean_of_ends(low, high, amounts)
 
 
 # -- sensitivity ------------------------------------------------------------------------------------

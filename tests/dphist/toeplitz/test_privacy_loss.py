@@ -64,7 +64,7 @@ def test_no_pair_of_neighbours_loses_more_than_promised(caps: Caps) -> None:
 
 def test_mutant_that_charges_no_rounding_is_caught() -> None:
     design = coarse_design(Caps(1), 1)
-    mutant = least_steps(root_ceiling(STRATEGY.norm_squared), design.step, 3, EPSILON, DELTA)
+    mutant = least_steps(root_ceiling(STRATEGY.gram(0, 0)), design.step, 3, EPSILON, DELTA)
     assert mutant < design.noise_steps
     assert max(exact_delta(shift, mutant, EPSILON) for shift in shifts(design)) > float(DELTA)
 
@@ -84,4 +84,4 @@ def test_roundings_of_any_history_move_a_value_by_less_than_the_bound() -> None:
     assert np.abs(moved - exact).max() <= float(design.rounding)
     assert (moved**2).sum(axis=0).max() <= design.sensitivity**2
     # The bound is needed: without it the norm would be too small.
-    assert (moved**2).sum(axis=0).max() > strategy.norm_squared
+    assert (moved**2).sum(axis=0).max() > strategy.gram(0, 0)

@@ -73,7 +73,7 @@ def test_substitution_costs_at_most_the_root_of_two(caps: Caps, starts: tuple[in
 @pytest.mark.parametrize("caps", CAPS, ids=str)
 def test_design_charges_caps_relation_and_roundings(caps: Caps) -> None:
     plain = plan_toeplitz(3, 1, "1e-6", caps, width=2, strategy=STEEP)
-    norm = float(caps.l2_squared * STEEP.norm_squared) ** 0.5
+    norm = float(caps.l2_squared * STEEP.gram(0, 0)) ** 0.5
     columns = min(2, caps.l1 if caps.max_keys is None else min(caps.max_keys, caps.l1))
     assert plain.touched_columns == columns
     assert float(plain.sensitivity) == pytest.approx(norm + (3 * columns) ** 0.5 * float(plain.rounding))
