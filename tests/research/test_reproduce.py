@@ -6,6 +6,7 @@ import pytest
 
 from research import datasets, report
 from research.findings import Claim, Findings, Number, Result, paper_numbers
+from research.measures import sorted_errors
 from research.report import write
 
 
@@ -149,7 +150,6 @@ def test_the_papers_numbers_stand_beside_ours(quick):
 
 def test_without_matplotlib_numbers_only(tmp_path, run_reproduce, monkeypatch):
     monkeypatch.setattr(report, "can_draw", lambda: False)
-    monkeypatch.setattr("research.report.can_draw", lambda: False)
     made = run_reproduce("cdf", "--quick", "--trials", 2, "--out", tmp_path)
     assert "numbers only: matplotlib is missing" in made.stdout
     assert list(tmp_path.rglob("*.png")) == []
@@ -194,8 +194,6 @@ def papers_counts(monkeypatch):
 
 @pytest.mark.parametrize("name", ["nettrace", "adult", "medcost"])
 def test_on_the_papers_data_sorted_counts_gain_tenfold(papers_counts, name):
-    from research.measures import sorted_errors
-
     for epsilon in (1.0, 0.1, 0.01):
         raw, consistent = (
             sum(

@@ -14,64 +14,36 @@ from dphist.mechanisms import describe
 from dphist.planning.load import WindowLoad
 from dphist.windows.design import WindowDesign, checked_options, known_options, window_mechanisms
 from dphist.windows.error import window_error
+from tests.dphist.mechanisms.good_options import good_options
 from tests.dphist.windows.test_design import design_of
 
 pytestmark = pytest.mark.slow  # many designs: only ``make test`` runs this module
 
-# Good values as a configuration may write them, for histograms of 8 buckets, by the option's name.
-GOOD: dict[str, list[Any]] = {
-    "branching": [3, 4],
-    "round_counts": [False],
-    "partition_share": [0.2, "1/7"],
-    "bucket_penalty": [0, 1, 2.5],
-    "deviation_from": ["mean"],
-    "tree": ["greedy"],
-    "merge": [True],
-    "level_ratio": [2, 1.5],
-    "blocks": [2],
-    "blocks_share": ["1/3"],
-    "pieces_share": [0.5],
-    "consistent": [None, "absolute", "squared"],
-    "budgets": ["equal"],
-    "depth": [None, 2],
-    "nonnegative": [True],
-    "rounds": [None, 3],
-    "total_share": [0.3],
-    "sweeps": [2],
-    "selection_share": ["1/3"],
-    "buckets": [None, 3],
-    "deviation": ["squared"],
-    "largest_count": [7],
-}
-TREE_OF_CDF = [[2, 4], [8], None]
-
 
 def good() -> list[tuple[str, str, Any]]:
     """Return (mechanism, option, value) for every option that may be set."""
-    return [
-        (mechanism, option, value)
-        for mechanism in window_mechanisms()
-        for option in known_options(mechanism)
-        for value in (TREE_OF_CDF if option == "branching" and mechanism.startswith("cdf_") else GOOD[option])
-    ]
+    known = {mechanism: known_options(mechanism) for mechanism in window_mechanisms()}
+    return [one for one in good_options() if one[1] in known.get(one[0], {})]
+
+
+def written(value: object) -> object:
+    """Return a value as a configuration may write it."""
+    if isinstance(value, Fraction):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 @pytest.mark.parametrize(("mechanism", "option", "value"), good())
 def test_an_option_reaches_the_mechanism_and_costs_the_same(mechanism: str, option: str, value: Any) -> None:
-    design = replace(design_of(mechanism), options=checked_options(mechanism, {option: value}))
+    options = checked_options(mechanism, {option: written(value)})
+    design = replace(design_of(mechanism, buckets=13), options=options)
     WindowLoad.of(design, float)
     assert WindowDesign.from_json(design.to_json(), design.time) == design
     cells = np.random.default_rng(5).integers(0, 60, design.cells)
-    # The same noise as in the papers' terms.
-    typed: Any = tuple(value) if isinstance(value, list) else value
-    if option.endswith("share"):
-        typed = Fraction(str(value))
-    if option == "level_ratio":
-        typed = float(value)
-    noise, options = SeededNoise(2), {option: typed}
+    noise = SeededNoise(2)
     made = [
-        mechanisms.release(mechanism, row, design.epsilon, noise=noise, **options)
-        for row in cells.reshape(2, 8)
+        mechanisms.release(mechanism, row, design.epsilon, noise=noise, **{option: value})
+        for row in cells.reshape(2, 13)
     ]
     expected = np.rint(np.concatenate([each.counts for each in made]) * 2**16)
     assert np.array_equal(design.release(cells, SeededNoise(2)), expected)
