@@ -19,7 +19,7 @@ from scipy.special import ndtr
 from dphist.composition import Losses, delta_of, epsilon_of
 from dphist.composition.curve import gaussian_delta, normal_bounds
 from dphist.composition.losses import BITS, pure_law
-from tests.dphist.noise.fractions_only import DIGITS, exp_of
+from tests.dphist.noise.decimals import DIGITS, exp_of
 
 Pair = Sequence[tuple[Decimal, Decimal]]  # of each output, its probability under two neighbours
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import SeededNoise, SystemNoise, mechanisms
-from dphist.mechanisms.registry import CALIBRATED
+from dphist.mechanisms.registry import CALIBRATED, UNATTRIBUTED
 from dphist.planning.load import WindowLoad
 from dphist.privacy import Neighbours, path_epsilon, sensitivity
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
-from dphist.windows.design import UNATTRIBUTED, WindowDesign, window_mechanisms
+from dphist.windows.design import WindowDesign, window_mechanisms
 from dphist.windows.error import window_error
 from tests.examples import examples
 from tests.oracles import NoNoise
