@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from dphist import mechanisms
 from dphist.cli import main
-from dphist.comparison import UNATTRIBUTED, applicable, named_workload, score
+from dphist.comparison import applicable, named_workload, score
+from dphist.mechanisms.registry import UNATTRIBUTED
 from dphist.noise import SeededNoise
 
 COUNTS = np.random.default_rng(3).integers(0, 40, 24)
