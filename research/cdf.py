@@ -22,8 +22,9 @@ from research.findings import (
     paper_numbers,
     ratio,
 )
+from research.histograms import Setting
 from research.measures import cdf_errors
-from research.trials import Job, Setting
+from research.trials import Job
 
 _BINS = (16, 17, 64, 128, 289, 512, 1024, 2048, 4096, 4913)
 _QUICK_BINS = (17, 64, 289, 1024)

@@ -37,9 +37,9 @@ def reproduce(paper: str, quick: bool, out: Path, trials: int | None) -> None:
     beside the checkout. Without them, open data of the same shapes are used, and the results say so.
     """
     # Imported here because only this command needs them.
-    from research.histograms import papers_data_here
+    from research.histograms import Setting, papers_data_here
     from research.report import can_draw, write
-    from research.trials import Setting, Trials
+    from research.trials import Trials
 
     folder = out / (f"{paper}-quick" if quick else paper)
     try:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dphist.arrays import Int64Array
-from research.histograms import Histogram
+from research.histograms import Histogram, Setting
 from research.measures import AUTHORS_DAWA, answer_errors
-from research.trials import Job, Outcome, Setting
+from research.trials import Job, Outcome
 
 # With large counts each further round takes seconds.
 _QUICK_OPTIONS = {"mwem": {"rounds": 10}, "mwem_plane": {"rounds": 10}}

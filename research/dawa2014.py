@@ -9,10 +9,10 @@ from itertools import product
 from research import dawa_parts, dawa_plane
 from research.contenders import CONTENDERS, Question, ask
 from research.findings import Claim, Findings, Number, Result, mean_and_error, paper_numbers
-from research.histograms import Histogram, dawa_histograms, in_words, plane_histogram
+from research.histograms import Histogram, Setting, dawa_histograms, in_words, plane_histogram
 from research.intervals import uniform_intervals
 from research.measures import equal_partitions
-from research.trials import Job, Outcome, Setting
+from research.trials import Job, Outcome
 
 _EPSILONS = (0.01, 0.05, 0.1, 0.5)
 _QUICK_EPSILONS = (0.01, 0.1)

@@ -6,10 +6,10 @@ from itertools import product
 
 from research.contenders import CONTENDERS, Question, ask
 from research.findings import Claim, Number, Result, mean_and_error, paper_numbers
-from research.histograms import Histogram
+from research.histograms import Histogram, Setting
 from research.intervals import workloads
 from research.measures import least_partition, private_partition_cost
-from research.trials import Job, Outcome, Setting
+from research.trials import Job, Outcome
 
 _EPSILON = 0.1
 _STAGE_1 = 0.025  # a quarter of epsilon

@@ -6,9 +6,8 @@ from itertools import product
 
 from research.contenders import Contender, Question, ask
 from research.findings import Number, Result, mean_and_error
-from research.histograms import Histogram
+from research.histograms import Histogram, Setting
 from research.intervals import rectangles
-from research.trials import Setting
 
 _EPSILONS = (0.01, 0.05, 0.1, 0.5)
 _QUICK_EPSILONS = (0.01, 0.1)

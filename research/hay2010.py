@@ -17,9 +17,9 @@ from research.findings import (
     paper_numbers,
     ratio,
 )
-from research.histograms import Histogram, attributed_histograms, in_words, unattributed_histograms
+from research.histograms import Histogram, Setting, attributed_histograms, in_words, unattributed_histograms
 from research.measures import errors_by_length, sorted_errors, variance_of_range
-from research.trials import Job, Setting
+from research.trials import Job
 
 _EPSILONS = (1.0, 0.1, 0.01)
 _SORTED = {"S~": "sorted", "S~r": "sorted_rounded", "S-bar": "sorted_isotonic"}

@@ -12,18 +12,15 @@ from typing import Any
 import numpy as np
 
 import dphist
-from research.histograms import Histogram
 
 # Modules that no measurement imports.
-_NOT_REACHED = (*("__init__.py", "__main__.py", "cli.py", "comparison.py", "epochs.py", "units.py"),)
-_ROOMS_NOT_REACHED = ("tree/", "product/", "windows/", "planning/")
+_NOT_REACHED = ("__init__.py", "__main__.py", "cli.py", "comparison.py", "epochs.py", "units.py")
+_ROOMS_NOT_REACHED = ("tree/", "product/", "toeplitz/", "windows/", "planning/")
 _MEASURES = ("intervals.py", "measures.py", "trials.py")
 
 Outcome = dict[str, Any]
 # (name of the measurement, trials done, trials in total)
 Report = Callable[[str, int, int], None]
-# Small enough that everything runs in seconds, large enough that trees and partitions differ.
-QUICK_BINS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,26 +106,3 @@ def _read(file: Path) -> dict[str, Outcome]:
             continue  # the program ended while it wrote this trial
         known[row["key"]] = row["outcome"]
     return known
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The inputs of every reproduction.
-
-    Args: trials, the object that runs trials; quick, whether to fold histograms and run few trials; asked,
-        how many trials of each configuration to run instead of the paper's number.
-    """
-
-    trials: Trials
-    quick: bool = False
-    asked: int | None = None
-
-    def repeats(self, paper: int, quick: int) -> int:
-        """Return how many trials of each configuration to run."""
-        if self.asked is not None:
-            return self.asked
-        return quick if self.quick else paper
-
-    def sized(self, histograms: list[Histogram], bins: int = QUICK_BINS) -> list[Histogram]:
-        """Return the histograms, folded if quick."""
-        return [histogram.folded(bins) for histogram in histograms] if self.quick else histograms

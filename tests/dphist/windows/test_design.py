@@ -107,7 +107,7 @@ def test_windows_release_for_one_added_event_under_every_relation(
         made.append(mechanisms.release(*given, **options))
         return made[-1]
 
-    monkeypatch.setattr("dphist.windows.design.release", noted)
+    monkeypatch.setattr("dphist.mechanisms.registry.release", noted)
     design = design_of(mechanism, max_events=3, neighbours=neighbours)
     design.release(np.arange(design.cells), SystemNoise())
     steps = 3 * (1 if neighbours == "add_remove" else 2)
@@ -120,7 +120,7 @@ def test_windows_release_for_one_added_event_under_every_relation(
 def test_a_window_refuses_a_release_whose_promise_is_for_moved_events(
     monkeypatch: pytest.MonkeyPatch, mechanism: str, weaker: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("dphist.windows.design.release", partial(mechanisms.release, **weaker))
+    monkeypatch.setattr("dphist.mechanisms.registry.release", partial(mechanisms.release, **weaker))
     design = design_of(mechanism)
     with pytest.raises(ValueError, match=f"^mechanism: {mechanism}: .*moved event only"):
         WindowLoad.of(design, lambda: 0.0)  # before anything is counted
@@ -132,7 +132,7 @@ def test_an_estimate_that_is_not_a_number_counts_as_0(monkeypatch: pytest.Monkey
     found = replace(
         mechanisms.release("identity", [0] * 4, 1), counts=np.array([np.nan, np.inf, -np.inf, 1.5])
     )
-    monkeypatch.setattr("dphist.windows.design.release", lambda *_, **__: found)
+    monkeypatch.setattr("dphist.mechanisms.registry.release", lambda *_, **__: found)
     released = design_of(histograms=1, buckets=4).release(np.zeros(4, np.int64), SystemNoise())
     assert released.tolist() == [0, 2**62, -(2**62), 98_304]
 
