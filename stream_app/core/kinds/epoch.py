@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import NamedTuple, Self
 
 import numpy as np
-from dphist.epochs.levels import EpochLevels
 
 from dphist.arrays import FloatArray, Int64Array
+from dphist.epochs import EpochLevels
 from dphist.laws.law import LawTable
 from dphist.product.columns import ColumnSum, column_sum, key_counts
 from dphist.product.design import ColumnDesign

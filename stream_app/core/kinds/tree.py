@@ -30,7 +30,7 @@ from dphist.tree.published_laws import (
 )
 from dphist.tree.upward import MOST_EVENTS
 from dphist.tree.weights import WeightedRange, rounding_bounds, weighted_law
-from dphist.units import UNITS_PER_COUNT
+from dphist.units import UNITS_PER_COUNT, check_room
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import CONFIDENCE, Errors, RowError, row_errors
 from stream_app.core.kinds.kind import Asked, Kind, node_tables

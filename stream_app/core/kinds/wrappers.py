@@ -24,15 +24,14 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
-from dphist.epochs.counter import EpochLevelsCounter, EpochLevelsSnapshot
-from dphist.epochs.levels import EpochLevels
-from dphist.tree.anticipating_step import BinsNoise
 
 from dphist.arrays import FloatArray, Int64Array
+from dphist.epochs import EpochLevels, EpochLevelsCounter, EpochLevelsSnapshot
 from dphist.noise import NoiseSource
 from dphist.product.columns import ColumnSum
 from dphist.product.design import ProductDesign
 from dphist.snapshots import FirstVersion, Snapshot
+from dphist.tree.anticipating import BinsNoise
 from dphist.tree.design import TreeDesign
 from dphist.users import BUCKETS, NumbersOfUsers
 from dphist.windows.design import WindowDesign
