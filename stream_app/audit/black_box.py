@@ -22,8 +22,7 @@ import numpy as np
 
 from dphist import AnticipatingCounter, TreeCounter
 from dphist.arrays import FloatArray, Int64Array
-from dphist.audit import LossBounds, Sequential, loss_bounds, mu_bounds
-from dphist.audit.odds import Verdict
+from dphist.audit import LossBounds, Sequential, Verdict, loss_bounds, mu_bounds
 from dphist.caps import Caps
 from dphist.noise import GaussianSource, NoiseSource
 from dphist.toeplitz import ToeplitzCounter, ToeplitzDesign

@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from rich.table import Table
 
-from dphist.epochs.levels import EpochLevels
-from dphist.planning.product import Load
+from dphist.epochs import EpochLevels
+from dphist.planning.load import Load
 from dphist.planning.report import bytes_in_words, in_decimals, print_whole
 from dphist.product.columns import MOST_WEIGHT
 from dphist.product.design import ProductDesign
