@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Literal, NamedTuple
@@ -23,7 +23,7 @@ from stream_app.loops.ending import LateOfBefore, late_of_before
 from stream_app.loops.learning import learn
 from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
-from stream_app.loops.slices import Slice, Slices, begun, binned_for, calls_of
+from stream_app.loops.slices import Slice, Slices, calls_of
 from stream_app.loops.stream import Ports
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
@@ -205,7 +205,7 @@ class Ingest:
         at_once = min(MOST_APPLIED, max(MOST_SLICES // max(len(read), 1), 1))
         rest = streams if read else []
         while rest:
-            number = binned_for(read, rest[:at_once], MOST_BINNED)
+            number = _binned_for(read, rest[:at_once])
             await each_to_its_end(*(self._apply_batches(stream, read) for stream in rest[:number]))
             rest = rest[number:]
 
@@ -216,7 +216,7 @@ class Ingest:
 
     async def _apply_to_one(self, stream: LoadedStream, read: Sequence[Slices]) -> None:
         # Of a segment that is over nobody takes cuts, so the store would refuse its records for ever.
-        while not stream.is_over and (left := begun(read, stream, MOST_BINNED)):
+        while not stream.is_over and (left := _begun(read, stream)):
             try:
                 refusal = await self._learn(stream, left)
                 refused = {} if refusal is None else {left[0][0].batch.partition: refusal}
@@ -309,3 +309,28 @@ def _positions(streams: Sequence[LoadedStream], partitions: Sequence[str]) -> di
             if (state := stream.partitions.get(partition)) is not None:
                 wanted[partition] = min(state.position, wanted.get(partition, state.position))
     return wanted
+
+
+def _binned_for(read: Sequence[Slices], streams: Sequence[LoadedStream]) -> int:
+    """Return how many of the first streams, at least one, together bin at most ``MOST_BINNED`` records."""
+    records, seen = 0, set[Hashable]()
+    for number, stream in enumerate(streams):
+        records += sum(slices.to_bin(stream, seen) for slices in read)
+        if records > MOST_BINNED and number:
+            return number
+    return len(streams)
+
+
+def _begun(read: Sequence[Slices], stream: LoadedStream) -> list[tuple[Slices, PartitionState]]:
+    """Return the first batches that hold a stream's next records, with its states there.
+
+    They have at most ``MOST_BINNED`` records, or are one batch. The others wait for the next turn.
+    """
+    found, records = list[tuple[Slices, PartitionState]](), 0
+    for one in read:
+        if (state := one.begins_for(stream)) is not None:
+            records += len(one.batch.positions)
+            if found and records > MOST_BINNED:
+                break
+            found.append((one, state))
+    return found

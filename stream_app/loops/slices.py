@@ -295,31 +295,6 @@ class Slices:
             expected = new
 
 
-def binned_for(read: Sequence[Slices], streams: Sequence[LoadedStream], most: int) -> int:
-    """Return how many of the first streams, at least one, together bin at most ``most`` records."""
-    records, seen = 0, set[Hashable]()
-    for number, stream in enumerate(streams):
-        records += sum(slices.to_bin(stream, seen) for slices in read)
-        if records > most and number:
-            return number
-    return len(streams)
-
-
-def begun(read: Sequence[Slices], stream: LoadedStream, most: int) -> list[tuple[Slices, PartitionState]]:
-    """Return the first batches that hold a stream's next records, with its states there.
-
-    They have at most ``most`` records, or are one batch. The others wait for the next turn.
-    """
-    found, records = list[tuple[Slices, PartitionState]](), 0
-    for one in read:
-        if (state := one.begins_for(stream)) is not None:
-            records += len(one.batch.positions)
-            if found and records > most:
-                break
-            found.append((one, state))
-    return found
-
-
 def calls_of(changes: Iterable[Apply]) -> Iterator[list[Apply]]:
     """Divide changes of a stream into calls to the store of limited length.
 
