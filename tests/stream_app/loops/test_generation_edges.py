@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,13 +49,6 @@ NO_EDGE = (
 )
 REMEDY = ", or could be cut short; choose bins that begin there"
 MIDNIGHT_US = 1_795_478_400_000_000  # 2026-11-24T00:00:00Z
-
-
-@pytest.fixture
-def one(tmp_path: Path) -> Iterator[OneSource]:
-    """Yield a file, a store and a witness."""
-    with closing(OneSource(tmp_path)) as one:
-        yield one
 
 
 @pytest.mark.parametrize(

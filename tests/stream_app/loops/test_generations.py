@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,13 +44,6 @@ from tests.stream_app.one_source import ByHand, OneSource
 EDGE = 106  # the end of the first epoch of six bins
 CHANGED_AT = 102.0  # in bins: when a worker starts with the changed settings
 SECOND = f"{STREAM}@2"
-
-
-@pytest.fixture
-def one(tmp_path: Path) -> Iterator[OneSource]:
-    """Yield a file, a store and a witness."""
-    with closing(OneSource(tmp_path)) as one:
-        yield one
 
 
 def stream_of(one: OneSource, **facts: Any) -> StreamSettings:

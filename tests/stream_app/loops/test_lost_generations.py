@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -40,13 +39,6 @@ from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import OneSource
 
 LOST_AT = EDGE + 3
-
-
-@pytest.fixture
-def one(tmp_path: Path) -> Iterator[OneSource]:
-    """Yield a file, a store and a witness."""
-    with closing(OneSource(tmp_path)) as one:
-        yield one
 
 
 async def started(one: OneSource, stream: StreamSettings) -> Worker:

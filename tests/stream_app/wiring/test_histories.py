@@ -78,6 +78,15 @@ def write_events(directory: Path) -> None:
     (directory / "events.ndjson").write_text("\n".join(lines) + "\n")
 
 
+def count_a_day(directory: Path, url: str, streams: dict[str, str]) -> Path:
+    """Count a day; return the configuration."""
+    write_events(directory)
+    config = directory / "app.yaml"
+    config.write_text(text(url, streams))
+    asyncio.run(run_worker(load(config)))
+    return config
+
+
 def command(*words: str | Path) -> str:
     """Run a command; return what it prints. Raises: AssertionError if it refuses."""
     result = CliRunner().invoke(main, [str(word) for word in words])
@@ -116,12 +125,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedded
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory, servers: Any) -> Path:
     """Return the configuration of a service that has counted a day with every kind of stream."""
-    directory = tmp_path_factory.mktemp("counted") / "service"
-    write_events(directory)
-    config = directory / "app.yaml"
-    config.write_text(text(servers[0].worker_url, STREAMS))
-    asyncio.run(run_worker(load(config)))
-    command("export", directory / "all.ndjson", "--config", config)
+    config = count_a_day(tmp_path_factory.mktemp("counted") / "service", servers[0].worker_url, STREAMS)
+    command("export", config.parent / "all.ndjson", "--config", config)
     return config
 
 
@@ -426,9 +431,7 @@ def test_a_retired_stream_has_no_secrets_and_stays_readable(tmp_path: Path, serv
     directory = tmp_path / "service"
     write_events(directory)
     config = directory / "app.yaml"
-    live = "privacy: {{epsilon: 1, unit: {{user: name, max_events: 3}}}}".replace("{{", "{").replace(
-        "}}", "}"
-    )
+    live = "privacy: {epsilon: 1, unit: {user: name, max_events: 3}}"
     config.write_text(
         text(there.worker_url, {"visits": live})
         .replace("iso8601, bin: 1h, epoch: 6h", "s, bin: 1s, grace: 0s, epoch: 1h")
@@ -513,11 +516,7 @@ def _count_some_bins(config: Path, directory: Path, server: EmbeddedRedis) -> No
 def test_a_stream_that_a_worker_runs_is_not_retired(tmp_path: Path, servers: Any) -> None:
     there = servers[1]
     admin(there).flushall()
-    directory = tmp_path / "service"
-    write_events(directory)
-    config = directory / "app.yaml"
-    config.write_text(text(there.worker_url, {"clicks": "privacy: {epsilon: 1}"}))
-    asyncio.run(run_worker(load(config)))
+    config = count_a_day(tmp_path / "service", there.worker_url, {"clicks": "privacy: {epsilon: 1}"})
     admin(there).set(StreamKeys("clicks").lease, "another worker")
     assert "clicks: a worker closes it now" in refused("retire", "clicks", "--config", config)
     assert "nobody: the store has no such stream" in refused("retire", "nobody", "--config", config)
@@ -532,11 +531,8 @@ TOTAL = (
 
 def test_history_beside_a_total_needs_a_ledger_elsewhere(counted: Path, tmp_path: Path, servers: Any) -> None:
     admin(servers[1]).flushall()
-    write_events(directory := tmp_path / "service")
-    config, url = directory / "app.yaml", servers[1].worker_url
-    both = {"people": STREAMS["people"], "limited": TOTAL % ""}
-    config.write_text(text(url, both))
-    asyncio.run(run_worker(load(config)))
+    directory, url = tmp_path / "service", servers[1].worker_url
+    config = count_a_day(directory, url, {"people": STREAMS["people"], "limited": TOTAL % ""})
     before = contents(servers[1])
     said = refused("retire", "people", "--config", config)
     assert "people: streams.limited.privacy.total counts what it measured, and as history it has no" in said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +22,17 @@ from tests.stream_app.wiring.test_histories import (
     answers,
     command,
     contents,
+    count_a_day,
     text,
-    write_events,
 )
 
 pytestmark = pytest.mark.redis
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis(tmp_path_factory.mktemp("redis")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory, server: EmbeddedRedis) -> Path:
     """Return the configuration of a service that has counted a day with every kind of stream."""
-    directory = tmp_path_factory.mktemp("counted") / "service"
-    write_events(directory)
-    config = directory / "app.yaml"
-    config.write_text(text(server.worker_url, STREAMS))
-    asyncio.run(run_worker(load(config)))
-    return config
+    return count_a_day(tmp_path_factory.mktemp("counted") / "service", server.worker_url, STREAMS)
 
 
 def rows_of(server: EmbeddedRedis, stream: str) -> list[bytes]:

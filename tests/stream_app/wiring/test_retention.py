@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +19,9 @@ from stream_app.core.instants import parse_instant
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
-from stream_app.wiring.workers import run_worker
 from tests.stream_app.api.client import SHARED
 from tests.stream_app.wiring.test_histories import STREAMS as ALL
-from tests.stream_app.wiring.test_histories import answers, command, text, write_events
+from tests.stream_app.wiring.test_histories import answers, command, count_a_day, text
 from tests.stream_app.wiring.test_rebuilding import rows_of
 
 pytestmark = pytest.mark.redis
@@ -34,20 +32,9 @@ NOON = "start=2024-01-01T12:00:00Z"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis(tmp_path_factory.mktemp("redis")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory, server: EmbeddedRedis) -> Path:
     """Return the configuration of a service that counted a day in four epochs."""
-    directory = tmp_path_factory.mktemp("counted") / "service"
-    write_events(directory)
-    config = directory / "app.yaml"
-    config.write_text(text(server.worker_url, STREAMS))
-    asyncio.run(run_worker(load(config)))
-    return config
+    return count_a_day(tmp_path_factory.mktemp("counted") / "service", server.worker_url, STREAMS)
 
 
 async def trim(server: EmbeddedRedis, before_us: int = NOON_US) -> list[int]:

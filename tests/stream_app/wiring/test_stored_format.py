@@ -7,12 +7,11 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from redis import Redis
 
 from deploy.ports import free_port
 from stream_app.config import load
@@ -26,6 +25,7 @@ from stream_app.wiring.public import run_alerts, run_api
 from stream_app.wiring.storage import new_ledger
 from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S, ended
+from tests.stream_app.wiring.test_histories import admin
 
 pytestmark = pytest.mark.redis
 
@@ -49,12 +49,6 @@ streams:
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis(tmp_path_factory.mktemp("redis")) as redis:
-        yield redis
-
-
 @pytest.fixture
 def config(tmp_path: Path, server: EmbeddedRedis) -> Path:
     """Write a configuration over an empty store."""
@@ -66,10 +60,6 @@ def config(tmp_path: Path, server: EmbeddedRedis) -> Path:
     file.write_text(TEXT.format(url=server.worker_url, port=free_port(), ingest_port=free_port()))
     asyncio.run(new_ledger(load(file)))
     return file
-
-
-def admin(server: EmbeddedRedis) -> Redis:
-    return Redis.from_url(server.operator_url)
 
 
 def contents(server: EmbeddedRedis) -> dict[object, object]:
