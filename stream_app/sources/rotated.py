@@ -48,6 +48,7 @@ class RotatedFiles(FileList):
         super().__init__(pattern, directory)
         self._seen: tuple[int, int, int] | None = None  # device, inode and size of the file that grows
         self._starts: dict[tuple[int, ...], bytes] = {}  # first bytes of files as they were found
+        self._copies = set[tuple[Path, str]]()  # named in a warning, by path and hash of their first lines
 
     def has_moved(self, number: int, device: int, inode: int) -> bool:
         """Return whether an open file is no longer the one that holds the records of a known file."""
@@ -133,9 +134,14 @@ class RotatedFiles(FileList):
         kept = dict[Path, bytes]()
         for path, start, _ in sorted(found, key=self._age_of, reverse=True):
             lines = _lines_of(start)
-            alike = (one for one in kept.values() if one and (one.startswith(lines) or lines.startswith(one)))
-            if not lines or next(alike, None) is None:
+            same = (one for one, of in kept.items() if of and (of.startswith(lines) or lines.startswith(of)))
+            original = next(same, None) if lines else None
+            if original is None:
                 kept[path] = lines
+            elif (copy := (path, beginning_of(lines)["sha256"])) not in self._copies:
+                self._copies.add(copy)
+                said = "%s: it begins as %s does; it is taken for its copy and not counted"
+                log.warning(said, path, original)
         return [(path, kept[path]) for path, _, _ in found if path in kept]
 
     def _with_starts(self, paths: Sequence[Path]) -> list[_Found]:

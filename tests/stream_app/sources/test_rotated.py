@@ -286,6 +286,25 @@ def test_links_and_copies_count_once(tmp_path: Path, step: Callable[[Rotated], N
     assert log.read == [f"/{number}" for number in range(log.written)]
 
 
+def test_file_that_is_taken_for_a_copy_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    log.write(10)
+    log.look()
+    log.log.rename(tmp_path / "access.log.1")
+    log.write(10)
+    copy = shutil.copy(log.log, tmp_path / "access.log.old")
+    for _ in range(2):  # the server may still write to the renamed file
+        log.look()
+    os.utime(tmp_path / "access.log.1", (0, 0))
+    log.look()
+    log.restart()
+    said = f"{copy}: it begins as {log.log} does; it is taken for its copy and not counted"
+    assert caplog.messages == [said]
+    assert len(log.read) == 20
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
