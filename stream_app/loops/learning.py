@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import CELL_BYTES, user_ids
-from stream_app.core.counting.read_values import users_in
 from stream_app.core.counting.unlisted import KeysOfBin, may_count
 from stream_app.core.records import PartitionState, Reply
 from stream_app.core.user_keys import mark_of_users
@@ -48,7 +47,7 @@ class HiddenKeys:
 class CountedRows:
     """The counted records of a slice, in arrays of shape (n,).
 
-    Args: steps, of places within their keys; users, as read; None: the unit event.
+    Args: steps, of places within their keys; users, their names; None: the unit event.
     """
 
     bins: Int64Array
@@ -79,7 +78,7 @@ def hidden_keys(
     hash_of = {(window, name): hashing[window].hashed(name) for window, name in set(names.values())}
     of_new = [row for row, name in names.items() if name not in stream.numbers]
     windows = np.array([names[row][0] for row in of_new], np.int64)
-    ids, of_row = user_ids(users_in(rows.users[of_new].tolist()), windows, key_of)
+    ids, of_row = user_ids(rows.users[of_new].tolist(), windows, key_of)
     known, most, wanted = stream.first_keys, _most_keys(stream), set[Unlisted]()
     for group in [one for one in known if one.partition == partition]:
         is_decided = group.after_cut is not None and group.after_cut < state.last_cut_bin

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial, reduce
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -26,16 +26,17 @@ from stream_app.core.counting.bins import (
     split,
 )
 from stream_app.core.counting.bounding import UserRecords, keyed_places
-from stream_app.core.counting.cells import Cells
 from stream_app.core.counting.count_rows import ANY_BINS_AHEAD, CountRows, read_rows
 from stream_app.core.counting.count_rows import FIELDS as ROW_FIELDS
 from stream_app.core.counting.keys import normalised
 from stream_app.core.counting.outcomes import Outcomes, outcomes
 from stream_app.core.counting.read_values import users_in
 from stream_app.core.counting.unlisted import key_names
+from stream_app.core.counting.where import AllOf, Condition
 from stream_app.core.declaration import Time
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
-from stream_app.core.records import ALL_WAIT, Ahead, Apply, Cut, PartitionState, Users
+from stream_app.core.records import ALL_WAIT, Ahead, Apply, Cut, PartitionState
+from stream_app.loops.cell_rows import CellRows
 from stream_app.loops.learning import CountedRows, HiddenKeys, hidden_keys
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import NoiseKeys
@@ -63,7 +64,7 @@ class Slice:
     places: Int64Array
     outcomes: Outcomes
     left_out: Int64Array  # the positions of records that do not match the stream's condition
-    users: NDArray[Any] | None = None  # of each record, where the unit is the user
+    users: NDArray[Any] | None = None  # the name of each record's user, where the unit is the user
     changes: Sequence[Apply] = ()
     refusals: Sequence[Refusal] = ()
     rows: CountRows | None = None  # of an engine
@@ -143,18 +144,17 @@ class Slices:
         )
         places = everywhere[first:]
         refused = {reason: mask[first:] for reason, mask in without_cell.items()}
-        users, per_user = None, declared.capped
-        if per_user is not None:
-            users = batch.columns[per_user.field][events]
-            refused |= {Reason.NO_USER: per_user.without_user(users)}
+        users = None
+        if declared.capped is not None:
+            users = self._users(declared.capped.field)[first:]
+            refused |= {Reason.NO_USER: users == ""}  # no cap could apply to them
         assignment = refusing(assignment, refused)
         if rows is not None:
             assignment = only(assignment, rows.deltas > 0)
             assignment = replace(assignment, refused={**assignment.refused, **rows.refused})
         left_out = batch.positions[:0]
         if (where := declared.where) is not None:
-            columns = {field: batch.columns[field] for field in where.fields}
-            matching = self._once(("where", where), lambda: where.matches(columns))[first:]
+            matching = self._matching(where)[first:]
             assignment = only(assignment, matching)
             left_out = batch.positions[first:][~matching]
         if stream.stopped:
@@ -175,6 +175,20 @@ class Slices:
     def _own_bins(self, time: Time) -> Int64Array:
         times, binning = self.batch.columns[time.field], time.binning
         return self._once(("bins", time.field, binning), lambda: binning.bin_of(times))
+
+    def _matching(self, where: Condition) -> NDArray[np.bool_]:
+        """Return which records of the batch match; streams share the parts of their conditions, too."""
+
+        def made() -> NDArray[np.bool_]:
+            if isinstance(where, AllOf):
+                return reduce(np.logical_and, map(self._matching, where.parts))
+            return where.matches({field: self.batch.columns[field] for field in where.fields})
+
+        return self._once(("where", where), made)
+
+    def _users(self, field: str) -> NDArray[Any]:
+        column = self.batch.columns[field]
+        return self._once(("users", field), lambda: np.array(users_in(column.tolist()), dtype=object))
 
     def _refusals(self, part: Slice, rules: BinRules) -> Sequence[Refusal]:
         """Return the same list for all streams that refuse the same records for the same reasons."""
@@ -230,19 +244,19 @@ class Slices:
         )
         return {row: (window, name) for row, window, name in found if name and window <= last}
 
-    def _rows(self, stream: LoadedStream, part: Slice, counted: NDArray[np.bool_]) -> _Rows:
+    def _rows(self, stream: LoadedStream, part: Slice, counted: NDArray[np.bool_]) -> CellRows:
         """Return the counted records; keys that no list names have cells after all others."""
         bins, places = part.assignment.bins[counted], part.places[counted]
         cells, hidden = stream.declared.cells, self._hidden(stream, part)
         if part.users is not None and stream.declared.finds_keys:
-            return _Rows(bins, keyed_places(places, cells.key_places, hidden.hashes), cells)
+            return CellRows(bins, keyed_places(places, cells.key_places, hidden.hashes), cells)
         if hidden.names:
             rows = np.array(list(hidden.names))
             numbers = np.array([stream.numbers[name] for name in hidden.names.values()])
             places = places.copy()
             places[rows] += (numbers + 1) * cells.key_places  # they were those of other
             cells = replace(cells, unlisted=int(numbers.max()) + 1)
-        return _Rows(bins, places, cells, numbers=None if part.rows is None else part.rows.deltas[counted])
+        return CellRows(bins, places, cells, numbers=None if part.rows is None else part.rows.deltas[counted])
 
     def _changes(self, stream: LoadedStream, part: Slice) -> Iterator[Apply]:
         """Yield the ``Apply`` calls of a slice: each counts some records and moves the position past them."""
@@ -250,7 +264,7 @@ class Slices:
         counted = assignment.kept | assignment.ahead
         rows = self._rows(stream, part, counted)
         if part.users is not None:
-            names = users_in(part.users[counted].tolist())
+            names = part.users[counted].tolist()
             users_of = UserRecords.of(names, stream.windows.of(rows.bins), partial(self._user_key, stream))
             rows = replace(rows, users=users_of)
         ahead = assignment.ahead[counted]
@@ -335,42 +349,6 @@ def _runs(keys: Int64Array, positions: Int64Array, end: int, cut: Cut | None) ->
             here = slice(first + run.start, first + run.stop)
             yield here, last if here.stop == stop else int(positions[here.stop])
         first = stop
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Records that were assigned a bin, with their users for capped streams."""
-
-    bins: Int64Array
-    places: NDArray[Any]
-    cells: Cells
-    users: UserRecords | None = None
-    numbers: Int64Array | None = None  # what each record adds, if that is not 1
-
-    @cached_property
-    def keys(self) -> Int64Array:
-        """A number for each record; the store counts records with equal numbers together."""
-        if self.users is None:
-            return self.bins * self.cells.width + self.cells.keys_of(self.places)
-        # The cap chooses among a user's records, so the store keeps records of different amounts apart.
-        _, places = np.unique(self.places, return_inverse=True)
-        return self.users.keys(self.bins * (len(places) + 1) + places)
-
-    @property
-    def weight(self) -> int:
-        """The number that each record adds in the store; for capped users the store first counts records."""
-        return self.cells.weight if self.users is None else 1
-
-    def aggregated(
-        self, some: Int64Array | slice
-    ) -> tuple[Int64Array, NDArray[Any], Int64Array, Users | None]:
-        """Return bins, cells, deltas and users of some records, with one row per distinct key."""
-        if self.users is None:
-            numbers = None if self.numbers is None else self.numbers[some]
-            return *self.cells.added(self.bins[some], self.places[some], numbers), None
-        _, firsts, deltas = np.unique(self.keys[some], return_index=True, return_counts=True)
-        rows = np.arange(len(self.bins))[some][firsts]
-        return self.bins[rows], self.places[rows], deltas, self.users.users(rows)
 
 
 def _refusals(batch: RecordBatch, indices: Mapping[Reason, Int64Array]) -> Iterator[Refusal]:

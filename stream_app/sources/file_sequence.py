@@ -37,7 +37,6 @@ from stream_app.sources.rotated import RotatedFiles
 from stream_app.sources.web_log import WebLog
 
 FILE_SPAN = 1 << 36  # positions of one file; 131,072 files stay below 2^53, which Lua counts exactly
-BATCH_BYTES = 1 << 18
 
 log = logging.getLogger(__name__)
 
@@ -213,9 +212,7 @@ class FileSequence(GrowingFile):
         if offset > limit:
             raise _another(self._list.path(number))
         self._check_position(number, lines, offset)
-        batch = await lines.read_in_turns(
-            offset, min(limit, offset + BATCH_BYTES)
-        ) or await lines.read_in_turns(offset, limit)
+        batch = await lines.read_in_turns(offset, limit)
         if batch is None:
             if not finished:
                 return None

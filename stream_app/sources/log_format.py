@@ -59,13 +59,16 @@ _LOOKS = {
 
 
 @cache
-def pattern_of(log_format: str) -> re.Pattern[bytes]:
-    """Return the pattern of a line, with a group for each part that is read. Raises: ValueError, one line.
+def pattern_of(log_format: str, *, plain: bool = False) -> re.Pattern[bytes]:
+    """Return the pattern of a line, with a group for each part that is read.
+
+    Args: plain, of a line without a backslash, which escapes nothing then: it takes a third of the time.
+    Raises: ValueError, one line.
 
     >>> sorted(pattern_of('$remote_addr [$time_local] "$request" $status').groupindex)
     ['address', 'request', 'status', 'time_local']
     """
-    pattern = re.compile(_written(_unquoted(log_format)), re.DOTALL)
+    pattern = re.compile(_written(_unquoted(log_format), plain), re.DOTALL)
     found = pattern.groupindex
     for names, said in (
         (("address",), "$remote_addr"),
@@ -78,16 +81,16 @@ def pattern_of(log_format: str) -> re.Pattern[bytes]:
 
 
 @cache
-def combined() -> re.Pattern[bytes]:
+def combined(*, plain: bool = False) -> re.Pattern[bytes]:
     """Return the pattern of the combined and the common format, also behind a virtual host.
 
-    More parts behind them are passed over.
+    More parts behind them are passed over. Args: as of ``pattern_of``.
 
     >>> found = combined().fullmatch(b'192.0.2.1 - ann b [x] "GET / HTTP/1.1" 200 5')
     >>> found["request"], found["agent"]
     (b'GET / HTTP/1.1', None)
     """
-    common, more = _written(_COMMON, behind=" "), _written(_OF_COMBINED)
+    common, more = _written(_COMMON, plain, behind=" "), _written(_OF_COMBINED, plain)
     return re.compile(_VIRTUAL_HOST + common + rb"(?:%s(?: .*)?)?" % more, re.DOTALL)
 
 
@@ -139,7 +142,7 @@ def _unquoted(log_format: str) -> str:
     return log_format if found is None else "".join(_QUOTED.findall(found[1]))
 
 
-def _written(log_format: str, behind: str = "") -> bytes:
+def _written(log_format: str, plain: bool, behind: str = "") -> bytes:
     """Return the pattern of a format. Args: behind, the character after it, empty at the end of the line."""
     parts = _VARIABLE.split(log_format)
     taken: set[str] = set()
@@ -151,15 +154,16 @@ def _written(log_format: str, behind: str = "") -> bytes:
         read = _READ.get(name)
         group = f"?P<{read}>" if read and read not in taken else "?:"
         taken.add(read or "")
-        pattern += f"({group}{_values(name, literal[:1] or behind)})".encode() + re.escape(literal).encode()
+        values = _values(name, literal[:1] or behind, plain)
+        pattern += f"({group}{values}){re.escape(literal)}".encode()
     return pattern
 
 
-def _values(name: str, end: str) -> str:
+def _values(name: str, end: str, plain: bool) -> str:
     """Return the pattern of a variable's values. Args: end, the character behind it, empty at the end."""
     if name == "remote_user":  # it may have spaces; the bound keeps a damaged line from taking long
         return ".{0,200}?"
-    if end == '"':  # nginx and Apache write quotes inside with a backslash
+    if end == '"' and not plain:  # nginx and Apache write quotes inside with a backslash
         return r'[^"\\]*(?:\\.[^"\\]*)*'
     return f"[^{re.escape(end)}]*" if end else ".*"
 

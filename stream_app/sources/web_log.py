@@ -218,14 +218,17 @@ _NEEDED = ("address", "method", "uri", "status")  # in a line of JSON
 
 
 def _by_pattern(form: WebLog) -> _Read:
-    pattern = combined() if form.kind == "combined" else pattern_of(form.log_format)
+    pattern_for: Callable[..., re.Pattern[bytes]] = combined
+    if form.kind == "log_format":
+        pattern_for = partial(pattern_of, form.log_format)
+    pattern, plain = pattern_for(), pattern_for(plain=True)
     names = sorted(pattern.groupindex, key=lambda name: pattern.groupindex[name])
 
     def read(records: Sequence[bytes]) -> tuple[Sequence[int], Raw, list[tuple[int, Reason]]]:
         written = b"".join(records)
         if b"\r" in written:
             records = [record.rstrip(b"\r") for record in records]
-        found = list(map(pattern.fullmatch, records))
+        found = list(map((pattern if b"\\" in written else plain).fullmatch, records))
         kept: Sequence[int] = range(len(records))
         refused: list[tuple[int, Reason]] = []
         if None in found:

@@ -19,6 +19,7 @@ from stream_app.core.counting.keys import KeyList
 from stream_app.core.counting.read_values import numbers
 from stream_app.core.declaration import Declaration
 from stream_app.loops import slices
+from stream_app.loops.cell_rows import CellRows
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.loops.stream import Ports
 from tests.models.memory import MemoryStore
@@ -49,7 +50,7 @@ class WhereAfterCap(Pipeline):
         """Put the records that do not match into one more cell of their bin, which no release reads."""
         patches = ExitStack()
         patches.enter_context(patch.object(slices.Slices, "_binned", _with_one_more_cell))
-        patches.enter_context(patch.object(slices._Rows, "keys", property(_keys_with_one_more_cell)))
+        patches.enter_context(patch.object(CellRows, "keys", property(_keys_with_one_more_cell)))
         return patches
 
     def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
@@ -154,7 +155,7 @@ class OneAmountOfAUser(Pipeline):
 
     def patched(self) -> AbstractContextManager[object]:
         """Count records of different amounts together."""
-        return patch.object(slices._Rows, "keys", property(_keys_without_amounts))
+        return patch.object(CellRows, "keys", property(_keys_without_amounts))
 
 
 def _keys_without_amounts(rows: Any) -> Int64Array:

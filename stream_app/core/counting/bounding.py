@@ -40,7 +40,6 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from dphist.caps import Caps
-from stream_app.core.counting.read_values import users_in
 from stream_app.core.records import Users, Waiting
 from stream_app.core.user_keys import mark_of_users
 
@@ -117,16 +116,6 @@ class PerUser(
         """The caps of each user and cap window."""
         return Caps(self.max_events, self.max_keys, self.max_per_key)
 
-    def without_user(self, column: NDArray[np.object_]) -> NDArray[np.bool_]:
-        """Return which records name no user. They are refused, because no cap could apply to them.
-
-        Args: column, the users as read; ``read_values.users_in`` says which of them name a user.
-
-        >>> PerUser("u", 1).without_user(np.array(["ann", 7, 7.0, None, "", True], dtype=object)).tolist()
-        [False, False, False, True, True, True]
-        """
-        return np.array([not user for user in users_in(column.tolist())], dtype=np.bool_)
-
 
 def user_ids(
     users: Sequence[str], windows: Int64Array, key_of: Callable[[int], bytes]
@@ -148,15 +137,15 @@ def user_ids(
         if len(key := key_of(window)) != KEY_BYTES:
             raise ValueError(f"the key of user ids has {len(key)} bytes; it needs {KEY_BYTES}")
         keyed[window] = hashlib.blake2b(f"{window}:".encode(), digest_size=ID_BYTES, key=key)
-    seen: dict[tuple[int, str], int] = {}
-    pairs = zip(windows.tolist(), users, strict=True)
-    rows = np.fromiter((seen.setdefault(pair, len(seen)) for pair in pairs), np.int64, len(users))
-    digests = bytearray()
-    for window, user in seen:
+    pairs = list(zip(windows.tolist(), users, strict=True))
+    places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+    digests = []
+    for window, user in places:
         digest = keyed[window].copy()
         digest.update(user.encode("utf-8", "surrogatepass"))
-        digests += digest.digest()
-    return np.frombuffer(bytes(digests), np.uint8).reshape(-1, ID_BYTES), rows
+        digests.append(digest.digest())
+    rows = np.fromiter(map(places.__getitem__, pairs), np.int64, len(pairs))
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, ID_BYTES), rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +212,15 @@ def keyed_places(places: Int64Array, key_places: int, hashes: Mapping[int, bytes
     found = np.zeros(len(places), [("zeros", "V12"), ("key", ">u4"), ("step", ">u4")])
     found["key"], found["step"] = np.divmod(places, key_places)
     hashed = found.view([("key", f"V{HASH_BYTES}"), ("step", ">u4")])
-    for row, key in hashes.items():
-        hashed["key"][row] = np.void(key)
+    if hashes:
+        hashed["key"][list(hashes)] = np.frombuffer(b"".join(hashes.values()), f"V{HASH_BYTES}")
     return found.view(f"V{found.itemsize}")
+
+
+def numbered(places: NDArray[Any]) -> Int64Array:
+    """Return a number for each place, keyed or not: equal numbers for equal places."""
+    comparable = places.view(f"S{places.itemsize}") if places.dtype.kind == "V" else places
+    return np.unique(comparable, return_inverse=True)[1]
 
 
 def user_fields(ids: ByteArray, cells: NDArray[Any]) -> list[bytes]:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.counting.read_values import comparable, listed_as
+from stream_app.core.counting.read_values import comparable, each_once, listed_as
 from stream_app.core.counting.unlisted import LONGEST_NAME, Discover, key_names
 from stream_app.core.counting.unlisted import OTHER as OTHER
 
@@ -159,7 +159,7 @@ class Normalise(
 
 def normalised(rule: Normalise | None, column: Sequence[object]) -> Sequence[object]:
     """Return the keys of values: the one place for listed and for found keys."""
-    return column if rule is None else list(map(rule.of, column))
+    return column if rule is None else each_once(rule.of, column)
 
 
 def check_pattern(pattern: str, becomes: str) -> None:

@@ -6,7 +6,7 @@ All formats follow these rules, and so do keys, users, amounts and conditions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dphist.privacy import is_plain
 
 _NUMBERS = {int, float}
+_TOLD_APART = {str, bool, type(None)}  # by equality; 1, 1.0 and True are equal, but not the same value
 _LONGEST_WHOLE = 4_300  # characters of a text that is read as a whole number; Python refuses longer ones
 _LARGEST_EXACT = 2**53  # below it a double says which whole number was written
 
@@ -83,6 +84,18 @@ def listed_as(values: Iterable[str]) -> dict[str | int | float, int]:
             places[number] = place
         places[value] = place
     return places
+
+
+def each_once(function: Callable[[Any], Any], column: Sequence[Any]) -> list[Any]:
+    """Return a function's result for each value; it is called once for each different text or truth value.
+
+    >>> each_once(len, ["/a", "/b/c", "/a"])
+    [2, 4, 2]
+    """
+    if not set(map(type, column)) <= _TOLD_APART:
+        return list(map(function, column))
+    made = {value: function(value) for value in set(column)}
+    return list(map(made.__getitem__, column))
 
 
 def users_in(column: Iterable[object]) -> list[str]:

@@ -21,7 +21,7 @@ records play no part.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -31,7 +31,7 @@ import msgspec
 
 from dphist.discovery import DiscoveryRule
 from stream_app.core.counting.bounding import rank_of
-from stream_app.core.counting.read_values import comparable
+from stream_app.core.counting.read_values import comparable, each_once
 from stream_app.core.epochs import ROOM
 
 OTHER = "other"  # the key for all events that have no key of their own
@@ -74,7 +74,7 @@ def _rule(discover: Discover, decisions: int) -> DiscoveryRule:
     return DiscoveryRule(*given)
 
 
-def key_names(column: Iterable[object]) -> list[str]:
+def key_names(column: Sequence[object]) -> list[str]:
     """Return the name of the key that each value is; empty if it names none.
 
     A key has one name, whether a producer writes "7", 7 or 7.0. A text that is empty, longer than
@@ -84,10 +84,11 @@ def key_names(column: Iterable[object]) -> list[str]:
     >>> key_names(["/a", 7, 7.0, True, "", "a\\nb", 1.5, None])
     ['/a', '7', '7', 'true', '', '', '', '']
     """
-    return [_name(comparable(value)) for value in column]
+    return each_once(_name, column)
 
 
-def _name(value: str | int | float | None) -> str:
+def _name(written: object) -> str:
+    value = comparable(written)
     if isinstance(value, float):
         value = int(value) if value.is_integer() and abs(value) < _LARGEST else None
     if isinstance(value, int):

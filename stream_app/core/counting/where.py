@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property, reduce
+from itertools import repeat
+from operator import is_not
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_app.core.counting.read_values import comparable, listed_as, numbers
+from stream_app.core.counting.read_values import comparable, each_once, listed_as, numbers
 
 Columns = Mapping[str, Any]
 Mask = NDArray[np.bool_]
@@ -42,10 +44,10 @@ class OneOf(_Test, frozen=True, tag="one_of"):
     values: tuple[str, ...]
 
     def matches(self, columns: Columns) -> Mask:
-        column, known = columns[self.field], self._known
+        column = columns[self.field]
         if not set(map(type, column)) <= _PLAIN_TYPES:
-            column = list(map(comparable, column))
-        return np.array([value in known for value in column], dtype=np.bool_)
+            column = each_once(comparable, column)
+        return np.fromiter(map(self._known.__contains__, column), np.bool_, len(column))
 
     @cached_property
     def _known(self) -> frozenset[str | int | float]:
@@ -93,7 +95,8 @@ class Present(_Test, frozen=True, tag="present"):
     """The record has the field with a value; null is no value, and neither is an empty text of CSV."""
 
     def matches(self, columns: Columns) -> Mask:
-        return np.array([value is not None for value in columns[self.field]], dtype=np.bool_)
+        column = columns[self.field]
+        return np.fromiter(map(is_not, column, repeat(None)), np.bool_, len(column))
 
     def __str__(self) -> str:
         return f"{self.field} is present"

@@ -51,8 +51,7 @@ def field_findings(stream: StreamSettings, columns: Mapping[str, Any], events: i
         yield _values(f"{what}.sum", declared.amounts, columns[declared.amounts.field])
     per_user = declared.capped
     if per_user is not None:
-        without = per_user.without_user(np.asarray(columns[per_user.field], dtype=np.object_))
-        had = events - int(without.sum())
+        had = sum(map(bool, users_in(columns[per_user.field])))
         said = f"{had:,} of {events:,} events of a sample have a user in {per_user.field}"
         yield _found(f"{what}.privacy.unit.user", had, events, said, "no_user")
     if (where := declared.where) is not None:
@@ -162,9 +161,9 @@ def records_of_users(
     declared, per_user = stream.declared, stream.declared.capped
     if per_user is None or declared.count == "users":
         return None
-    of_user = np.asarray(columns[per_user.field], dtype=np.object_)
+    of_user = np.array(users_in(columns[per_user.field]), dtype=object)
     places, refused = declared.cells.assign(columns, slice(0, len(of_user)))
-    named = _matching(declared, columns) & ~per_user.without_user(of_user)
+    named = _matching(declared, columns) & (of_user != "")
     for mask in refused.values():
         named &= ~mask
     bins = declared.time.binning.bin_of(np.asarray(columns[declared.time.field]))[named]
@@ -173,7 +172,7 @@ def records_of_users(
     first = int(bins.min()) if declared.time.first_us is None else declared.first_bin(0)
     horizon = declared.time.epoch_bins
     windows = declared.cap_windows(EpochRecord(0, first, horizon, 1, ""), horizon).of(bins)
-    owners = zip(windows.tolist(), users_in(of_user[named].tolist()), strict=True)
+    owners = zip(windows.tolist(), of_user[named].tolist(), strict=True)
     in_order, keys = np.argsort(bins, kind="stable"), places[named] // declared.cells.key_places
     each = list(owners)
     return [each[record] for record in in_order.tolist()], keys[in_order].tolist()
