@@ -32,6 +32,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -136,14 +137,14 @@ def user_ids(
     for window in np.unique(windows).tolist():
         if len(key := key_of(window)) != KEY_BYTES:
             raise ValueError(f"the key of user ids has {len(key)} bytes; it needs {KEY_BYTES}")
-        keyed[window] = hashlib.blake2b(f"{window}:".encode(), digest_size=ID_BYTES, key=key)
+        keyed[window] = f"{window}:".encode(), partial(hashlib.blake2b, digest_size=ID_BYTES, key=key)
     pairs = list(zip(windows.tolist(), users, strict=True))
     places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
-    digests = []
-    for window, user in places:
-        digest = keyed[window].copy()
-        digest.update(user.encode("utf-8", "surrogatepass"))
-        digests.append(digest.digest())
+    digests = [
+        hashed(start + user.encode("utf-8", "surrogatepass")).digest()
+        for window, user in places
+        for start, hashed in [keyed[window]]
+    ]
     rows = np.fromiter(map(places.__getitem__, pairs), np.int64, len(pairs))
     return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, ID_BYTES), rows
 
