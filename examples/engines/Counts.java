@@ -1,7 +1,8 @@
 // Counts the events of a topic with Kafka Streams, and writes the rows of counts that stream-app reads.
 //
-//     java -cp 'JARS/*' Counts.java SERVERS EVENTS COUNTS
+//     java -cp 'JARS/*' Counts.java SERVERS EVENTS COUNTS EPOCH
 //
+// EPOCH is 0. Make it larger each time that the engine begins anew without its state.
 // The topic EVENTS has message.timestamp.type=LogAppendTime: the broker says when an event arrived.
 
 import static java.nio.charset.StandardCharsets.UTF_8;
@@ -38,7 +39,12 @@ public class Counts {
         private ProcessorContext<String, String> context;
         private KeyValueStore<String, Long> counts;  // by bin and page, since the last tick
         private KeyValueStore<String, Long> sequence;
+        private final String epoch;
         private String origin;
+
+        Counter(String epoch) {
+            this.epoch = epoch;
+        }
 
         @Override
         public void init(ProcessorContext<String, String> context) {
@@ -84,18 +90,19 @@ public class Counts {
             Long before = sequence.get("");
             long next = before == null ? 1 : before + 1;
             sequence.put("", next);
-            String place = String.format("{\"origin\": %s, \"epoch\": 0, \"sequence\": %d, ", origin, next);
+            String place = String.format(
+                "{\"origin\": %s, \"epoch\": %s, \"sequence\": %d, ", origin, epoch, next);
             context.forward(new Record<>(origin, place + fields + "}", nowMs), "rows");
         }
     }
 
     public static void main(String[] args) {
-        String events = args[1], counts = args[2];
+        String events = args[1], counts = args[2], epoch = args[3];
         StreamPartitioner<String, String> toOrigin =
             (topic, key, value, partitions) -> Optional.of(Set.of(Integer.parseInt(key)));
         Topology topology = new Topology();
         topology.addSource("events", events);
-        topology.addProcessor("counter", Counter::new, "events");
+        topology.addProcessor("counter", () -> new Counter(epoch), "events");
         for (String store : new String[] {"counts", "sequence"}) {
             topology.addStateStore(Stores.keyValueStoreBuilder(
                 Stores.inMemoryKeyValueStore(store), Serdes.String(), Serdes.Long()), "counter");

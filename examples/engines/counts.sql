@@ -57,7 +57,7 @@ INSERT INTO ticks SELECT CAST(NULL AS BIGINT), CAST(NULL AS STRING) FROM seconds
 INSERT INTO counts
 SELECT
   origin,
-  0,
+  ${EPOCH},  -- 0; make it larger each time that the engine begins anew without its checkpoints
   ROW_NUMBER() OVER (PARTITION BY origin ORDER BY window_time),
   COALESCE(bin, 1000 * CAST(TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start) AS BIGINT)),
   page,

@@ -33,7 +33,7 @@ from tests.patience import eventually
 from tests.world.surfaces import view_from
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "engines"
-PARTITIONS, PAGES = 2, ("a", "b", "c")
+PARTITIONS, PAGES, EPOCH = 2, ("a", "b", "c"), "7"  # as of an engine that lost its state before
 # Flink serialises by reflection.
 OPENS = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.util", "java.nio")]
 CONFIG = """
@@ -79,13 +79,15 @@ class Engine:
 def kafka_streams(folder: Path, servers: str, events: str, counts: str) -> Engine:
     """Return the example of Kafka Streams."""
     jars = install(JARS.with_name("streams-engine"), EXAMPLES / "streams.xml")
-    return Engine(folder, [*jvm("256m", jars), str(EXAMPLES / "Counts.java"), servers, events, counts])
+    run = [str(EXAMPLES / "Counts.java"), servers, events, counts, EPOCH]
+    return Engine(folder, [*jvm("256m", jars), *run])
 
 
 def flink_sql(folder: Path, servers: str, events: str, counts: str) -> Engine:
     """Return the example of Flink SQL."""
     jars = install(JARS.with_name("flink-engine"), EXAMPLES / "flink.xml")
-    places = {"SERVERS": servers, "EVENTS": events, "COUNTS": counts, "ORIGINS": PARTITIONS}
+    places = {"SERVERS": servers, "EVENTS": events, "COUNTS": counts}
+    places |= {"ORIGINS": str(PARTITIONS), "EPOCH": EPOCH}
     java, *options = jvm("700m", jars)
     run = [str(EXAMPLES / "RunSql.java"), str(EXAMPLES / "counts.sql"), "checkpoints"]
     return Engine(folder, [java, *OPENS, *options, *run, *(f"{name}={at}" for name, at in places.items())])
