@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +16,7 @@ from stream_app.shell.init.proposals import begins
 from stream_app.shell.init.questions import Questions
 from stream_app.shell.samples.of_log import Sample
 from stream_app.sources.decode import TimeField
-from stream_app.sources.web_log import WebLog, WebLogKind, has_one_address
+from stream_app.sources.web_log import WebLog, WebLogDecoder, WebLogKind, has_one_address
 
 _NO_SITE = "none"
 _ENOUGH_LINES = 20
@@ -29,9 +30,9 @@ _TEXT = """\
 
 streams:
   visitors:
-    title: Visitors by device
+    title: Visitors of each day by device
     source: &log {{file: {file}, format: {form}{own_form}}} # followed, also when it is rotated
-    time: &time {{bin: 1h, epoch: 30d, grace: 5m, first: {first}}} # first is public
+    time: {{bin: 1d, epoch: 30d, grace: 5m, first: {first}}} # first is public
     count: users # each visitor once a day
     where: {{page: {{present: true}}{host}}} # pages that were shown, no pictures and scripts
     privacy: {{epsilon: {epsilon}, unit: {{user: visitor}}}} # a visitor's day
@@ -39,7 +40,7 @@ streams:
   pages:
     title: Pages
     source: *log
-    time: *time
+    time: &time {{bin: 1h, epoch: 30d, grace: 5m, first: {first}}}
     where: {{page: {{present: true}}{host}}}
     privacy: {{epsilon: {epsilon}, unit: {{max_events: 3}}, accept: {accepted}}} # first 3 pages of a day
     tree: {{release: causal}}
@@ -61,7 +62,7 @@ boards:
     title: {title}
     range: 30d
     panels:
-      visitors: {{show: bins, streams: [visitors], title: Visitors}}
+      visitors: {{show: bins, streams: [visitors], title: Visitors a day}}
       devices: {{show: keys, streams: [visitors], title: Devices}}
       pages: {{show: keys, streams: [pages], title: Top pages}}
       referrers: {{show: keys, streams: [referrers], title: Referrers}}
@@ -89,7 +90,7 @@ def web_configuration(questions: Questions, events: Path, sample: Sample, config
     epsilon = questions.ask("epsilon", "epsilon", "1", read_epsilon)
     questions.check()
     hosts = [site, f"www.{site}"]
-    has_host = not set(hosts).isdisjoint(sample.columns["host"])  # a log may be of several sites
+    has_host = site != _NO_SITE and _tells_sites_apart(form, sample, hosts)
     return _TEXT.format(
         config=config,
         file=quoted(beside(events, config)),
@@ -103,6 +104,21 @@ def web_configuration(questions: Questions, events: Path, sample: Sample, config
         own="" if site == _NO_SITE else f", not: {{referrer: {quoted(site)}}}",
         title="Visits" if site == _NO_SITE else quoted(site),
     )
+
+
+def _tells_sites_apart(form: WebLog, sample: Sample, hosts: Sequence[str]) -> bool:
+    """Return whether only requests to these hosts are of the site: a log may be of several sites."""
+    later = WebLogDecoder(form, ["host"]).decode(sample.later).columns["host"].tolist()
+    named = {*sample.columns["host"], *later} - {None}
+    if not named or named & {*hosts}:
+        return bool(named)
+    click.echo(
+        f"no line of a sample is of {hosts[0]}, but of {', '.join(sorted(named)[:3])}; "
+        + ("only lines of the site count" if len(named) > 1 else "all lines count")
+        + "; correct host in the conditions of the configuration if that is wrong",
+        err=True,
+    )
+    return len(named) > 1
 
 
 def _read_site(text: str) -> str:

@@ -85,9 +85,16 @@ def test_log_format_of_ones_own_is_recognised(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("site", "counted"), [("www.shop.example", True), ("other.example", False), ("", False)]
+    ("site", "expected"),
+    [
+        ("www.shop.example", [True, True, False]),
+        ("other.example", [False, False, False]),
+        ("", [True, True, True]),
+    ],
 )
-def test_of_a_log_of_several_hosts_only_the_site_counts(folder: Path, site: str, counted: bool) -> None:
+def test_of_a_log_of_several_hosts_only_the_site_counts(
+    folder: Path, site: str, expected: list[bool]
+) -> None:
     log, hosts = folder / "access.log", ["shop.example:443", "www.shop.example:443", "blog.example:443"]
     lines = enumerate(log.read_text().splitlines())
     log.write_text("".join(f"{hosts[place % 3]} {line}\n" for place, line in lines))
@@ -99,7 +106,20 @@ def test_of_a_log_of_several_hosts_only_the_site_counts(folder: Path, site: str,
         assert where is not None
         columns = {name: np.array(["/"] * 3, object) for name in where.fields}
         columns |= {"host": asked, "bot": np.array([False] * 3, object)}
-        assert where.matches(columns).tolist() == [True, True, not counted]
+        assert where.matches(columns).tolist() == expected
+    assert ("no line of a sample is of other.example" in made.output) is (site == "other.example")
+
+
+def test_host_that_only_later_lines_have_is_the_site(folder: Path) -> None:
+    """A log may begin with lines of another site of the server."""
+    log = folder / "access.log"
+    lines = log.read_text().splitlines() * 20
+    host_of = lambda place: "shop.example" if place > len(lines) / 2 else "blog.example"  # noqa: E731
+    log.write_text("".join(f"{host_of(place)}:443 {line}\n" for place, line in enumerate(lines)))
+    made = CliRunner().invoke(main, ["init", "access.log", *TYPED, "--site=shop.example"])
+    assert made.exit_code == 0, made.output
+    assert "no line of a sample" not in made.output
+    assert "host: [shop.example, www.shop.example]" in (folder / "stream-app.yaml").read_text()
 
 
 @pytest.mark.parametrize(
