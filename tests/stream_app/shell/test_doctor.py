@@ -25,6 +25,7 @@ from stream_app.shell.samples.findings import EXACT
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.keys import CLOCK_MARK
 from stream_app.wiring.checks import Finding
+from stream_app.wiring.storage import new_ledger
 from tests.contracts.servers import server_paths
 from tests.deployment.test_redis import deployed
 
@@ -67,6 +68,18 @@ def test_doctor_finds_nothing_in_a_good_installation(folder: Path) -> None:
     found = examined(folder)
     assert bad(found) == {}
     assert {"streams.clicks.source.file", "state.dir", "redis.url", "api.port", "operator.port"} == set(found)
+
+
+def test_doctor_finds_missing_files_of_ledger_and_secret_and_then_that_they_are_good(folder: Path) -> None:
+    more = "ledger: {file: ledger.ndjson}\nsecrets: {key_file: noise.key}"
+    assert bad(examined(folder, more=more)) == {"ledger": "fail", "secrets.key_file": "fail"}
+    asyncio.run(new_ledger(load(folder / "app.yaml", {})))
+    (folder / "noise.key").touch(mode=0o600)
+    (folder / "noise.key").write_bytes(b"c2VjcmV0IHRoYXQgYWxsIHdvcmtlcnMgaGF2ZSBhcyBvbmU=")
+    found = examined(folder, more=more)
+    said = f"ledger.file: {folder}/ledger.ndjson holds 0 epoch(s)", f"{folder}/noise.key holds a secret"
+    assert (found["ledger"][0].said, found["secrets.key_file"][0].said) == said
+    assert bad(found) == {}
 
 
 def test_doctor_finds_an_unwritable_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
