@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from itertools import product
 
-from research import dawa_parts, dawa_plane
+from research import dawa_parts
 from research.contenders import CONTENDERS, Question, ask
 from research.findings import Claim, Findings, Number, Result, mean_and_error, paper_numbers
 from research.histograms import Histogram, Setting, dawa_histograms, in_words, plane_histogram
@@ -44,7 +44,7 @@ def reproduce(setting: Setting) -> Findings:
             *(_table_2(errors, histograms, dawa) for dawa in ("dawa", "dawa_authors")),
             _table_3(outcomes, part_outcomes, histograms),
             *parts_results,
-            dawa_plane.figure_7(setting, plane),
+            dawa_parts.figure_7(setting, plane),
         ],
         claims=[_table_1_claim(table_1), *_error_claims(errors, histograms), *parts_claims],
     )

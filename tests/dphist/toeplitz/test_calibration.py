@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
 from dphist.toeplitz.calibration import ROUNDING_ETA, certifies, gaussian_delta, least_steps, mu_of
-from tests.dphist.toeplitz.discrete import canonical, exact_delta
+from tests.dphist.toeplitz.algebra import canonical, exact_delta
 
 FINE = Fraction(1, 2**24)
 

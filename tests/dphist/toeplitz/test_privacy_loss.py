@@ -17,7 +17,7 @@ from dphist.caps import Caps
 from dphist.toeplitz import ToeplitzCounter, ToeplitzDesign, ToeplitzStrategy
 from dphist.toeplitz.calibration import least_steps
 from dphist.toeplitz.certified import root_ceiling
-from tests.dphist.toeplitz.discrete import canonical, exact_delta
+from tests.dphist.toeplitz.algebra import canonical, exact_delta
 from tests.oracles import NoNoise
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 1000)
