@@ -1,4 +1,7 @@
-"""The settings of one configuration file as frozen data, checked and in exact units."""
+"""The settings of one configuration file as frozen data, checked and in exact units.
+
+``docs/configuration.md`` says what each key means. The classes say only what a field's name does not.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,9 @@ DAY_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """How to reach the store.
+    """How to reach the store. Args: url, of the worker; embedded, the directory of an embedded server.
 
-    Args:
-        url: for the worker; None for an embedded server.
-        api_url: for the API: a user that can read public keys only; None for an embedded server.
-        alerts_url: for alerts: a user that can write their own keys only; None for an embedded server.
-        embedded: the directory of the embedded server; None for an external server.
-        accept: text by which the operator accepts a server that may lose acknowledged writes.
-        largest_clock_skew_us: bins close only if the store's and the worker's clock differ by at most this.
-        replicas: how many replicas must have a row before it is shown.
+    URLs are None for an embedded server, and ``embedded`` for an external one.
     """
 
     url: str | None
@@ -45,8 +41,6 @@ class RedisSettings:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """The certificate and key of TLS, as PEM files."""
-
     certificate: Path
     key: Path
 
@@ -55,17 +49,8 @@ class TlsSettings:
 class ApiSettings:
     """Where the API and pages are served, and who may read.
 
-    Args:
-        keys: file of API keys; None: no key is needed.
-        proxy_header, proxies: the proxy at these addresses has authenticated requests with this header.
-        origins: pages of these origins may call the API from a browser.
-        requests_per_s: for each key or address; None: no limit.
-        tls: None: plain HTTP.
-        hosts: accepted host names, besides localhost and addresses.
-        url: where readers open the pages, without a slash at the end; None: notifications have no link.
-        timezone: in which pages show instants, unless the reader chooses another one.
-        operator: where this process's own metrics are served; None: nowhere.
-        scrapes: what a scrape of ``/metrics`` gets.
+    Args: keys, None: no key is needed; hosts, besides localhost and addresses; url, without a slash at the
+        end; operator, where this process's own metrics are served, None: nowhere.
     """
 
     host: str
@@ -103,17 +88,8 @@ class OperatorSettings:
 class IngestSettings:
     """Where events are received over HTTP, and how spools store them.
 
-    Args:
-        directory: of the spools, apart from ``state_dir``.
-        keys: file of the keys that may write; None: no key is needed.
-        origins: pages of these origins may send events from a browser.
-        hosts: accepted host names, besides localhost and addresses.
-        most_body_bytes, most_bytes: of one request, and of one spool.
-        remember_us, most_keys: how long idempotency keys are remembered, and how many of one API key.
-        operator: where the metrics of the process that receives events are served; None: nowhere.
-        maps: how bodies become events, by spool.
-        sites: spools of sites whose pages send events, by their names.
-        proxy_header, proxies: how proxies at these addresses say a visitor's address.
+    Args: directory, of the spools; most_body_bytes, most_bytes, of one request and of one spool; remember_us,
+        most_keys, of idempotency keys; maps, by spool; sites, the spool of each; others as of the API.
     """
 
     host: str
@@ -139,11 +115,8 @@ class IngestSettings:
 class SourceSettings:
     """How a file is read as an event log; its public part is the stream's declared ``Log``.
 
-    Args:
-        file: its path; with ``*`` in its name, all files of such names are one log.
-        start: "earliest" or "latest": where a live stream begins in a file that already has events.
-        speed: of a replay, in log seconds per second; None is as fast as possible.
-        keep_us: how long a spool keeps events, of which ``file`` is the directory; None: it is no spool.
+    Args: speed, of a replay, in log seconds per second, None is as fast as possible; keep_us, how long a
+        spool keeps events, of which ``file`` is the directory, None: it is no spool.
     """
 
     file: Path
@@ -156,12 +129,8 @@ class SourceSettings:
 class TopicSettings:
     """How a Kafka topic is read as an event log; its public part is the stream's declared ``Log``.
 
-    Args:
-        topic: its name.
-        start: "earliest", "latest", or an instant in microseconds since 1970: the first record written then.
-        cluster: the name of another cluster in ``kafka.clusters``; empty: the cluster itself.
-        schema_registry: of Avro or Protobuf, the URL of its registry. SECRET where it holds a password.
-        schema_registry_ca: PEM file of certificates to trust for the registry; None for the well-known ones.
+    Args: start, an instant is in microseconds since 1970; schema_registry, a URL, SECRET where it holds a
+        password; cluster, in ``kafka.clusters``, empty: the cluster without a name.
     """
 
     topic: str
@@ -173,12 +142,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """How to reach a cluster.
-
-    Args:
-        bootstrap_servers: host:port, separated by commas.
-        security: authentication settings, with librdkafka's names. SECRET.
-    """
+    """How to reach a cluster. Args: security, with librdkafka's names. SECRET."""
 
     bootstrap_servers: str
     security: Mapping[str, str] = field(repr=False)
@@ -186,12 +150,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """The clusters, by name; the empty name is that of ``kafka`` itself, the others are ``kafka.clusters``.
-
-    Args:
-        group: prefix of the names of consumer groups; workers of one group share the partitions.
-        group_protocol: by which they do, classic or KIP-848's.
-    """
+    """The clusters, by name: the empty one is ``kafka`` itself, the others are ``kafka.clusters``."""
 
     group: str
     clusters: Mapping[str, ClusterSettings]
@@ -216,16 +175,9 @@ class OutputSettings:
 class StreamSettings:
     """One stream: its declaration, and how this configuration reads its log.
 
-    Args:
-        source: where its log is.
-        declared: the public part: the stream's declaration.
-        accept: the text that accepts a second measurement of the same events.
-        title: the title that readers see in place of the name; empty: the name.
-        total: the largest cost of all epochs together; None: no limit.
-        annotations: texts beside times, in all charts of the stream.
-        until_us: where the stream ends for good, a bin's edge; None: it has no end.
-        keep_us: how long the store keeps the releases of an epoch after its end; None: for ever.
-        where, privacy_where: file and line of the stream, and of its section ``privacy``.
+    Args: accept, the text that accepts a second measurement of the same events; until_us, where the stream
+        ends for good; keep_us, of the releases of an epoch after its end, None: for ever; where,
+        privacy_where, file and line of the stream, and of its section ``privacy``.
     """
 
     name: str
@@ -243,10 +195,7 @@ class StreamSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """Alert rules, and the targets that are notified of their transitions. URLs may hold secrets.
-
-    Args: operator, where the watcher's own metrics are served; None: nowhere.
-    """
+    """Alert rules, and the targets that are notified of their transitions. URLs may hold secrets."""
 
     rules: tuple[Rule, ...] = ()
     webhooks: tuple[Webhook, ...] = ()
@@ -284,23 +233,10 @@ class DeadLetterSettings:
 class Settings:
     """All settings of one configuration file.
 
-    Args:
-        file: where it was read.
-        redis, api: the store and the public API.
-        outputs: topics that receive releases, at most one per stream.
-        kafka: the cluster; None if no stream needs one.
-        operator: the operator's endpoint; None: closed.
-        alerts: rules over released values.
-        state_dir: directory of the witness, dead letters and sorted copies. Secret.
-        dead_letters: how refused records are kept.
-        noise_key_file: a secret shared by workers on several machines; None: keys in the state directory.
-        publish_every_us: results become visible at multiples of this.
-        ledger: a copy of the ledger outside the store; None for no copy.
-        ingest: where events are received; None if no stream has a spool.
-        streams: by name, in the order of the file.
-        boards: pages of panels, in the order of the file.
-        ended: segments of these streams that have ended, which a worker runs no more.
-        logs: which names of logs may mean the same events, once the ledger's names are known.
+    Args: state_dir, of the witness, dead letters and sorted copies, secret; noise_key_file, None: keys in the
+        state directory; ingest, None if no stream has a spool; ended, segments of these streams that have
+        ended, which a worker runs no more; logs, which names of logs may mean the same events, once the
+        ledger's names are known.
     """
 
     file: Path
