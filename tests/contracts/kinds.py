@@ -21,8 +21,9 @@ from dphist.tree.anticipating import BinsNoise
 from dphist.tree.design import TreeDesign
 from dphist.tree.estimate import Estimate
 from dphist.tree.shape import TreeShape
+from dphist.users import NumbersOfUsers
 from dphist.windows.design import WindowDesign
-from stream_app.core.kinds import Kind, kind_of
+from stream_app.core.kinds import Kind, kind_of, measuring
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.tables import PUBLISHED, Block, Closed, SeriesKind, SeriesView, Span
@@ -145,5 +146,7 @@ KINDS: dict[str, Kind] = {
 } | {
     "toeplitz": Toeplitz(toeplitz(1), keyed=False),
     "toeplitz keys": Toeplitz(toeplitz(3), keyed=True),
+    "numbers of users": measuring(kind_of(tree("causal")), NumbersOfUsers(Fraction(1, 4), 3)),
+    "numbers of users by key": measuring(kind_of(axes("anticipating")), NumbersOfUsers(Fraction(1, 4), 3)),
     "toy": toy(),
 }

@@ -10,11 +10,10 @@ import pytest
 
 from dphist import SeededNoise, plan_product, plan_tree
 from dphist.epochs import EpochLevels
-from dphist.tree.design import Release
 from dphist.users import BUCKETS, NumbersOfUsers
 from stream_app.api.answers.streams import detail, detail_for_board
 from stream_app.core.answers.caps import proposed
-from stream_app.core.kinds import Kind, kind_from, kind_of, measuring
+from stream_app.core.kinds import Kind, kind_of, measuring
 from stream_app.core.kinds.tables import PUBLISHED, USERS
 from tests.oracles import NoNoise
 from tests.world.counted import counted
@@ -25,11 +24,8 @@ BINS, WINDOW = 6, 3
 USERS_OF = NumbersOfUsers(Fraction(1, 4), WINDOW)
 
 
-def kinds(release: Release = "causal") -> list[Kind]:
-    return [
-        kind_of(plan_tree(BINS, Fraction(3, 4), release=release)),
-        kind_of(plan_product(BINS, Fraction(3, 4), keys=3, release=release)),
-    ]
+def kinds() -> list[Kind]:
+    return [kind_of(plan_tree(BINS, Fraction(3, 4))), kind_of(plan_product(BINS, Fraction(3, 4), keys=3))]
 
 
 @pytest.mark.parametrize("counts", kinds(), ids=["total", "keys"])
@@ -57,21 +53,6 @@ def test_the_last_window_of_a_whole_epoch_is_released_once(counts: Kind) -> None
         assert part.get("users") == (changes[WINDOW:].sum(axis=0).tolist() if bin == BINS - 1 else None)
     assert released == [changes[WINDOW:].sum(axis=0).tolist()]
     assert [kind.rows_after(USERS, bins) for bins in range(BINS + 1)] == [0] * BINS + [1]
-
-
-def test_bins_released_together_give_the_same_as_one_by_one() -> None:
-    kind, rows = measuring(kinds()[0], USERS_OF), np.arange(BINS * (1 + BUCKETS)).reshape(BINS, -1)
-    together = kind.close(b"", rows, NoNoise(), None)
-    first = kind.close(b"", rows[:4], NoNoise(), None)
-    second = kind.close(first.state, rows[4:], NoNoise(), None)
-    assert together.row(USERS, 0).tolist() == second.row(USERS, 0).tolist()
-    assert together.state == second.state
-
-
-@pytest.mark.parametrize("counts", [*kinds(), *kinds("anticipating")])
-def test_the_kind_is_read_back_as_it_was_written(counts: Kind) -> None:
-    kind = measuring(counts, USERS_OF)
-    assert kind_from(kind.fields(), kind.width) == kind
 
 
 def test_the_histogram_has_noise_of_its_own() -> None:
