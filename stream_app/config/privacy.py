@@ -8,10 +8,7 @@ from typing import Literal, get_args
 from dphist.caps import Caps
 from stream_app.config import values
 from stream_app.config.document import Section
-from stream_app.config.source import (
-    MOST_OF_VISITOR,
-    check_signed,
-)
+from stream_app.config.source import MOST_OF_VISITOR, check_signed
 from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import Period, PerUser
 from stream_app.core.declaration import Counted, Log, Privacy

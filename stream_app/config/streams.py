@@ -16,11 +16,7 @@ from stream_app.config.document import Section
 from stream_app.config.exclusions import check_together
 from stream_app.config.privacy import read_privacy
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
-from stream_app.config.source import (
-    log_of,
-    read_source,
-    without_bots,
-)
+from stream_app.config.source import log_of, read_source, without_bots
 from stream_app.config.where import read_where
 from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.declaration import Counted, Declaration, Log, Time, TimeFormat, Tree

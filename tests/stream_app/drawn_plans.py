@@ -197,11 +197,7 @@ def _settings(rng: random.Random, longest: int) -> StreamSettings:
     return changed_stream(
         FLIGHTS,
         time={"epoch_bins": horizon},
-        privacy={
-            "epsilon": epsilon,
-            "unit": unit,
-            "neighbours": rng.choice(["add_remove", "substitute"]),
-        },
+        privacy={"epsilon": epsilon, "unit": unit, "neighbours": rng.choice(["add_remove", "substitute"])},
         tree=tree if kind == "tree" else structs.replace(tree, epochs=None),
         keys=keys if kind in ("keys", "both") else None,
         value=value if kind in ("value", "both", "windows") else None,

@@ -55,9 +55,7 @@ def product_strategy(
     )
     delays = Buckets("flight.delay", Fraction(LOW), Fraction(HIGH), BUCKETS)
     plain = strategy_of(
-        product.time,
-        keys=KeyList("carrier", CARRIERS, other, total),
-        value=delays if value else None,
+        product.time, keys=KeyList("carrier", CARRIERS, other, total), value=delays if value else None
     )
     return replace(plain, kind=kind_of(product))
 

@@ -69,7 +69,7 @@ class Binning:
 
     def start_us(self, bin: int) -> int:
         """Return the first instant of a bin, in microseconds since 1970 UTC."""
-        return bin * self.bin_us if self.timezone is None else _midnight_us(self.timezone, bin)
+        return bin * self.bin_us if self.timezone is None else midnight_us(self.timezone, bin)
 
     def end_us(self, bin: int) -> int:
         return self.start_us(bin + 1)
@@ -115,7 +115,7 @@ class Binning:
         # A zone is never a whole day off UTC. Only days near some record are looked up: one event dated in
         # the year 9999 must not delay the others, because the time this takes can be seen from outside.
         days = np.unique(np.unique(by_length)[:, np.newaxis] + np.arange(-1, 3))
-        midnights = np.array([_midnight_us(self.timezone, day) for day in days.tolist()])
+        midnights = np.array([midnight_us(self.timezone, day) for day in days.tolist()])
         return days[np.searchsorted(midnights, times, side="right") - 1]
 
 
@@ -132,7 +132,7 @@ def length_in_words(us: int) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def _midnight_us(timezone: str, day: int) -> int:
+def midnight_us(timezone: str, day: int) -> int:
     """Return when a calendar day begins; if clocks skip midnight, the instant at which they skip it."""
     local = datetime.combine(_1970 + timedelta(days=day), datetime.min.time())
     offset = local.replace(tzinfo=ZoneInfo(timezone)).utcoffset() or timedelta(0)

@@ -61,11 +61,7 @@ class Buckets(Axis, frozen=True, rename={"low": "min", "high": "max", "count": "
 
 
 class Amounts(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    dict=True,
-    rename={"low": "min", "high": "max"},
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True, rename={"low": "min", "high": "max"}
 ):
     """A number that is added up: moved into a range, then rounded to the nearest unit.
 

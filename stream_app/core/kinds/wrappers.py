@@ -39,14 +39,7 @@ from stream_app.core.kinds.axes import Axes
 from stream_app.core.kinds.epoch import EpochCovers, EpochView
 from stream_app.core.kinds.errors import Errors, RowError
 from stream_app.core.kinds.kind import Asked, Kind, Vector, values_hash
-from stream_app.core.kinds.tables import (
-    OVER_EPOCHS,
-    USERS,
-    WINDOWS,
-    Block,
-    Closed,
-    SeriesView,
-)
+from stream_app.core.kinds.tables import OVER_EPOCHS, USERS, WINDOWS, Block, Closed, SeriesView
 from stream_app.core.kinds.tree import Tree
 from stream_app.core.records import EpochRecord
 

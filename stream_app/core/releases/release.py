@@ -185,13 +185,13 @@ def row_errors(strategy: Strategy, first_bin: int, bins: int, of_sums: bool = Fa
     stop = first_bin + bins
     blocks = range(first_bin // BLOCK_BINS, (stop - 1) // BLOCK_BINS + 1)
     columns = row_columns(strategy) if of_sums else None
-    errors = [error for block in blocks for error in _block(strategy.kind, block, columns)]
+    errors = [error for block in blocks for error in errors_of_block(strategy.kind, block, columns)]
     before = blocks.start * BLOCK_BINS
     return errors[first_bin - before : stop - before]
 
 
 @lru_cache(maxsize=512)  # streams of one kind of release share it
-def _block(kind: Kind, index: int, columns: ColumnSum | None) -> tuple[RowError, ...]:
+def errors_of_block(kind: Kind, index: int, columns: ColumnSum | None) -> tuple[RowError, ...]:
     first = index * BLOCK_BINS
     bins = np.arange(first, min(first + BLOCK_BINS, kind.design.horizon))
     return tuple(kind.row_errors(bins) if columns is None else kind.column_errors(bins, columns))

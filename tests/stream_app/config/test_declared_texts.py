@@ -164,12 +164,7 @@ def _window(rng: random.Random) -> dict[str, object]:
     if rng.random() < 0.5:
         window["share"] = rng.choice([0.5, "2/3"])
     mechanism, options = rng.choice(
-        [
-            ("identity", {}),
-            ("dawa", {"partition_share": 0.2}),
-            ("hb", {}),
-            ("sorted_isotonic", {}),
-        ]
+        [("identity", {}), ("dawa", {"partition_share": 0.2}), ("hb", {}), ("sorted_isotonic", {})]
     )
     return (
         window

@@ -66,10 +66,7 @@ def strategy(directory: Path, keys: str) -> Strategy:
 def test_lists_and_others_of_each_field_are_declared() -> None:
     declared = read(FIELDS).streams[0].declared
     assert declared.keys == KeyList(
-        fields=(
-            KeyField("geo.country", ("FR", "DE"), True),
-            KeyField("device", ("mobile", "7", "NO"), True),
-        ),
+        fields=(KeyField("geo.country", ("FR", "DE"), True), KeyField("device", ("mobile", "7", "NO"), True)),
         total=False,
     )
     assert declared.cells.width == 12

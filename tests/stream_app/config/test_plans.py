@@ -57,9 +57,7 @@ def over_carriers(keys: int, buckets: int, epoch_bins: int) -> StreamSettings:
     )
 
 
-def test_axes_are_anticipating_if_their_noise_can_be_drawn_ahead(
-    caplog: pytest.LogCaptureFixture,
-):
+def test_axes_are_anticipating_if_their_noise_can_be_drawn_ahead(caplog: pytest.LogCaptureFixture):
     month = planned(over_carriers(20, 256, 720))
     assert month.kind.product is not None
     assert month.design.release == month.kind.product.time.release == "anticipating"

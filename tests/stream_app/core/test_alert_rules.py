@@ -58,15 +58,13 @@ HOUR_US = 3_600_000_000
         (
             "ks(clicks, 24h, 7d) > 0.1",
             Condition(
-                *("ks", "clicks", 24 * HOUR_US, ">", 0.1),
-                reference=Reference(168 * HOUR_US, 24 * HOUR_US),
+                *("ks", "clicks", 24 * HOUR_US, ">", 0.1), reference=Reference(168 * HOUR_US, 24 * HOUR_US)
             ),
         ),
         (
             "ks(clicks, 24h, 12h ago 7d) < 0.1",
             Condition(
-                *("ks", "clicks", 24 * HOUR_US, "<", 0.1),
-                reference=Reference(12 * HOUR_US, 168 * HOUR_US),
+                *("ks", "clicks", 24 * HOUR_US, "<", 0.1), reference=Reference(12 * HOUR_US, 168 * HOUR_US)
             ),
         ),
         (

@@ -17,9 +17,9 @@ from stream_app.core.counting.bins import (
     Binning,
     BinRules,
     Closing,
-    _midnight_us,
     aggregate,
     assign,
+    midnight_us,
     next_public_instant_us,
     split,
 )
@@ -135,10 +135,7 @@ def test_later_cuts_do_not_move_a_settled_record(
     assert all(then == now for then, now in zip(before, after, strict=True) if then is not None)
 
 
-@given(
-    st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 2)), max_size=40),
-    st.integers(1, 8),
-)
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 2)), max_size=40), st.integers(1, 8))
 def test_split_and_aggregate_keep_every_record(cells: list[tuple[int, int]], most_cells: int) -> None:
     bins = np.array([bin for bin, _ in cells], dtype=np.int64)
     columns = np.array([cell for _, cell in cells], dtype=np.int64)
@@ -182,11 +179,11 @@ def test_event_of_a_far_date_does_not_delay_others(zone: str) -> None:
     """Others can see how long a batch takes, so an event with a far date must not slow it down."""
     binning, now_us = Binning(DAY_US, zone), 1_700_000_000_000_000
     far_us = [-62_135_424_000_000_000, 253_402_041_600_000_000]  # the first and the last valid time
-    _midnight_us.cache_clear()
+    midnight_us.cache_clear()
     assert binning.bin_of([far_us[0], now_us, far_us[1]]).tolist() == [
         binning.bin_of([time_us])[0] for time_us in (far_us[0], now_us, far_us[1])
     ]
-    assert _midnight_us.cache_info().misses <= 3 * 4
+    assert midnight_us.cache_info().misses <= 3 * 4
 
 
 def test_a_day_that_a_zone_skipped_is_empty() -> None:
@@ -227,7 +224,7 @@ def begins(line: Binning, at_us: int) -> bool:
     if line.timezone is None:
         return at_us % line.bin_us == 0
     day = at_us // DAY_US
-    return at_us in {_midnight_us(line.timezone, day + near) for near in range(-2, 3)}
+    return at_us in {midnight_us(line.timezone, day + near) for near in range(-2, 3)}
 
 
 @given(closings, st.integers(-500, 500))

@@ -109,10 +109,7 @@ ADDED_UP: dict[str, tuple[list[LedgerEntry], dict[str, object]]] = {
         [entry(epoch=n, start_us=10 * n, end_us=10 * n + 10, unit="user") for n in range(3)],
         {"unit": "user", "epsilon": Fraction(3, 2)},
     ),
-    "the same users": (
-        [users_of("passenger"), users_of("passenger", "t")],
-        {"unit": "user", "epsilon": 2},
-    ),
+    "the same users": ([users_of("passenger"), users_of("passenger", "t")], {"unit": "user", "epsilon": 2}),
     # Taking a passenger out changes many devices, so only single events have a promise.
     "other users": ([users_of("passenger"), users_of("device", "t")], {"unit": "event", "epsilon": 4}),
     "users, one of unknown field": (

@@ -120,7 +120,7 @@ def test_rows_do_not_tell_which_bins_were_released_together(
     strategy = strategy_of(plan_tree(bins, 1, release=release))
     whole = row_errors(strategy, 0, bins)
     for steps in ([1] * 200, [7] * 100, [64] * 12, [63, 1, 65, 127, 256, 8, 1000]):
-        release_module._block.cache_clear()
+        release_module.errors_of_block.cache_clear()
         stops = np.cumsum(steps).tolist()
         parts = [row_errors(strategy, stop - step, step) for step, stop in zip(steps, stops, strict=True)]
         assert [error for part in parts for error in part] == whole[: stops[-1]]

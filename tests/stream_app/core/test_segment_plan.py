@@ -18,14 +18,7 @@ from stream_app.core.declaration import Declaration
 from stream_app.core.records import EpochRecord, History, LedgerEntry, StreamState
 from stream_app.core.segments.history import history_text
 from stream_app.core.segments.names import generation, number_of
-from stream_app.core.segments.plan import (
-    LEAD_US,
-    KnownSegment,
-    Segment,
-    Segments,
-    beginning_at,
-    segments_of,
-)
+from stream_app.core.segments.plan import LEAD_US, KnownSegment, Segment, Segments, beginning_at, segments_of
 from stream_app.core.strategy import Strategy
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM, changed, declared_of
 

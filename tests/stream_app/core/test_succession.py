@@ -227,10 +227,7 @@ async def test_counts_that_mean_something_else_are_not_added_up(facts: dict[str,
 
 async def test_a_stream_that_has_not_ended_is_not_part_of_a_history() -> None:
     store = MemoryStore()
-    old, new = (
-        Published(store, "a", "1", 3),
-        Published(store, "b", "1", 3, FIRST_BIN + 3, successor_of="a"),
-    )
+    old, new = (Published(store, "a", "1", 3), Published(store, "b", "1", 3, FIRST_BIN + 3, successor_of="a"))
     await old.open()
     await old.close([1, 2])
     await released(store, new, [5])

@@ -36,9 +36,7 @@ TESTS = st.one_of(
         OneOf, st.sampled_from(FIELDS), st.lists(WORDS.filter(bool), min_size=1, max_size=3).map(tuple)
     ),
     st.builds(
-        Within,
-        st.sampled_from(FIELDS),
-        **{end: st.none() | ENDS for end in ("min", "above", "max", "below")},
+        Within, st.sampled_from(FIELDS), **{end: st.none() | ENDS for end in ("min", "above", "max", "below")}
     ),
     st.builds(Present, st.sampled_from(FIELDS)),
 )
