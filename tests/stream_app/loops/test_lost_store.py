@@ -272,6 +272,7 @@ def test_values_that_no_row_vouches_for_are_not_put_back(
 ) -> None:
     """Values that cannot be put back are missing, not zero. The service logs this once."""
     with closing(ProductSource(tmp_path, product_strategy())) as one:
+        one.append_events([(101.5, "UA", 1)])
         one.run_until(102)
         kept = one.witness.kept[STREAM]
         kept[0] = kept[0]._replace(values=damage(kept[0].values))
