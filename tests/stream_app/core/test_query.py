@@ -70,35 +70,6 @@ def view_of(epochs: list[list[int]], epoch_bins: int, gap: int = 0, **options: A
     return asyncio.run(run())
 
 
-COUNTS = st.integers(0, 40)
-
-
-@pytest.mark.slow
-@given(st.lists(st.lists(COUNTS, min_size=7, max_size=7), min_size=1, max_size=3), st.data())
-def test_without_noise_every_answer_is_the_recount(epochs: list[list[int]], data: st.DataObject) -> None:
-    view = view_of(epochs, 7, epsilon=EXACT)
-    truth = [count for epoch in epochs for count in epoch]
-    start = data.draw(st.integers(0, len(truth) - 1))
-    stop = data.draw(st.integers(start + 1, len(truth)))
-    span = Span(FIRST_BIN + start, FIRST_BIN + stop)
-    assert view.count(span).value == sum(truth[start:stop])
-    assert view.count(span).interval(0.95).upper == sum(truth[start:stop])
-    step, window = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))
-    for shown in ("unbiased", "first_published"):
-        running = view.series("running", span, step, view=shown)
-        assert [one.value for one in estimates(running)] == [
-            sum(truth[:t]) for t in range(start + step, stop + 1, step)
-        ]
-        bins = view.series("bin", span, step, view=shown)
-        assert [one.value for one in estimates(bins)] == [
-            sum(truth[t : t + step]) for t in range(start, stop - step + 1, step)
-        ]
-        windows = view.series("window", span, step, window, view=shown)
-        assert [one.value for one in estimates(windows)] == [
-            sum(truth[t - window : t]) for t in range(start + window, stop + 1, step)
-        ]
-
-
 def rows_of(store: MemoryStore, name: str = "departures") -> list[dict[str, Any]]:
     return [json.loads(row) for _, row in asyncio.run(store.reader().rows(name, 0, 10_000))]
 

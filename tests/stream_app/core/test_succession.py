@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, product
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,15 @@ TRUTH = np.concatenate([np.array(counts) for counts in COUNTS.values()])
 EDGES = [FIRST_BIN + edge for edge in accumulate(map(len, COUNTS.values()), initial=0)]
 WINDOWS: tuple[tuple[SeriesKind, int, int], ...] = (
     ("running", 1, 1),
+    ("running", 2, 1),
     ("bin", 1, 1),
     ("bin", 3, 1),
     ("window", 1, 5),
+    ("window", 3, 4),
 )
+
+
+VIEWS: tuple[SeriesView, ...] = ("unbiased", "first_published")
 
 
 async def released(store: MemoryStore, stream: Published, counts: list[int]) -> None:
@@ -80,11 +85,13 @@ def test_every_range_over_three_streams_is_the_recount_without_noise() -> None:
     for start, stop in combinations(range(len(TRUTH) + 1), 2):
         span = Span(FIRST_BIN + start, FIRST_BIN + stop)
         assert view.count(span).value == TRUTH[start:stop].sum()
-    for kind, step, window in WINDOWS:
-        points = view.series(kind, view.span, step, window)
-        wanted = [TRUTH[one.start - FIRST_BIN : one.stop - FIRST_BIN].sum() for one in points.spans]
-        assert points.values.tolist() == wanted
-        assert len(wanted) == (len(TRUTH) - window + 1) // step
+        assert view.count(span).interval(0.95).upper == TRUTH[start:stop].sum()
+    for (first, last), (kind, step, window), shown in product([(0, len(TRUTH)), (2, 17)], WINDOWS, VIEWS):
+        points = view.series(kind, Span(FIRST_BIN + first, FIRST_BIN + last), step, window, shown)
+        length = window if kind == "window" else step
+        ranges = [(0 if kind == "running" else n - length, n) for n in range(first + length, last + 1, step)]
+        assert points.spans == [Span(FIRST_BIN + start, FIRST_BIN + stop) for start, stop in ranges]
+        assert points.values.tolist() == [TRUTH[start:stop].sum() for start, stop in ranges]
     assert view.running().value == TRUTH.sum()
     edges = np.array([FIRST_BIN + 1, FIRST_BIN]), np.array([FIRST_BIN + 20, EDGES[-1]])
     for method in ("isotonic", "top_down"):
