@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
+from dphist.certified import exp_bounds
 from dphist.noise import checked_scale
 from dphist.noise.derived import DerivedNoise
-from dphist.noise.exponentials import exp_bounds
 
 _BITS = 256
 _LEAST_BITS = 128  # of delta

@@ -10,8 +10,8 @@ from math import isqrt, sqrt
 
 import numpy as np
 
+from dphist.certified import exp_bounds
 from dphist.composition.losses import BITS, Losses, PureLaw, pure_law
-from dphist.noise.exponentials import exp_bounds
 
 # Discrete Gaussian noise instead of the normal law changes e^epsilon and delta by less than this factor, for
 # up to 10^15 noisy numbers: each costs 6 x 1.1e-34.

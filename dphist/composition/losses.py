@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import gcd, lcm
 from typing import NamedTuple
 
-from dphist.noise.exponentials import exp_bounds
+from dphist.certified import exp_bounds
 
 BITS = 96  # weights are whole numbers over 2^96
 _ONE = 1 << BITS

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from dphist.noise.exponentials import exp_bounds
+from dphist.certified import exp_bounds
 
 _WORD = 64
 _MARGIN = 1e-9  # far more than the error of a double's exponential and logarithm, relative

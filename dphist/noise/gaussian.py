@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from dphist.noise.exponentials import exp_bounds
+from dphist.certified import exp_bounds
 from dphist.noise.laplace import DiscreteLaplace, Entropy
 
 # Beyond these a proposal's distance from the centre would not fit the fixed-point numbers below.

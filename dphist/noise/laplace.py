@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from dphist.noise.exponentials import exp_bounds
+from dphist.certified import exp_bounds
 
 # Returns so many random bytes.
 Entropy = Callable[[int], bytes]

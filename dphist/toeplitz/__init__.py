@@ -1,6 +1,7 @@
 """The approximate mechanism: a Toeplitz strategy with discrete Gaussian noise, exact on a lattice.
 
-May import: ``noise``, ``composition``, ``caps``, ``privacy``, ``arrays``, ``units``, ``snapshots``.
+May import: ``noise``, ``composition``, ``caps``, ``privacy``, ``arrays``, ``certified``, ``units``,
+``snapshots``.
 Start at: ``strategy.py`` (the matrix), then ``design.py`` (its budget), ``counter.py``, ``estimate.py``.
 Must stay true: released values are multiples of one lattice step, every bound that privacy rests on is an
 exact fraction rounded to the safe side, and estimates come from released values alone.

@@ -11,9 +11,9 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 
+from dphist.certified import root_ceiling
 from dphist.composition.curve import gaussian_delta as _delta_units
 from dphist.composition.losses import BITS
-from dphist.toeplitz.certified import root_ceiling
 
 # Continuous noise, rounded to the lattice by a discrete Gaussian of two steps, has the law of discrete noise
 # up to a factor (1 + eta) / (1 - eta). eta = 2 exp(-8 pi^2) + 2 exp(-32 pi^2) + ... is 1.03e-34.

@@ -13,9 +13,9 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from dphist.caps import Caps
+from dphist.certified import ceiling_of, root_ceiling
 from dphist.privacy import Exact, Neighbours, exact, ratio, sensitivity
 from dphist.toeplitz.calibration import certifies, least_steps, mu_of
-from dphist.toeplitz.certified import ceiling_of, root_ceiling
 from dphist.toeplitz.strategy import ToeplitzStrategy
 from dphist.toeplitz.table import optimal_strategy
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from dphist.arrays import FloatArray
+from dphist.certified import ceiling_of, power_ceiling, power_floor
 from dphist.privacy import exact, ratio
-from dphist.toeplitz.certified import ceiling_of, power_ceiling, power_floor
 
 LARGEST_HORIZON = 2**24
 LARGEST_BUFFERS = 8

@@ -16,8 +16,8 @@ from decimal import ROUND_UP, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 
+from dphist.certified import exp_bounds
 from dphist.composition import Losses, delta_of, epsilon_of
-from dphist.noise.exponentials import exp_bounds
 from stream_app.core.records import LedgerEntry
 
 # The delta for which pure epochs are composed, beside their sum: a millionth.

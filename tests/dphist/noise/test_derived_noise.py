@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dphist.certified import exp_bounds
 from dphist.noise.derived import DerivedNoise
-from dphist.noise.exponentials import exp_bounds
 
 RARE = 1e-7  # false alarms of one statistical test
 SEED = bytes(range(32))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dphist.noise.exponentials import exp_bounds
+from dphist.certified import exp_bounds
 from dphist.noise.laplace import Block
 from tests.dphist.noise.decimals import DIGITS, exp_of, geometric_below, value_of
 

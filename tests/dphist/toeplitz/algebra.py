@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.noise.exponentials import exp_bounds
+from dphist.certified import exp_bounds
 from dphist.toeplitz import ToeplitzStrategy
 
 BITS = 160

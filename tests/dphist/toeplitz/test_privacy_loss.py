@@ -14,9 +14,9 @@ import pytest
 
 from dphist.arrays import Int64Array
 from dphist.caps import Caps
+from dphist.certified import root_ceiling
 from dphist.toeplitz import ToeplitzCounter, ToeplitzDesign, ToeplitzStrategy
 from dphist.toeplitz.calibration import least_steps
-from dphist.toeplitz.certified import root_ceiling
 from tests.dphist.toeplitz.algebra import canonical, exact_delta
 from tests.oracles import NoNoise
 
