@@ -32,6 +32,7 @@ from stream_app.shell.samples.of_topic import lacks_records, newest_records
 from stream_app.sinks.dead_letter_topic import check_topic
 from stream_app.sources.decode import Decoded
 from stream_app.sources.kafka_group import LACKS_RECORDS
+from stream_app.sources.schema_registry import SchemaRegistry
 from stream_app.sources.times import TimeFormat
 from stream_app.wiring.checks import Finding
 from stream_app.wiring.event_logs import decoder_of
@@ -134,8 +135,6 @@ async def _topic(
 
 
 async def _registry(stream: str, url: str, authority: Path | None) -> Finding:
-    from stream_app.sources.schema_registry import SchemaRegistry  # needs an extra
-
     what = f"streams.{stream}.source.schema_registry"
     try:
         await SchemaRegistry(url, authority).reach()

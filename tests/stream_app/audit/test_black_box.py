@@ -18,7 +18,7 @@ from stream_app.audit.black_box import Counted, count_gaussian_outputs, count_ou
 
 
 class Smaller:
-    """The system's noise at a smaller scale."""
+    """The system's noise with a smaller standard deviation."""
 
     private = True
 
@@ -28,21 +28,15 @@ class Smaller:
     def discrete_laplace(self, scale: Scale, shape: int | tuple[int, ...]) -> Int64Array:
         return SystemNoise().discrete_laplace(Fraction(scale) * self.factor, shape)
 
+    def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
+        return SystemNoise().discrete_gaussian(variance * self.factor**2, shape)
+
     def select(self, scores: Any, scale: Scale) -> int:
         raise AssertionError("nothing here selects")
 
 
 def counted(epsilon: Fraction, release: Any, noise: Any) -> Counted:
-    design = plan_tree(
-        horizon=14,
-        epsilon=epsilon,
-        workload=Workload.of("prefix"),
-        release=release,
-        neighbours="add_remove",
-        max_events=1,
-        branching=None,
-        shares=None,
-    )
+    design = plan_tree(14, epsilon, Workload.of("prefix"), release)
     return count_outputs([design], epsilon, 3, noise, seed=1)
 
 
@@ -61,18 +55,6 @@ def test_noise_that_is_five_percent_too_small_is_refused() -> None:
     assert not found.passed
 
 
-class SmallerGaussian:
-    """The system's noise with a smaller standard deviation."""
-
-    private = True
-
-    def __init__(self, factor: Fraction) -> None:
-        self.factor = factor
-
-    def discrete_gaussian(self, variance: Fraction, shape: int | tuple[int, ...]) -> Int64Array:
-        return SystemNoise().discrete_gaussian(variance * self.factor**2, shape)
-
-
 @pytest.mark.parametrize(
     ("caps", "neighbours"),
     [(Caps(max_events=1), "add_remove"), (Caps(max_keys=5, max_per_key=2), "substitute")],
@@ -82,6 +64,6 @@ def test_stated_mu_is_kept_and_smaller_noise_is_refused(caps: Caps, neighbours: 
     design = plan_toeplitz(14, 1, "1e-6", caps, neighbours)
     found = count_gaussian_outputs(design, SystemNoise(), seed=1)
     assert found.passed, found
-    found = count_gaussian_outputs(design, SmallerGaussian(1 / Fraction(105, 100)), seed=1)
+    found = count_gaussian_outputs(design, Smaller(1 / Fraction(105, 100)), seed=1)
     assert not found.passed, found
     assert found.low > found.stated
