@@ -75,7 +75,9 @@ def counted(folder: Path, url: str) -> Path:
 
 def store_of(server: EmbeddedRedis) -> Store:
     with Redis.from_url(server.operator_url) as redis:
-        return {key: redis.dump(key) for key in redis.scan_iter()}
+        # Redis moves the fields of a hash to a larger table by itself, and their order changes.
+        hashes = {key: redis.hgetall(key) for key in redis.scan_iter(_type="hash")}
+        return {key: hashes[key] if key in hashes else redis.dump(key) for key in redis.scan_iter()}
 
 
 def tree_of(folder: Path) -> dict[Path, tuple[int, int, bytes]]:
