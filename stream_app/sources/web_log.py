@@ -59,11 +59,12 @@ class WebLogDecoder(Decoder):
     def __init__(self, form: WebLog, others: Sequence[str] = ()) -> None:
         self._read = _by_json(form) if form.kind in _PATHS else _by_pattern(form)
         self._others = others
-        self._derived = {name: _Remembered(_DERIVED[name][1]) for name in others if name in _DERIVED}
+        derived = (name for name in others if name in _DERIVED)
+        self._derived = {name: _Remembered(_of_texts(_DERIVED[name][1])) for name in derived}
         if "browser" in others:
             visits.agent_of("")  # loads a second's worth of patterns, before anything waits for a decoder
         self._key_of_day = form.key_of_day
-        self._visitors: dict[int, _Visitors] = {}
+        self._visitors: dict[int, _Remembered] = {}
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         kept, raw, refused = self._read(records)
@@ -91,13 +92,13 @@ class WebLogDecoder(Decoder):
             return list(map(self._named(int(days[0])).__getitem__, who))
         return [self._named(day)[one] for day, one in zip(days.tolist(), who, strict=True)]
 
-    def _named(self, day: int) -> _Visitors:
+    def _named(self, day: int) -> _Remembered:
         if day == _NO_DAY:
-            return _Visitors(None)
+            return _Remembered(lambda address, agent: "")
         if day not in self._visitors:
             while len(self._visitors) >= _MOST_DAYS:
                 del self._visitors[next(iter(self._visitors))]
-            self._visitors[day] = _Visitors(self._key_of_day(day))
+            self._visitors[day] = _Remembered(_names_of(self._key_of_day(day)))
         return self._visitors[day]
 
 
@@ -118,36 +119,29 @@ def has_one_address(form: WebLog, lines: Sequence[bytes]) -> bool:
 
 
 class _Remembered(dict[Any, Any]):
-    """Cached values of a function of texts; "-" is read as empty. Only results for short texts stay."""
+    """Cached values of a function of parts of lines. Only results for short parts stay."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
     def __missing__(self, key: bytes | tuple[bytes | None, ...] | None) -> Any:
         parts = key if isinstance(key, tuple) else (key,)
-        value = self._function(*map(_text, parts))
-        if sum(len(part) for part in parts if part is not None) <= _LONGEST_REMEMBERED:
+        value = self._function(*parts)
+        if sum(map(len, filter(None, parts))) <= _LONGEST_REMEMBERED:
             if len(self) >= _MOST_REMEMBERED:
                 self.clear()
             self[key] = value
         return value
 
 
-class _Visitors(dict[tuple[bytes, bytes | None], str]):
-    """Names of visitors of one day, by address and agent. Args: key, of the day; None for no day."""
+def _of_texts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of parts that are decoded first; "-" is read as empty."""
+    return lambda *parts: function(*map(_text, parts))
 
-    def __init__(self, key: bytes | None) -> None:
-        self._name = None if key is None else visits.visitors_by(key)
 
-    def __missing__(self, who: tuple[bytes, bytes | None]) -> str:
-        if self._name is None:
-            return ""
-        name = self._name(who[0], who[1] or b"")
-        if len(who[0]) + len(who[1] or b"") <= _LONGEST_REMEMBERED:
-            if len(self) >= _MOST_REMEMBERED:
-                self.clear()
-            self[who] = name
-        return name
+def _names_of(key: bytes) -> Callable[[bytes, bytes | None], str]:
+    named = visits.visitors_by(key)
+    return lambda address, agent: named(address, agent or b"")
 
 
 def _text(part: bytes | None) -> str | None:
