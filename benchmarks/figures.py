@@ -64,6 +64,7 @@ FIGURES = {
     "product": Figure(
         _python("benchmarks.product"), ("product",), ("stream_app/core/releases", "dphist/product")
     ),
+    "web-log": Figure(_python("benchmarks.web_log"), ("web_log",), (*LIVE, "stream_app/core/counting")),
 }
 PAGES = {
     "README.md": "`make {command}`",

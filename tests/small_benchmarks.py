@@ -64,6 +64,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "strategies": {"BITS": [4]},
     "users": {"USERS": 1_000, "RECORDS": 2_000, "SLICE": 500, "ROUNDS": 1},
     "visible": {"WARM_UP_S": 2, "PROBES": 3, "arguments": ["--streams", "1", "--seconds", "12"]},
+    "web_log": {"LINES": 20_000},
 }
 # What several of them share, or reads the code only.
 SHARED = {"beside", "figures", "machine", "nonnegative", "published"}

@@ -146,6 +146,7 @@ def of_wide_streams() -> list[str]:
 
 def of_limits() -> list[str]:
     ingest, long, product = results("ingest")["contenders"]["worker"], results("long"), results("product")
+    web = results("web_log")
     keys = next(run for run in results("many_keys")["runs"] if run["keys"] == 100_000)
     used, answers, pages = keys["processes"], keys["answers"], keys["pages"]
     peaks = ", ".join(str(used[role]["peak_mb"]) for role in ("worker", "api", "redis"))
@@ -161,6 +162,7 @@ def of_limits() -> list[str]:
         f"everything included | {many['open_cpu_s']} s; {many['cpu_ms_per_closing']:.1f} ms |",
         f"one worker | {ingest['events_per_s']:,} |",
         f"per million events | {rounded(ingest['cpu_s_per_million'], 2)} s |",
+        f"| {web['lines_per_cpu_s_of_worker']:,}; {web['lines_per_cpu_s']:,}; {web['worker_mb']} MB |",
         f"| {rounded(max(long[kind]['median_ms'] for kind in ('causal', 'anticipating')), 1)} ms |",
         f"100,000 keys | {rounded(product['100000 keys, anticipating']['total'], 2)} s |",
         f"worker, API, Redis | {peaks} MB |",
