@@ -33,7 +33,7 @@ let truth, recording, held;
 const panels = [];
 
 const speak = (text) => { at("spoken").textContent = text; };
-const counts = new ReplayPage("departures", { speak, changed: () => { showRanges(); draw(counts); } });
+const counts = new ReplayPage("departures", { speak, changed: () => { showRanges(); showNumber(); draw(counts); } });
 const delays = new ReplayPage("delays", { speak, changed: () => {} });
 
 // ---- the chosen release ---------------------------------------------------------------------------
@@ -98,8 +98,7 @@ async function show(day) {
   await counts.take(await get("/v1/streams/departures"));
   await delays.take(await get("/v1/streams/delays"));
   delays.closer = [RELEASED.start, recording.weekBefore(day)];
-  showHeadline(counts, await readHeadline(counts), counts.detail.released_until, counts.detail.seq);
-  showTruth();
+  await showNumber();
   if (!panels.length) addPanels();
   await Promise.all([draw(counts), draw(delays)]);
   at("main").dataset.day = String(day);
@@ -113,10 +112,14 @@ async function draw(page) {
   }));
 }
 
-function showTruth() {
-  const { detail: { running } } = counts;
-  const exact = truth.until(counts.whole().end);
-  const inside = running.interval[0] <= exact && exact <= running.interval[1];
+// Show the number of the chosen range, and the true one below it.
+async function showNumber() {
+  const found = await readHeadline(counts);
+  showHeadline(counts, found, counts.detail.released_until, counts.detail.seq);
+  const { start, end } = counts.isPart ? counts.range() : counts.whole();
+  const exact = truth.until(end) - truth.until(start);
+  const [lower, upper] = found.count.interval;
+  const inside = lower <= exact && exact <= upper;
   at("truth").dataset.inside = String(inside);
   at("truth").replaceChildren("True number: ", bold(count(exact)), inside ? ", inside the interval." : ", outside this interval, as about 1 in 20 are.");
   const { warning, meaning } = counts.detail;

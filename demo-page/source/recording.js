@@ -13,15 +13,16 @@ const HOUR = 3600;
 export class Recording {
   // Args: start, of the year, in seconds since 1970; found, a deployment of released.js.
   static async of(start, { departures, delays }) {
-    const { groups, ...running } = departures;
+    const { groups, parts, ...running } = departures;
     const names = Object.keys(groups);
-    const [counts, quantiles, cdfs, ...grouped] = await Promise.all(
-      [running, delays.quantiles, delays.cdfs, ...Object.values(groups)].map(unpackedAll));
-    return new Recording(start, counts, Object.fromEntries(names.map((name, i) => [name, grouped[i]])), { detail: delays.detail, quantiles, cdfs });
+    const [counts, errors, quantiles, cdfs, ...grouped] = await Promise.all(
+      [running, parts, delays.quantiles, delays.cdfs, ...Object.values(groups)].map(unpackedAll));
+    return new Recording(start, counts, errors, Object.fromEntries(names.map((name, i) => [name, grouped[i]])), { detail: delays.detail, quantiles, cdfs });
   }
 
-  constructor(start, running, groups, delays) {
-    Object.assign(this, { start, running, groups, delays });
+  // Args: parts, the errors of the last days before the end of each day.
+  constructor(start, running, parts, groups, delays) {
+    Object.assign(this, { start, running, parts, groups, delays });
   }
 
   // Return the hours from the start of the year to the end of a day in New York. Args: day, 1 for 1 January.
@@ -34,12 +35,12 @@ export class Recording {
     const hours = this.hoursUntil(day);
     const { detail, privacy, stderr, half } = this.running;
     const said = { seq: hours, released_until: rfc3339(this.#at(hours)) };
-    const value = this.#count(hours);
-    const running = { value, stderr: stderr[hours - 1], interval: [value - half[hours - 1], value + half[hours - 1]], confidence: 0.95 };
+    const running = estimate(this.#count(hours), stderr[hours - 1], half[hours - 1]);
     const epochs = detail.epochs.map((one) => ({ ...one, bins_released: hours }));
     return {
       "": () => ({ ...detail, ...said, running, epochs, shape: false }), // no cap leaves any event out here
       privacy: () => ({ ...privacy, ...said }),
+      count: ({ start, end }) => ({ ...this.#part(day, hours, (end - start) / HOUR), counted: detail.counted }),
       series: (query) => (query.kind === "running" ? this.#running(query, hours, said) : this.#bins(query, hours, said)),
     };
   }
@@ -73,15 +74,21 @@ export class Recording {
     return hours ? this.running.published[hours - 1] / UNITS : 0;
   }
 
+  // Return the number of the last hours before the end of a day.
+  #part(day, hours, length) {
+    const [stderr, half] = ["stderr", "half"].map((name) => this.parts[`${name} ${length}`][day - 1]);
+    return estimate(this.#count(hours) - this.#count(hours - length), stderr, half);
+  }
+
   #running({ start, end, points }, hours, said) {
-    const { template, stderr, half } = this.running;
+    const { template, stderr, half, inner80, inner50 } = this.running;
     const [first, last] = [Math.max((start - this.start) / HOUR, 0) + 1, Math.min((end - this.start) / HOUR, hours)];
     const every = Math.ceil((last - first + 1) / points);
     const shown = Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, i) => last - i * every).reverse();
     const note = every > 1 ? `Shown is one of every ${every} released counts. ${template.note}` : template.note;
     const of = (column) => shown.map((hour) => column[hour - 1]);
     return { ...template, ...said, note, start: shown.map(() => this.start), end: shown.map((hour) => this.#at(hour)), stderr: of(stderr),
-      ...banded(shown.map((hour) => this.#count(hour)), of(half)) };
+      ...banded(shown.map((hour) => this.#count(hour)), of(half), [inner80, inner50].map(of)) };
   }
 
   #bins({ start, end, step, days = null }, hours, said) {
@@ -91,7 +98,7 @@ export class Recording {
     const note = this.groups["1h"].template.note; // the others name parts of the year that fill no group
     return { ...template, ...said, note, start: of(group.start).map((hour) => this.#at(hour)), end: of(group.end).map((hour) => this.#at(hour)),
       stderr: of(group.stderr),
-      ...banded(places.map((i) => this.#count(group.end[i]) - this.#count(group.start[i])), of(group.half)) };
+      ...banded(places.map((i) => this.#count(group.end[i]) - this.#count(group.start[i])), of(group.half), [group.inner80, group.inner50].map(of)) };
   }
 
   #quantiles({ start, end }, said) {
@@ -126,6 +133,8 @@ function within(starts, ends, from, to) {
   return places;
 }
 
-function banded(value, half) {
-  return { value, lower: value.map((one, i) => one - half[i]), upper: value.map((one, i) => one + half[i]) };
+function banded(value, half, inner) {
+  return { value, lower: value.map((one, i) => one - half[i]), upper: value.map((one, i) => one + half[i]), inner };
 }
+
+const estimate = (value, stderr, half) => ({ value, stderr, interval: [value - half, value + half], confidence: 0.95 });

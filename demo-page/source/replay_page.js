@@ -3,6 +3,7 @@
 import { StreamPage } from "../../stream_app/api/dashboard/state.js";
 
 const ZONE = "America/New_York";
+const PARTS = ["30 days", "7 days"]; // ranges whose numbers are recorded
 
 export class ReplayPage extends StreamPage {
   constructor(stream, told) {
@@ -15,9 +16,9 @@ export class ReplayPage extends StreamPage {
     return this.stream === "delays" || (!this.closer && this.preset === "all");
   }
 
-  // No numbers of parts of the year are recorded, so the page's number is that of the year so far.
+  // Of other parts of the year no number is recorded, so the number stays that of the year so far.
   get isPart() {
-    return false;
+    return !this.closer && PARTS.includes(this.preset) && super.isPart;
   }
 
   // The axis of the whole year does not grow while the replay moves.

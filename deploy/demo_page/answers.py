@@ -32,8 +32,12 @@ GROUPS: dict[str, dict[str, Any]] = {
     "7d": {"days": 7, "timezone": ZONE},
     "28d": {"days": 28, "timezone": ZONE},
 }
+PARTS = (30 * 24, 7 * 24)  # hours of the ranges that the page offers
 QUANTILES = [0.5, 0.9]
-_ARRAYS = {"start", "end", "value", "stderr", "lower", "upper", "nodes", "quantiles", "upto", "consistent"}
+_ARRAYS = {
+    *("start", "end", "value", "stderr", "lower", "upper", "inner"),
+    *("nodes", "quantiles", "upto", "consistent"),
+}
 
 
 async def answers_of(reader: PublicReader) -> dict[str, Any]:
@@ -50,6 +54,7 @@ async def answers_of(reader: PublicReader) -> dict[str, Any]:
             "privacy": statements.privacy(departures, ledger).model_dump(mode="json"),
             **_running(departures),
             "groups": {name: _group(departures, question) for name, question in GROUPS.items()},
+            "parts": _parts(departures),
         },
         "delays": {
             "detail": streams.detail(delays, 1_000_000).model_dump(mode="json"),
@@ -59,7 +64,7 @@ async def answers_of(reader: PublicReader) -> dict[str, Any]:
 
 
 def _running(view: StreamView) -> dict[str, Any]:
-    found = counts.series(view, schemas.SeriesQuery(kind="running"))
+    found = counts.series(view, schemas.SeriesQuery(kind="running", inner=True))
     published = np.asarray(found.value) * UNITS_PER_COUNT
     assert np.array_equal(published, np.round(published))
     return {
@@ -74,7 +79,7 @@ def _group(view: StreamView, question: dict[str, Any]) -> dict[str, Any]:
 
     The page computes them as the differences of two running counts; this checks that the service does too.
     """
-    found = counts.series(view, schemas.SeriesQuery(kind="bin", **question))
+    found = counts.series(view, schemas.SeriesQuery(kind="bin", inner=True, **question))
     running = np.concatenate([[0.0], counts.series(view, schemas.SeriesQuery(kind="running")).value])
     edges = [_bins_after_start(view, instants) for instants in (found.start, found.end)]
     assert np.array_equal(running[edges[1]] - running[edges[0]], found.value)
@@ -84,6 +89,21 @@ def _group(view: StreamView, question: dict[str, Any]) -> dict[str, Any]:
         "end": packed(edges[1], order=1),
         **_errors(found),
     }
+
+
+def _parts(view: StreamView) -> dict[str, str]:
+    """Return the errors of the counts of the last hours before the end of each day."""
+    days = counts.series(view, schemas.SeriesQuery(kind="bin", **GROUPS["1d"])).end
+    columns = {}
+    for hours in PARTS:
+        starts = [max(end - hours * 3600, days[0] - 86400) for end in days]
+        found = [
+            counts.count(view, schemas.CountQuery(start=f"{start:.0f}", end=f"{end:.0f}"))
+            for start, end in zip(starts, days, strict=True)
+        ]
+        columns[f"stderr {hours}"] = packed_errors([one.stderr for one in found], order=1)
+        columns[f"half {hours}"] = packed_errors([one.interval[1] - one.value for one in found], order=1)
+    return columns
 
 
 def _distributions(view: StreamView) -> dict[str, Any]:
@@ -119,7 +139,11 @@ def _errors(found: schemas.SeriesAnswer) -> dict[str, str]:
     """Return the columns of a series' errors. Half an interval's width is the same on both sides."""
     value = np.asarray(found.value)
     halves = np.maximum(np.asarray(found.upper) - value, value - np.asarray(found.lower))
-    return {"stderr": packed_errors(found.stderr, order=2), "half": packed_errors(halves, order=1)}
+    assert found.inner is not None
+    drawn = {
+        f"inner{level}": packed_errors(one, 1, 3) for level, one in zip((80, 50), found.inner, strict=True)
+    }
+    return {"stderr": packed_errors(found.stderr, order=2), "half": packed_errors(halves, order=1), **drawn}
 
 
 def _bins_after_start(view: StreamView, instants: list[float]) -> Int64Array:

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-_DIGITS = 4  # of the largest error of a column
-
 
 def packed(numbers: Any, decimals: int = 0, order: int = 0) -> str:
     """Return numbers as text that ``columns.js`` reads.
@@ -32,8 +30,8 @@ def packed(numbers: Any, decimals: int = 0, order: int = 0) -> str:
     return f"{decimals}:{order}:{size}:{base64.b64encode(zlib.compress(planes, 9)).decode()}"
 
 
-def packed_errors(errors: Any, order: int = 0) -> str:
-    """Return errors as text, rounded up: the largest one keeps four digits."""
+def packed_errors(errors: Any, order: int = 0, digits: int = 4) -> str:
+    """Return errors as text, rounded up. Args: digits, which the largest one keeps."""
     column = np.asarray(errors, dtype=np.float64)
-    decimals = _DIGITS - 1 - int(np.floor(np.log10(column.max(initial=1.0))))
+    decimals = digits - 1 - int(np.floor(np.log10(column.max(initial=1.0))))
     return packed(np.ceil(column * 10.0**decimals - 1e-6) * 10.0**-decimals, decimals, order)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -112,6 +112,7 @@ def test_page_shows_what_the_service_had_released_by_each_day(
 ) -> None:
     """The rows are those of a service that runs here, with real noise."""
     seq = EARLIER * 24
+    at = int(START.timestamp()) + EARLIER * 86400
     (tmp_path / "state").mkdir()
     answers, rows, views = asyncio.run(counted(flights, tmp_path / "state", seq))
     for name, text in build().items():
@@ -120,12 +121,15 @@ def test_page_shows_what_the_service_had_released_by_each_day(
     with shared_browser.lent() as browser, shown(browser, tmp_path, "?unit=day&range=7+days") as page:
         for day in (SHORT, EARLIER):
             at_day(page, day)
-            row = rows[day * 24 - 1]
-            shown_now = whole(page.locator("#value").inner_text())
-            assert shown_now == pytest.approx(row["estimate"][0], abs=0.501)
-            said = [whole(one) for one in page.locator("#interval b").all_inner_texts()]
-            assert said == pytest.approx(row["interval"][0], abs=1.1)  # ends are rounded outwards
-            assert said[0] <= row["interval"][0][0] < row["interval"][0][1] <= said[1]
+            now, before = (rows[24 * one - 1]["estimate"][0] for one in (day, day - 7))
+            assert whole(page.locator("#value").inner_text()) == pytest.approx(now - before, abs=0.501)
+            assert whole(page.locator("#all-time b").inner_text()) == pytest.approx(now, abs=0.501)
+        week = counts.count(views["departures"], schemas.CountQuery(start=str(at - 7 * 86400), end=str(at)))
+        assert_interval(page, week.interval)
+        page.get_by_label("The year").check()
+        expect(page.locator("#value")).to_have_text(f"{round(now):,}")
+        assert_interval(page, rows[seq - 1]["interval"][0])
+        page.get_by_label("Last 7 days").check()
         hours = counts.series(views["departures"], schemas.SeriesQuery(kind="bin"))
         for cells, i in zip(table(page, "bins"), range(seq - 1, seq - 61, -1), strict=True):
             found = [whole(text) for text in cells[1:4]]
@@ -147,6 +151,13 @@ def test_page_shows_what_the_service_had_released_by_each_day(
             assert found[0] == cdf.consistent[i]
             assert found[1:] == pytest.approx([cdf.lower[i], cdf.upper[i]], abs=2.1)
     assert words_of(answers) == words_of(committed()["deployments"][CHOSEN.name]), "make new releases"
+
+
+def assert_interval(page: Page, interval: Sequence[float]) -> None:
+    """Check the interval of the page's number: its ends are rounded outwards."""
+    said = [whole(one) for one in page.locator("#interval b").all_inner_texts()]
+    assert said == pytest.approx(interval, abs=1.1)
+    assert said[0] <= interval[0] < interval[1] <= said[1]
 
 
 def words_of(answers: dict[str, Any]) -> list[Any]:
