@@ -276,7 +276,7 @@ STATES = {
     "stream-compared": State("/streams/departures?compare=1&range=7+days&view=consistent", drawn),
     "stream-numbers": State("/streams/departures?range=24+hours", all_numbers),
     "stream-exact": State("/streams/departures", opens("#exact")),
-    "stream-other-address": State("/streams/departures?view=best&range=2+years&key=UA", drawn),
+    "stream-other-address": State("/streams/departures?view=latest&range=2+years&key=UA", drawn),
     "stream-loading": State("/streams/departures", before=answering("**/v1/**", unanswered), errors=True),
     "stream-panels-loading": State(
         "/streams/departures", seen("#stream-state", "Live"), answering("**/series**", unanswered), True
