@@ -16,9 +16,7 @@ from deploy.demo_page.deployments import LABELS, ZONE
 from dphist.arrays import FloatArray, Int64Array
 from dphist.units import UNITS_PER_COUNT
 from stream_app.api import schemas
-from stream_app.api.answers import counts, statements, streams, values
-from stream_app.api.panels import answers as panels
-from stream_app.api.panels import schemas as panel_schemas
+from stream_app.api.answers import counts, slices, statements, streams, values
 from stream_app.api.replicas import Replicas
 from stream_app.core.answers.query import StreamView
 from stream_app.ports.reader import PublicReader
@@ -108,8 +106,8 @@ def _parts(view: StreamView) -> dict[str, str]:
 
 def _distributions(view: StreamView) -> dict[str, Any]:
     """Return quantiles of every week, and the distribution from the start to the end of every week."""
-    weeks = panel_schemas.QuantileSlicesQuery(days=7, timezone=ZONE, q=QUANTILES)
-    by_week = panels.quantile_slices(view, weeks)
+    weeks = schemas.QuantileSlicesQuery(days=7, timezone=ZONE, q=QUANTILES)
+    by_week = slices.quantile_slices(view, weeks)
     columns = [_minutes(column) for one in by_week.quantiles for column in (one.value, one.lower, one.upper)]
     upto_week = [values.cdf(view, schemas.CdfQuery(end=str(int(end)))) for end in by_week.end]
     value, lower, upper = (

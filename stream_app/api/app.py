@@ -10,23 +10,22 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from stream_app.api import boards, errors, openapi, pages, routes, stream_routes
+from stream_app.api import boards, errors, pages, routes, stream_routes
 from stream_app.api.admission.access import Access, AccessRules, sees_panels_only
 from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.connections import BoundedProtocol, Entrance, run_server
 from stream_app.api.admission.turns import LongTurns, Places
 from stream_app.api.metering import Meter, Metered
-from stream_app.api.overview import Glances
-from stream_app.api.panels import routes as panel_routes
+from stream_app.api.overview import Glances, RuleReadings
 from stream_app.api.plain_questions import PlainQuestions
 from stream_app.api.prometheus import routes as prometheus
 from stream_app.api.replicas import Replicas
-from stream_app.api.rule_readings import RuleReadings
 from stream_app.certificates import following
 from stream_app.core.answers.labels import NO_LABELS, AllLabels
 from stream_app.ports import OperatorError
@@ -45,6 +44,20 @@ Times are RFC 3339 with an offset or seconds since 1970, and must be edges of bi
 Answers carry `value`, `stderr`, `interval`, `confidence`, `private` and `released_until`; `ETag` is
 epoch:seq. Errors are JSON with one line that says what, where and the remedy.
 """
+
+# The groups of /openapi.json.
+_GROUPS = (
+    ("Streams", "What there is: the streams, what each counts, what it promises, its released nodes."),
+    ("Counts", "How many events: over a range of time, per bin, per key."),
+    ("Amounts", "Sums and means, of streams that declare `sum`."),
+    ("Values", "Distributions and quantiles, of streams that declare `value`."),
+    ("Alerts", "The rules, their states and their changes."),
+    ("Boards", "Pages of panels of several streams, as the configuration declares them."),
+    ("Releases", "Every release at the moment that it becomes visible, as server-sent events."),
+    ("Operation", "For supervisors and Prometheus. These paths ask for no stream."),
+)
+_KEY: dict[str, Any] = {"type": "http", "scheme": "bearer", "description": "an API key of this service"}
+_WITHOUT_KEY = ("/healthz", "/readyz")
 
 
 def create_app(
@@ -102,12 +115,12 @@ def create_app(
     errors.install(app, lambda request: not sees_panels_only(request))
     # No scrape and no reader may take a store that nobody has read for a store without streams.
     checks = [Depends(routes.once_read), Depends(routes.asked_once)]
-    for module in (routes, stream_routes, panel_routes, boards, prometheus):
+    for module in (routes, stream_routes, boards, prometheus):
         app.include_router(module.router, dependencies=checks)
     app.add_middleware(PlainQuestions)  # behind the checks of access
     app.add_middleware(Access, rules=rules, followed=lambda: app.state.followers.held > 0)
     pages.install(app)
-    openapi.install(app, rules.keys is not None)
+    _describe(app, rules.keys is not None)
     if rules.origins:  # outermost, because a browser's preflight request has no key
         headers = ["Authorization", "Last-Event-ID"]
         app.add_middleware(
@@ -117,6 +130,25 @@ def create_app(
         meter.watch(lambda: app.state.followers.held, lambda: replicas.store_age_s)
         app.add_middleware(Metered, meter=meter)
     return app
+
+
+def _describe(app: FastAPI, asks_for_key: bool) -> None:
+    """Add the groups, and the key if readers need one, to the app's OpenAPI document."""
+    made = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is not None:
+            return app.openapi_schema
+        document = made()
+        document["tags"] = [{"name": name, "description": words} for name, words in _GROUPS]
+        if asks_for_key:
+            document["components"]["securitySchemes"] = {"key": _KEY}
+            document["security"] = [{"key": []}]
+            for path in _WITHOUT_KEY:
+                document["paths"][path]["get"]["security"] = []
+        return document
+
+    app.openapi = described  # type: ignore[method-assign]  # the way that FastAPI documents
 
 
 def listen(host: str, port: int) -> socket.socket:

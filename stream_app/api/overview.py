@@ -1,25 +1,36 @@
-"""An overview of all streams, and their changes as server-sent events over one connection."""
+"""What is computed once after each release, in the second process: every stream's entry in the overview, and
+the present values of its alert rules."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from weakref import WeakKeyDictionary
 
 from dphist.laws.interval import half_widths
-from stream_app.api.admission.apart import Apart
+from stream_app.api.admission.apart import Apart, ProcessEndedError
 from stream_app.api.answers import sums
 from stream_app.api.answers.formats import as_json
 from stream_app.api.answers.ranges import edges_s
 from stream_app.api.answers.streams import ends, next_release, so_far, summary
-from stream_app.api.panels.schemas import Overview, OverviewStream, OverviewSum, PreparingStream, Sparkline
+from stream_app.api.generations import Succession
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
-from stream_app.api.schemas import DEFAULT_CONFIDENCE, CountQuery
+from stream_app.api.schemas import (
+    DEFAULT_CONFIDENCE,
+    CountQuery,
+    Overview,
+    OverviewStream,
+    OverviewSum,
+    PreparingStream,
+    Sparkline,
+)
 from stream_app.api.sse import LOOK_S, whenever
-from stream_app.api.succession import Succession
+from stream_app.core.alerts.conditions import known_condition
+from stream_app.core.alerts.readings import Now, shown_now
 from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import sum_series
@@ -27,9 +38,11 @@ from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
 from stream_app.core.segments.names import base_of
 
-SPARKLINE_POINTS = 60
 MayRead = Callable[[str], bool]
 Parts = tuple[str, ...]
+SPARKLINE_POINTS = 60
+MOST_RULES = 200  # of a stream; the others are listed without what they read
+WAIT_S = 0.25
 
 
 def overview_of(view: StreamView, states: Mapping[str, State], publish_every_us: int) -> OverviewStream:
@@ -167,3 +180,63 @@ class Glances:
                     self._by_stream.setdefault(state.last["stream"], {})[name] = state
         self._alerts = alerts
         return self._by_stream.get(stream, {})
+
+
+class RuleReadings:
+    """The readings of the rules over every stream, kept until the next release.
+
+    The number of requests does not change the work: there is one computation for a stream and a release.
+    """
+
+    def __init__(self, replicas: Replicas, apart: Apart) -> None:
+        self._replicas, self._apart = replicas, apart
+
+    async def of(self, replica: StreamReplica) -> Mapping[str, Now]:
+        """Return the present values of the rules over a stream, by rule.
+
+        It is empty if a long question about the stream is under way: a list of rules must not wait for it.
+        Rules read the newest generation only.
+        """
+        stream = base_of(replica.stream)
+        names, texts = self._rules(stream)
+        if not names or replica.view is None or self._replicas.streams.shown_as(stream) is not replica:
+            return {}
+        key, asked = ("readings", texts), Succession((replica,))
+        if any(condition.against_past for text in texts if (condition := known_condition(text))):
+            asked = Succession.of(replica, self._replicas.by_name, lambda name: base_of(name) == stream)
+        if key not in replica.answers:
+            try:
+                async with AsyncExitStack() as held:
+                    async with asyncio.timeout(WAIT_S):
+                        for one in asked.parts:  # oldest first, as all questions
+                            await held.enter_async_context(one.asked_apart)
+                    await self._compute(asked, key)
+            except (TimeoutError, ProcessEndedError):
+                return {}
+        found = replica.answers.get(key)
+        shown = [] if found is None else [Now(*one) for one in json.loads(found)]
+        return dict(zip(names, shown, strict=False))
+
+    def _rules(self, stream: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        lasts = (state.last for _, state in sorted(self._replicas.alerts.items()))
+        own = [last for last in lasts if last is not None and last["stream"] == stream][:MOST_RULES]
+        return tuple(last["rule"] for last in own), tuple(last["condition"] for last in own)
+
+    async def _compute(self, asked: Succession, key: tuple[str, tuple[str, ...]]) -> None:
+        view, replica = asked.view, asked.own
+        if view is None or key in replica.answers:
+            return
+        seq = view.visible_seq
+        found = await self._apart.of_view(view, readings_now, key[1])
+        if replica.view is view.own and view.own.visible_seq == seq:
+            replica.answers[key] = found
+
+
+def readings_now(view: StreamView, texts: Sequence[str]) -> bytes:
+    """Return the values of conditions at a view's release, as JSON: the fields of ``Now`` for each.
+
+    A condition that this version cannot parse reads nothing.
+    """
+    parsed = [known_condition(text) for text in texts]
+    shown = iter(shown_now([one for one in parsed if one is not None], view))
+    return json.dumps([Now() if one is None else next(shown) for one in parsed]).encode()

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stream_app.api import errors
 from stream_app.api.admission.access import may_read
-from stream_app.api.metrics import text as metrics
+from stream_app.api.prometheus import metrics
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import apart_of, computed, long_turn
 from stream_app.api.routes import Nothing, all_replicas, once_read, readable

@@ -16,7 +16,6 @@ from operator import itemgetter
 
 from dphist.arrays import Int64Array
 from stream_app.api.announced import Announced
-from stream_app.api.news import News
 from stream_app.core.answers.answered import Missing
 from stream_app.core.answers.labels import UNLABELLED, Labels
 from stream_app.core.answers.query import StreamView
@@ -28,12 +27,63 @@ from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 
 log = logging.getLogger(__name__)
-
+Take = Callable[[], bool]
 Stated = Callable[[str], Awaitable[Statement]]
-
 RECENT_ROWS = 256  # of each stream, and the last ones shown together; followers further behind ask the store
 _ROWS_A_READ = 2_000
 _FEW_ROWS = 64
+_A_TURN_S = 0.000_3  # requests are answered between two turns, so each waits this long at most
+_WOKEN_A_TURN = 4  # a follower that is woken takes its time in the next turn, about a tenth of a millisecond
+
+
+class News:
+    """The followers that wait for the news of one stream.
+
+    Guarantee: hundreds of followers delay a request by a few turns, and not by their total time.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Future[bool], Take] = {}
+
+    async def awaited(self, timeout_s: float, take: Take) -> bool:
+        """Wait for news that ``take`` cannot deliver; return False at the timeout.
+
+        Args: take, delivers at once the releases that its follower lacks; returns False if the follower must
+            be woken.
+        """
+        if not take():
+            return True
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[bool] = loop.create_future()
+        self._waiting[woken] = take
+        expiry = loop.call_later(timeout_s, _wake, woken, False)
+        try:
+            return await woken
+        finally:
+            expiry.cancel()
+            del self._waiting[woken]
+
+    def tell(self) -> None:
+        """Let all that wait take the news, or wake them."""
+        if self._waiting:
+            _tell(deque(self._waiting.items()))
+
+
+def _tell(queue: deque[tuple[asyncio.Future[bool], Take]]) -> None:
+    loop = asyncio.get_running_loop()
+    until_s, woken = loop.time() + _A_TURN_S, 0
+    while queue and woken < _WOKEN_A_TURN and loop.time() < until_s:
+        follower, take = queue.popleft()
+        if not follower.done() and not take():
+            _wake(follower, True)
+            woken += 1
+    if queue:
+        loop.call_soon(_tell, queue)
+
+
+def _wake(follower: asyncio.Future[bool], has_news: bool) -> None:
+    if not follower.done():
+        follower.set_result(has_news)
 
 
 class StreamReplica:

@@ -15,8 +15,8 @@ from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.turns import LongTurns
 from stream_app.api.admission.work import LONG_US, QUICK_US
 from stream_app.api.answers import formats
+from stream_app.api.generations import Succession
 from stream_app.api.replica import StreamReplica
-from stream_app.api.succession import Succession
 from stream_app.core.answers.query import StreamView
 
 T = TypeVar("T")

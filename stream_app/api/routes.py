@@ -18,14 +18,17 @@ from stream_app.api.admission.access import may_ask_of, may_read, reader_of, see
 from stream_app.api.admission.turns import Places
 from stream_app.api.admission.work import epochs_us
 from stream_app.api.answers import (
+    alerts,
     statements,
     streams,
     windows,
 )
+from stream_app.api.answers.preview import plan, preview
+from stream_app.api.generations import Succession
+from stream_app.api.overview import Glances
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
 from stream_app.api.replies import answered, apart_of, making_turn
-from stream_app.api.succession import Succession
 from stream_app.core.alerts.readings import Now
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
@@ -126,7 +129,7 @@ async def list_alerts(request: Request, _query: Nothing) -> schemas.AlertList:
         found = replicas.streams.shown_as(stream)
         return found is None or found.private
 
-    found = statements.alerts(replicas.alerts, private, now, replicas.refused)
+    found = alerts.alerts(replicas.alerts, private, now, replicas.refused)
     return schemas.AlertList(alerts=[one for one in found.alerts if may_read(request, one.stream)])
 
 
@@ -221,3 +224,55 @@ def followed(request: Request, events: AsyncIterator[bytes]) -> StreamingRespons
     """Return a response that streams events. Raises: TooManyError if the reader follows too many streams."""
     followers: Places = request.app.state.followers
     return sse.Following(events, followers, reader_of(request))
+
+
+def glances(request: Request) -> Glances:
+    """Return the process's overview."""
+    found: Glances = request.app.state.glances
+    return found
+
+
+@router.get("/overview", tags=["Streams"], response_model=schemas.Overview)
+async def show_overview(request: Request, _query: Nothing) -> schemas.Overview:
+    """An overview of all streams: count, last bins, next release, alerts."""
+    return await glances(request).all(lambda stream: may_read(request, stream))
+
+
+@router.get(
+    "/overview/events",
+    tags=["Releases"],
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "one event per changed stream"}},
+)
+async def overview_events(request: Request, _query: Nothing) -> StreamingResponse:
+    """Every stream as in /v1/overview, now and whenever it changes; ``gone`` names one that left."""
+    return followed(request, glances(request).follow(lambda stream: may_read(request, stream)))
+
+
+@router.get("/streams/{stream}/preview", tags=["Counts"], response_model=schemas.PreviewAnswer)
+async def show_preview(
+    request: Request, replica: WithHistory, query: Annotated[schemas.PreviewQuery, Query()]
+) -> Response:
+    """The same intervals at another epsilon, by the planner; nothing is measured."""
+    assert replica.own.view is not None
+    async with making_turn(request):  # the plan takes seconds, and the next question finds it cached
+        await apart_of(request).of(plan, replica.own.view.strategy.to_json(), query.epsilon)
+    return await answered(request, replica, preview, query)
+
+
+@router.get("/streams/{stream}/marks", tags=["Alerts"], response_model=schemas.AlertMarks)
+async def marks(request: Request, replica: Known, _query: Nothing) -> schemas.AlertMarks:
+    """Alert rules over a stream, with their thresholds in events. Rules read the newest generation."""
+    assert replica.view is not None
+    now = await request.app.state.rule_readings.of(replica)
+    is_newest = all_replicas(request).streams.shown_as(replica.view.name) is replica
+    replicas = all_replicas(request)
+    return alerts.marks(replica.view, replicas.alerts if is_newest else {}, now, replicas.refused)
+
+
+@router.get("/streams/{stream}/transitions", tags=["Alerts"], response_model=schemas.AlertTransitions)
+async def transitions(request: Request, replica: Known, _query: Nothing) -> schemas.AlertTransitions:
+    """The last 1,000 changes of the alert rules over a stream, each a function of released rows."""
+    assert replica.view is not None
+    kept = all_replicas(request).transitions.get(replica.stream, ())
+    return alerts.transitions(replica.view, kept, all_replicas(request).alerts)

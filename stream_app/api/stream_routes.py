@@ -11,10 +11,7 @@ from pydantic import BaseModel
 
 from stream_app.api import errors, schemas
 from stream_app.api.admission.work import LONG_US, epochs_us
-from stream_app.api.answers import counts, formats, key_lists, sums, values
-from stream_app.api.panels import answers as panels
-from stream_app.api.panels import schemas as of_panels
-from stream_app.api.panels import sums as by_key
+from stream_app.api.answers import counts, formats, keys, slices, sums, values
 from stream_app.api.replies import Askable, answered, rendered
 from stream_app.api.routes import Known, WithHistory
 
@@ -49,33 +46,33 @@ class StreamRoute(NamedTuple):
 ROUTES = (
     StreamRoute("/count", "Counts", counts.count, schemas.CountQuery, schemas.CountAnswer, us=count_us),
     StreamRoute("/series", "Counts", counts.series, schemas.SeriesQuery, schemas.SeriesAnswer),
-    StreamRoute("/keys", "Counts", panels.keys, of_panels.KeysQuery, of_panels.KeysAnswer),
+    StreamRoute("/keys", "Counts", keys.keys, schemas.KeysQuery, schemas.KeysAnswer),
     StreamRoute("/sum", "Amounts", sums.total, schemas.CountQuery, schemas.SumAnswer),
     StreamRoute("/sum/series", "Amounts", sums.total_series, schemas.SeriesQuery, schemas.SumSeriesAnswer),
-    StreamRoute("/sum/keys", "Amounts", by_key.sums_by_key, of_panels.KeysQuery, of_panels.SumKeysAnswer),
+    StreamRoute("/sum/keys", "Amounts", keys.sums_by_key, schemas.KeysQuery, schemas.SumKeysAnswer),
     StreamRoute("/mean", "Amounts", sums.mean, schemas.CountQuery, schemas.MeanAnswer),
     StreamRoute("/mean/series", "Amounts", sums.means, schemas.MeanSeriesQuery, schemas.MeanSeriesAnswer),
-    StreamRoute("/mean/keys", "Amounts", by_key.means_by_key, of_panels.KeysQuery, of_panels.MeanKeysAnswer),
+    StreamRoute("/mean/keys", "Amounts", keys.means_by_key, schemas.KeysQuery, schemas.MeanKeysAnswer),
     StreamRoute("/cdf", "Values", values.cdf, schemas.CdfQuery, schemas.CdfAnswer),
-    StreamRoute("/cdfs", "Values", panels.running_cdfs, of_panels.SlicesQuery, of_panels.CdfsAnswer),
+    StreamRoute("/cdfs", "Values", slices.running_cdfs, schemas.SlicesQuery, schemas.CdfsAnswer),
     StreamRoute("/quantile", "Values", values.quantiles, schemas.QuantileQuery, schemas.QuantilesAnswer),
     StreamRoute(
         "/quantiles",
         "Values",
-        panels.quantile_slices,
-        asked=of_panels.QuantileSlicesQuery,
-        answer=of_panels.QuantileSlicesAnswer,
+        slices.quantile_slices,
+        asked=schemas.QuantileSlicesQuery,
+        answer=schemas.QuantileSlicesAnswer,
     ),
-    StreamRoute("/heat", "Values", panels.heat, of_panels.HeatQuery, of_panels.HeatAnswer),
+    StreamRoute("/heat", "Values", slices.heat, schemas.HeatQuery, schemas.HeatAnswer),
     StreamRoute("/nodes", "Streams", counts.nodes, schemas.NodesQuery, schemas.NodesAnswer, Known),
     StreamRoute(
         "/keys/list",
         "Streams",
-        key_lists.key_list,
+        keys.key_list,
         asked=schemas.KeyListQuery,
         answer=schemas.KeyListAnswer,
         of=Known,
-        us=lambda _replica, _query: key_lists.LIST_US,
+        us=lambda _replica, _query: keys.LIST_US,
     ),
 )
 

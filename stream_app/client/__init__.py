@@ -6,8 +6,7 @@ Start at: ``blocking.py`` (``Client``), then ``questions.py`` (requests and resp
 Must stay true: no answer without its error; a follower resumes where it stopped and sees no release twice.
 """
 
-from stream_app.client.alerts import AlertRule
-from stream_app.client.answers import Count, Mean, Release, Series, Summary, Total
+from stream_app.client.answers import AlertRule, Count, Mean, Release, Series, Summary, Total
 from stream_app.client.awaiting import AsyncClient
 from stream_app.client.blocking import Client
 from stream_app.client.columns import Gap

@@ -14,8 +14,7 @@ from urllib.parse import quote
 
 import httpx
 
-from stream_app.client.alerts import AlertRule
-from stream_app.client.answers import Count, Mean, Series, Summary, Total
+from stream_app.client.answers import AlertRule, Count, Mean, Series, Summary, Total
 from stream_app.client.columns import Answer
 from stream_app.client.distributions import Cdf, Cdfs, Quantiles, Window
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from stream_app.monitoring.registry import Registered
-from stream_app.monitoring.waiting import REDIS
+from stream_app.monitoring.registry import REDIS, Registered
 from stream_app.ports.alerts import AlertTarget, NotDelivered, Refused
 
 

@@ -18,8 +18,7 @@ from prometheus_client import make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from stream_app.addresses import once_free
-from stream_app.monitoring.registry import Registered
-from stream_app.monitoring.waiting import Waiting
+from stream_app.monitoring.registry import Registered, Waiting
 from stream_app.ports import OperatorError
 from stream_app.ports.access import digest_of
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from prometheus_client import generate_latest
 
 from stream_app.core.counting.bins import Closing
 from stream_app.core.segments.endings import Ending
-from stream_app.monitoring.late_share import LateShare
-from stream_app.monitoring.refused_share import RefusedShare
-from stream_app.monitoring.registry import Registered
+from stream_app.monitoring.registry import CLOCK, KAFKA, OWN_START, REDIS, Registered
+from stream_app.monitoring.shares import LateShare, RefusedShare
 from stream_app.monitoring.stored_counts import StoredCounts
-from stream_app.monitoring.waiting import CLOCK, KAFKA, OWN_START, REDIS
 
+_ASK_MEMORY_EVERY_S = 15.0
 _CELLS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000)
 
 
@@ -157,3 +158,32 @@ class Metrics(Registered):
 
     def _since(self, closing: Closing, bin: int) -> float:
         return self._wall_s() - closing.instant_us(bin) / 1e6
+
+
+class Memory(Protocol):
+    """The memory of one server, in bytes."""
+
+    @property
+    def used(self) -> int:
+        """The memory that the data of Redis take."""
+
+    @property
+    def limit(self) -> int | None:
+        """The most memory that Redis may use, if that is known."""
+
+
+async def follow_memory(ask: Callable[[], Awaitable[Mapping[str, Memory]]], metrics: Metrics) -> None:
+    """Ask Redis for its memory until cancelled. While it is down, the last answer is shown.
+
+    Args: ask, for the memory of each server by its address; it may raise OSError.
+    """
+    while True:
+        with suppress(OSError):
+            found = await ask()
+            for gauge in (metrics.redis_memory, metrics.redis_memory_limit):
+                gauge.clear()  # of servers that take no more writes
+            for server, memory in found.items():
+                metrics.redis_memory.labels(server).set(memory.used)
+                if memory.limit is not None:
+                    metrics.redis_memory_limit.labels(server).set(memory.limit)
+        await asyncio.sleep(_ASK_MEMORY_EVERY_S)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from stream_app.monitoring.registry import Registered
-from stream_app.monitoring.waiting import REDIS
+from stream_app.monitoring.registry import REDIS, Registered
 
 
 class ReadingMetrics(Registered):

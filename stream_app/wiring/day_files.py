@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stream_app.api.metrics.names import PREFIX, Of, Statistic, name_of
-from stream_app.api.prometheus.quantities import read
+from stream_app.api.prometheus.metrics import PREFIX, Of, Statistic, name_of
+from stream_app.api.prometheus.samples import read
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.config import Settings
 from stream_app.core.answers.asked_keys import labels_of_keys

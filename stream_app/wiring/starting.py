@@ -30,7 +30,7 @@ from stream_app.loops.lease import Lease
 from stream_app.loops.recovery import PATIENCE_S, check_witnessed, restore_ledger, with_lost_entries
 from stream_app.loops.segments import SegmentPlan, Witnessed
 from stream_app.monitoring.metrics import Metrics
-from stream_app.monitoring.waiting import KAFKA, REDIS
+from stream_app.monitoring.registry import KAFKA, REDIS
 from stream_app.ports import Clock, NoiseKeys, OperatorError, OutsideLedger, Store, Witness
 from stream_app.ports.errors import StreamError, about
 from stream_app.sinks.witness_file import WitnessFile, first_witnessed, witnessed_rows

@@ -13,11 +13,10 @@ from pathlib import Path
 from stream_app.config import Settings
 from stream_app.config.access import check_operator
 from stream_app.loops.clocks import LiveClock
-from stream_app.monitoring.metrics import Metrics
+from stream_app.monitoring.metrics import Metrics, follow_memory
 from stream_app.monitoring.observed import watch_store
-from stream_app.monitoring.redis_memory import follow_memory
+from stream_app.monitoring.registry import CLOCK, KAFKA, OWN_START, REDIS
 from stream_app.monitoring.stored_counts import follow
-from stream_app.monitoring.waiting import CLOCK, KAFKA, OWN_START, REDIS
 from stream_app.ports import ClockDoubt, NothingCountedError, OperatorError
 from stream_app.ports.errors import OvertakenError
 from stream_app.sinks.dead_letter_file import expiring_letters

@@ -23,9 +23,7 @@ from deploy.demo_page.bundle import PAGE, build
 from deploy.demo_page.deployments import DAYS, DEPLOYMENTS, LABELS, START, ZONE, Deployment, released
 from deploy.demo_page.truth import recount
 from stream_app.api import schemas
-from stream_app.api.answers import counts, values
-from stream_app.api.panels import answers as panels
-from stream_app.api.panels import schemas as panel_schemas
+from stream_app.api.answers import counts, slices, values
 from stream_app.api.replicas import Replicas
 from stream_app.core.answers.query import StreamView
 from stream_app.core.records import PublicState
@@ -135,8 +133,8 @@ def test_page_shows_what_the_service_had_released_by_each_day(
             found = [whole(text) for text in cells[1:4]]
             assert found[0] == pytest.approx(hours.value[i], abs=0.501)
             assert found[1:] == pytest.approx([hours.lower[i], hours.upper[i]], abs=1.1)
-        weeks = panel_schemas.QuantileSlicesQuery(days=7, timezone=ZONE, q=QUANTILES)
-        quantiles = panels.quantile_slices(views["delays"], weeks)
+        weeks = schemas.QuantileSlicesQuery(days=7, timezone=ZONE, q=QUANTILES)
+        quantiles = slices.quantile_slices(views["delays"], weeks)
         until = int(quantiles.end[1])  # of the last whole week
         for cells, i in zip(table(page, "quantiles"), (1, 0), strict=True):
             for q, place in enumerate((1, 4)):

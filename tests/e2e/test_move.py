@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from stream_app.api.generations import Succession
 from stream_app.api.replicas import Replicas
-from stream_app.api.succession import Succession
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import statement
 from stream_app.state.embedded import EmbeddedRedis

@@ -15,7 +15,6 @@ from dphist.tree.estimate import Estimate
 from stream_app.api import schemas
 from stream_app.core.answers.answered import QueryError, SeriesPoints
 from stream_app.core.answers.asked_keys import AskedKeys, group_in_words
-from stream_app.core.answers.moved import moved_in_words
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import point_ranges
 from stream_app.core.counting.unlisted import OTHER
@@ -23,6 +22,7 @@ from stream_app.core.instants import format_instant, parse_instant
 from stream_app.core.kinds.tables import SeriesKind, Span
 from stream_app.core.meaning import Meaning, meaning_of, range_in_words
 
+_SHOWN_MOVED = 3  # keys that are named
 INNER = (0.8, 0.5)  # the confidences of the inner parts of a drawn band
 OWN_POINT = "Each interval is for one point. Of many 95 % intervals, about 1 in 20 misses the true number."
 
@@ -52,10 +52,28 @@ def about_keys(view: StreamView, query: schemas.RangeQuery, meaning: Meaning | N
         return {"key": None}
     places, counts = _places(view, asked), (meaning or meaning_of(view.declared)).counts
     if not (words := group_in_words(asked, places)):
-        moved = moved_in_words(view) if asked.names == (OTHER,) else ""
+        moved = _moved_in_words(view) if asked.names == (OTHER,) else ""
         return {"key": asked.text} | ({"meaning": f"{counts} {moved}"} if moved else {})
     names = {"not_keys" if asked.without else "keys": list(asked.names)}
     return {"key": asked.text, "meaning": f"{counts} {words}", **names}
+
+
+def _moved_in_words(view: StreamView) -> str:
+    """Return which keys the running epoch found last, and how many events left ``other`` with each.
+
+    Guarantee: post-processing of released values. Empty if keys are not found, or none was.
+    """
+    if not view.declared.finds_keys or not view.epochs:
+        return ""
+    record, said = view.epochs[-1].record, list[str]()
+    new = [(one.bin, name) for one in record.found if one.bin >= record.first_bin for name in one.names]
+    for bin, name in new[: -_SHOWN_MOVED - 1 : -1]:
+        past = view.own.of_key(name).count(Span(record.first_bin, bin + 1))
+        value, low = float(past.value), float(past.interval(0.95).lower)
+        at = format_instant(view.binning.end_us(bin))
+        said.append(f"{value:,.0f} (± {value - low:,.0f}) are under {name} since {at}")
+    more = f" So it is with {len(new) - len(said):,} more keys." if len(new) > len(said) else ""
+    return f"Other is the total less all shown keys. Of its events, {', '.join(said)}.{more}" if said else ""
 
 
 def _places(view: StreamView, asked: AskedKeys) -> KeyPlaces:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from stream_app.api import schemas
 from stream_app.api.answers.ranges import released
-from stream_app.core.alerts.readings import Now
-from stream_app.core.alerts.states import State
 from stream_app.core.answers.query import StreamView
 from stream_app.core.budget import one_more_in_words
 from stream_app.core.costs import unit_of
@@ -161,47 +158,6 @@ def _total(view: StreamView) -> schemas.TotalAnswer | None:
         spent=left.is_spent,
         sentence=left.sentence(total),
     )
-
-
-def alerts(
-    states: Mapping[str, State],
-    private: Callable[[str], bool],
-    now: Mapping[str, Now],
-    refused: Mapping[str, list[str]],
-) -> schemas.AlertList:
-    """Return the states of all rules that are watched.
-
-    Args: private, says whether a stream is private now; now, the values of rules at the last release;
-        refused, how targets refused a rule's last notification.
-    """
-    return schemas.AlertList(
-        alerts=[
-            schemas.AlertAnswer(
-                **last | {"private": last["private"] and private(last["stream"])},
-                **times_of(last, format_instant),
-                **reading_of(now, name),
-                refused=refused.get(name, []),
-                phase=state.phase,
-                since=format_instant(state.since_us),
-            )
-            for name, state in sorted(states.items())
-            if (last := state.last) is not None
-        ]
-    )
-
-
-def times_of(last: Mapping[str, Any], instant: Callable[[int], Any]) -> dict[str, Any]:
-    """Return when a rule changed, fires and began to be watched; None: never, not pending, not known."""
-    changed = None if last.get("never_changed") else last["at_us"]
-    fires = last.get("fires_us") if last["kind"] == "pending" else None
-    times = {"changed": changed, "fires": fires, "watched": last.get("watched_us")}
-    return {name: None if at_us is None else instant(at_us) for name, at_us in times.items()}
-
-
-def reading_of(now: Mapping[str, Now], rule: str) -> dict[str, Any]:
-    """Return the present value of a rule, if it is known."""
-    found = now.get(rule, Now())
-    return {f"{name}_now": value for name, value in found._asdict().items()}
 
 
 def _ledger_row(view: StreamView, entry: LedgerEntry, named: bool) -> schemas.LedgerRow:

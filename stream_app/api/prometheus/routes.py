@@ -14,10 +14,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from stream_app.api.admission.work import check_work
-from stream_app.api.metrics.names import KEY_METRICS, METRICS, Of, metrics_of, with_words, words_of
-from stream_app.api.prometheus import of_stream
-from stream_app.api.prometheus.of_stream import MOST_VALUES, Selection
+from stream_app.api.prometheus import samples
+from stream_app.api.prometheus.metrics import KEY_METRICS, METRICS, Of, metrics_of, with_words, words_of
 from stream_app.api.prometheus.promql import PromQLError, Selector, length_us, parse
+from stream_app.api.prometheus.samples import MOST_VALUES, Selection
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import computed
 from stream_app.api.routes import all_replicas, readable
@@ -54,7 +54,7 @@ async def query_range(request: Request) -> Response:
         found, (times, step_us) = parse(_required(given, "query")), _times(given)
         if isinstance(found, Selector):
             return await _read(request, Selection("matrix", found, times, step_us))
-        items = [of_stream.shown("matrix", {}, [(at, found) for at in times])]
+        items = [samples.shown("matrix", {}, [(at, found) for at in times])]
         return _success({"resultType": "matrix", "result": items})
     except ValueError as refusal:
         return _refused(str(refusal))
@@ -64,7 +64,7 @@ async def query_range(request: Request) -> Response:
 async def series(request: Request) -> Response:
     """Labels of the series that match any of the selectors."""
     try:
-        parts = await _of_matched(request, of_stream.labels_of)
+        parts = await _of_matched(request, samples.labels_of)
         _check_series(sum(found for found, _ in parts))
     except ValueError as refusal:
         return _refused(str(refusal))
@@ -74,13 +74,13 @@ async def series(request: Request) -> Response:
 @router.api_route("/labels", methods=BOTH)
 async def labels(request: Request) -> Response:
     """Names of labels."""
-    return await _united(request, of_stream.label_names)
+    return await _united(request, samples.label_names)
 
 
 @router.get("/label/{name}/values")
 async def label_values(request: Request, name: str) -> Response:
     """Values of one label."""
-    return await _united(request, of_stream.label_values, name)
+    return await _united(request, samples.label_values, name)
 
 
 @router.get("/metadata")
@@ -163,7 +163,7 @@ def _with_history(request: Request) -> Iterator[tuple[StreamReplica, int | None]
 
 def _listing_us(replicas: Iterable[StreamReplica], selectors: int) -> float:
     """Return an estimate of the work to compare all labels of streams with selectors."""
-    return sum(of_stream.listing_us(one.view, selectors) for one in replicas if one.view is not None)
+    return sum(samples.listing_us(one.view, selectors) for one in replicas if one.view is not None)
 
 
 def _check_series(found: int) -> None:
@@ -180,9 +180,7 @@ async def _read(request: Request, reading: Selection) -> Response:
     """Answer a reading, one stream after the other. Raises: ValueError."""
     parts = list(_parts(_with_history(request), reading))
     listing_us = _listing_us((replica for replica, _ in parts), 1)
-    extents = [
-        await computed(request, replica, of_stream.extent, own, us=listing_us) for replica, own in parts
-    ]
+    extents = [await computed(request, replica, samples.extent, own, us=listing_us) for replica, own in parts]
     found = sum(one.series for one in extents)
     _check_series(found)
     values = sum(one.series * len(own.times_us) for one, (_, own) in zip(extents, parts, strict=True))
@@ -193,13 +191,13 @@ async def _read(request: Request, reading: Selection) -> Response:
         )
     us = sum(one.us for one in extents)
     check_work(us, "query", "ask for fewer series, a longer step or a shorter range")
-    samples = [
-        await computed(request, replica, of_stream.samples, own, us=us)
+    answered = [
+        await computed(request, replica, samples.samples, own, us=us)
         for (replica, own), one in zip(parts, extents, strict=True)
         if one.series
     ]
     kind = reading.shape.encode()
-    return _joined(b'{"status":"success","data":{"resultType":"' + kind + b'","result":%b}}', samples)
+    return _joined(b'{"status":"success","data":{"resultType":"' + kind + b'","result":%b}}', answered)
 
 
 def _parts(

@@ -8,8 +8,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
-from stream_app.core.answers.calendar import WEEKDAYS, CalendarStep, check_zone
 from stream_app.core.answers.consistent import Method
+from stream_app.core.answers.steps import WEEKDAYS, CalendarStep, check_zone
 from stream_app.core.counting.keys import ANY
 from stream_app.core.kinds.tables import SeriesKind
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from stream_app.api.schemas.released import Released
+from stream_app.api.schemas.answers import Released
 
 
 class LedgerRow(BaseModel):
@@ -169,3 +169,48 @@ class AlertList(BaseModel):
     """All rules that are watched, by name, and removed ones that changed at least once."""
 
     alerts: list[AlertAnswer]
+
+
+class AlertMark(AlertNow):
+    """A rule over a stream: its threshold and the last change of its state."""
+
+    measure: str
+    window_bins: int | None = Field(description="bins of the window; null for the running count")
+    comparison: str | None
+    threshold: float | None = Field(description="as it is written")
+    threshold_events: float | None = Field(description="of counts and rates, as events in the window")
+    keys: list[str] = Field(description="what is counted together; none for all, or all but not_keys")
+    not_keys: list[str] = Field(default=[], description="keys that are left out; none: see keys")
+    level: float | None = Field(description="of a quantile, which one; of a CDF, the point")
+    since: float = Field(description="when the condition began to hold, seconds since 1970")
+    changed: float | None = Field(description="when the phase last changed, seconds since 1970; null: never")
+    fires: float | None = Field(
+        default=None, description="when a pending rule fires if its condition holds until then; else null"
+    )
+    watched: float | None = Field(
+        default=None, description="since when the rule is watched, seconds since 1970; null: not known"
+    )
+    kind: str = Field(description="that change: pending, firing, resolved or inactive")
+
+
+class AlertTransition(AlertReading):
+    """One change of a rule's phase, and the release that led to it."""
+
+    kind: Literal["pending", "firing", "resolved", "inactive"] = Field(
+        description="what it became; inactive: pending that lapsed"
+    )
+    at: float = Field(description="end of the bin whose release it follows from, seconds since 1970")
+    seq: int = Field(description="of that release")
+
+
+class AlertTransitions(Released):
+    """The last changes of the rules over a stream, oldest first."""
+
+    transitions: list[AlertTransition]
+    kept: int = Field(description="the largest number that is kept; older ones are deleted")
+
+
+class AlertMarks(Released):
+    """The rules over a stream that are watched, and removed ones that changed at least once."""
+
+    alerts: list[AlertMark]

@@ -1,4 +1,4 @@
-"""The descriptions of streams: in short, and with their trees, axes and epochs."""
+"""The descriptions of streams: in short, with their trees, axes and epochs; the overview."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from stream_app.api.schemas.answers import (
+    EstimatedCount,
+    OfGeneration,
+    PartlyMeasured,
+    Released,
+    SummedField,
+    absent,
+)
 from stream_app.api.schemas.questions import MAX_WHOLE, Names, NoQuery
-from stream_app.api.schemas.released import EstimatedCount, OfGeneration, PartlyMeasured, Released, absent
-from stream_app.api.schemas.sums import SummedField
-from stream_app.api.schemas.windows import WindowsAnswer
+from stream_app.api.schemas.slices import WindowsAnswer
 
 FIRST_KEYS = 10  # in the description of a stream
 MOST_LISTED = 1_000  # keys in one part of the list
@@ -271,3 +277,59 @@ class StreamDetail(StreamSummary):
         description="streams before this one whose counts are a part of answers, oldest first",
     )
     epochs: list[EpochAnswer]
+
+
+class Sparkline(BaseModel):
+    """The last counts of a stream, or its last sums if it adds up an amount, oldest first."""
+
+    bins: int = Field(description="bins in each count")
+    end: list[float] = Field(description="seconds since 1970")
+    value: list[float]
+    lower: list[float]
+    upper: list[float]
+
+
+class OverviewSum(EstimatedCount):
+    """The sum of the amounts of all events so far."""
+
+    counted: str = Field(description="what the sum is of, in words")
+    amounts: SummedField
+
+
+class OverviewStream(StreamSummary):
+    """A stream on the overview."""
+
+    kept_from: str | None = Field(default=None, exclude=True)  # only in the stream's own description
+    epsilon_so_far: str | None = Field(
+        description="epsilon of all epochs over the source so far, where epochs add up for a user; "
+        "null where they do not, or if it equals epsilon"
+    )
+    delta_so_far: str | None = Field(
+        default=None, description="beside epsilon_so_far; null: a pure promise, or epochs do not add up"
+    )
+    sum: OverviewSum | None = Field(description="null: the stream adds up no amount, or has released nothing")
+    sparkline: Sparkline | None
+    next_release: str | None = Field(
+        description="when the next bin becomes visible if no worker is late, RFC 3339; null for replays, "
+        "whose clock is not ours"
+    )
+    ends: str | None = Field(description="where the stream ends, RFC 3339; null: it has no end")
+    firing: list[str] = Field(description="alert rules that fire")
+    pending: list[str]
+
+
+class PreparingStream(BaseModel):
+    """A configured stream that no worker has opened yet."""
+
+    stream: str
+    title: str = Field(description="what pages show as the stream's name")
+
+
+class Overview(BaseModel):
+    """All streams, by name, and the time of this process's clock."""
+
+    now: str
+    streams: list[OverviewStream]
+    preparing: list[PreparingStream] = Field(
+        description="configured streams that no worker has opened yet: it prepares them or is down"
+    )

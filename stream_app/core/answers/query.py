@@ -18,10 +18,17 @@ from dphist.product.columns import ColumnSum, KeyPlaces, column_sum
 from dphist.product.forest import RangeSum
 from dphist.tree.estimate import Estimate
 from dphist.tree.forest_laws import RangeErrors
-from stream_app.core.answers.answered import Missing, QueryError, SeriesPoints, downsampled
+from stream_app.core.answers.answered import (
+    Missing,
+    QueryError,
+    SeriesPoints,
+    downsampled,
+    whole_estimate,
+    whole_points,
+)
 from stream_app.core.answers.asked_keys import AskedKeys
+from stream_app.core.answers.asked_ranges import bin_at_edge, gaps_in, nothing_measured, other_keys_then
 from stream_app.core.answers.consistent import Method, consistent_running
-from stream_app.core.answers.edges import bin_at_edge
 from stream_app.core.answers.labels import UNLABELLED
 from stream_app.core.answers.parts import (
     Part,
@@ -35,9 +42,7 @@ from stream_app.core.answers.parts import (
     with_one_list,
 )
 from stream_app.core.answers.steps import point_ranges
-from stream_app.core.answers.unmeasured import gaps_in, nothing_measured, other_keys_then
 from stream_app.core.answers.visible_epochs import VisibleEpochs
-from stream_app.core.answers.whole import whole_estimate, whole_points
 from stream_app.core.budget import Left
 from stream_app.core.kinds.epoch import EpochCovers, EpochView, running_over
 from stream_app.core.kinds.errors import Errors, sums_of_nodes
@@ -284,11 +289,6 @@ class StreamView(VisibleEpochs):
         """
         starts, stops = point_ranges(self.binning, kind, span, step, window, self.span.start)
         return self.over_ranges(kind, view, starts, stops, points)
-
-    def ends_of(self, kind: SeriesKind, bins: Sequence[int]) -> tuple[Int64Array, Int64Array]:
-        """Return the ranges of running counts at the ends of measured bins, or of these bins alone."""
-        places = np.array(bins, dtype=np.int64)
-        return (np.full_like(places, self.span.start) if kind == "running" else places), places + 1
 
     def over_ranges(
         self, kind: SeriesKind, view: SeriesView, starts: Int64Array, stops: Int64Array, points: int

@@ -13,11 +13,10 @@ from dphist.laws.law import WeightedNoise
 from dphist.product.columns import MOST_WEIGHT, ColumnSum, of_every_key
 from dphist.product.sums import Mean, end_columns, mean_of_ends, sum_columns
 from dphist.tree.estimate import Estimate
-from stream_app.core.answers.answered import QueryError, SeriesPoints
+from stream_app.core.answers.answered import QueryError, SeriesPoints, whole_estimate, whole_points
 from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.steps import point_ranges
-from stream_app.core.answers.whole import whole_estimate, whole_points
 from stream_app.core.counting.cells import Amounts
 from stream_app.core.kinds.tables import SeriesKind, SeriesView, Span
 

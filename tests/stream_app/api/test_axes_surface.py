@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dphist.product.columns import column_sum, key_counts
 from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import listen, serve_on
-from stream_app.api.metrics.text import Newest, exposition
+from stream_app.api.prometheus.metrics import Newest, exposition
 from stream_app.client import AsyncClient, Client, ClientError
 from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.readings import readings

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from dphist.tree.design import Release
-from stream_app.api.admission.copies import grown, growth
+from stream_app.api.admission.apart import grown, growth
 from stream_app.api.answers.counts import nodes
+from stream_app.api.answers.preview import preview
 from stream_app.api.answers.streams import detail
-from stream_app.api.panels.preview import preview
-from stream_app.api.panels.schemas import PreviewQuery
 from stream_app.api.replicas import Replicas
+from stream_app.api.schemas import PreviewQuery
 from stream_app.api.schemas.questions import NodesQuery
 from tests.models.memory import MemoryStore
 from tests.stream_app.published import FIRST_BIN, Published

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dphist.noise import SeededNoise
-from stream_app.api.admission.copies import grown, growth
+from stream_app.api.admission.apart import grown, growth
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import visible_epochs
 from stream_app.core.costs import Cost

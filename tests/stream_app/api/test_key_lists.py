@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from stream_app.api.answers.key_lists import _containing, _looked_up
+from stream_app.api.answers.keys import _containing, _looked_up
 from stream_app.api.schemas import KeyListQuery
 from stream_app.core.answers.asked_keys import MOST_NAMES, AskedKeys, KeyNameError
 from stream_app.core.answers.query import StreamView

@@ -12,12 +12,12 @@ from dphist.laws.interval import half_widths
 from dphist.laws.law import LawTable
 from dphist.product.columns import column_sum
 from dphist.tree.estimate import Estimate
+from stream_app.api.answers import keys
 from stream_app.api.answers.ranges import reach as reach_of
-from stream_app.api.metrics.names import Quantity, Statistic
-from stream_app.api.panels import answers as panels
-from stream_app.api.panels.schemas import KeysQuery
-from stream_app.api.prometheus.bin_samples import selected, values_of
+from stream_app.api.prometheus.metrics import Quantity, Statistic
 from stream_app.api.prometheus.promql import parse_selector
+from stream_app.api.prometheus.samples import selected, values_of
+from stream_app.api.schemas import KeysQuery
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.axes import CausalAxesEpoch, PublishedAxesEpoch
 from stream_app.core.kinds.epoch import AxesEpoch
@@ -100,7 +100,7 @@ def test_series_read_together_equal_series_read_alone(view: StreamView) -> None:
 
 
 def test_keys_panel_equals_each_keys_own_columns(view: StreamView) -> None:
-    found = panels.keys(view, KeysQuery(step=2))
+    found = keys.keys(view, KeysQuery(step=2))
     first = view.span.start
     slices = [view.cells(Span(first + bin, first + bin + 2)) for bin in range(0, BINS, 2)]
     whole = view.cells(view.span)
@@ -137,7 +137,7 @@ def test_bin_of_many_keys_is_read_only_once(view: StreamView, monkeypatch: pytes
     values_of(view, wanted, bins)
     assert len(read) == len(bins)
     read.clear()
-    panels.keys(view, KeysQuery(step=4))
+    keys.keys(view, KeysQuery(step=4))
     assert len(read) <= 2 + 3  # both epochs for the order; the second of two slices lies in both
 
 

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from dphist.tree.design import Release
+from stream_app.api.answers.keys import check_numbers
+from stream_app.api.answers.preview import replanned
+from stream_app.api.answers.slices import origin_of, slices_between
 from stream_app.api.overview import Glances
-from stream_app.api.panels.answers import check_numbers, origin_of, slices_between
-from stream_app.api.panels.preview import replanned
-from stream_app.api.panels.schemas import MOST_SLICES, SlicesQuery
+from stream_app.api.schemas import MOST_SLICES, SlicesQuery
 from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.rules import Rule
 from stream_app.core.alerts.states import State, evaluate

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stream_app.api.panels.preview import replanned
+from stream_app.api.answers.preview import replanned
 from stream_app.api.replica import StreamReplica
 from stream_app.api.sse import follow
 from stream_app.core.answers.answered import QueryError

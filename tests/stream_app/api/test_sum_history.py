@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dphist.product.sums import Mean
-from stream_app.api.prometheus.bin_samples import selected, values_of
 from stream_app.api.prometheus.promql import parse_selector
+from stream_app.api.prometheus.samples import selected, values_of
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import mean_over, sum_of
 from stream_app.core.kinds.tables import Span

@@ -14,8 +14,8 @@ from dphist.product.answers import Histogram
 from dphist.product.columns import key_counts
 from dphist.product.forest import RangeSum
 from stream_app.core.answers.answered import QueryError
-from stream_app.core.answers.calendar import CalendarStep
 from stream_app.core.answers.query import StreamView
+from stream_app.core.answers.steps import CalendarStep
 from stream_app.core.answers.succession import continued, edge_in_words
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import SeriesKind, SeriesView, Span

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.core.answers.answered import QueryError
-from stream_app.core.answers.calendar import CalendarStep, check_zone
+from stream_app.core.answers.steps import CalendarStep, check_zone
 from stream_app.core.counting.bins import Binning
 from stream_app.core.kinds.tables import Span
 

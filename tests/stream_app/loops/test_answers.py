@@ -23,6 +23,7 @@ from dphist.toeplitz import plan_toeplitz
 from stream_app.api.answers.streams import detail, summary
 from stream_app.api.overview import overview_of
 from stream_app.core.answers.answered import QueryError
+from stream_app.core.answers.steps import point_ranges
 from stream_app.core.answers.sums import mean_over, means_over, sum_of
 from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds.tables import PUBLISHED, Span
@@ -185,7 +186,7 @@ def test_points_of_means_are_evenly_spaced_and_the_means_of_their_ranges() -> No
     world, _ = summing()
     with world:
         view = world.view()
-    ranges = view.ends_of("running", range(*view.span))
+    ranges = point_ranges(view.binning, "running", view.span, 1, 1, view.span.start)
     means = means_over(view, "running", *ranges, "other", points=4)
     assert len(means.spans) == 4
     assert means.spans[-1] == view.span

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.monitoring.repeats import NEWS_AFTER_S, PAUSES_S, Repeats
+from stream_app.monitoring.logs import NEWS_AFTER_S, PAUSES_S, Repeats
 from stream_app.outage import Outage
 
 

@@ -10,9 +10,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from stream_app.core.incoming import OF_ENGINE, Reason
-from stream_app.monitoring.late_share import LateShare
-from stream_app.monitoring.lately import OVER_S
 from stream_app.monitoring.metrics import Metrics
+from stream_app.monitoring.shares import OVER_S, LateShare
 from stream_app.monitoring.stored_counts import StoredCounts, follow
 from tests.contracts.examples import apply
 from tests.models.memory import MemoryStore

@@ -16,9 +16,9 @@ from dphist.product.columns import KeyPlaces, column_sum
 from dphist.product.sums import sum_columns
 from dphist.tree.forest_laws import RangeErrors
 from stream_app.api.answers.ranges import about_keys, released
+from stream_app.api.answers.slices import slices_of
 from stream_app.api.answers.sums import released_amounts
-from stream_app.api.panels.answers import slices_of
-from stream_app.api.panels.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
+from stream_app.api.schemas import PreviewAnswer, PreviewQuery, PreviewQuestion
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import declared_sum, sum_of

@@ -1,10 +1,9 @@
-"""Answers for the panels of a stream's page, besides series and distributions. Pure functions."""
+"""Answers in slices of time: counts by value, cumulative counts and quantiles over time. Pure functions."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -12,39 +11,25 @@ import numpy as np
 
 from dphist.consistency.isotonic import rising_cdfs
 from dphist.product.answers import Histogram
-from dphist.tree.estimate import Estimate
+from stream_app.api import schemas
 from stream_app.api.admission.work import check_work, slices_us
-from stream_app.api.answers.key_lists import found_at
 from stream_app.api.answers.ranges import (
-    OWN_POINT,
     about_keys,
     edge,
     edges_s,
-    estimated,
     instants_s,
-    measured_of,
-    reach,
     released,
     span_of,
 )
-from stream_app.api.answers.statements import reading_of, times_of
 from stream_app.api.answers.values import buckets_of, check_quantiles, in_values
-from stream_app.api.panels import schemas
-from stream_app.api.panels.key_rows import KeyRows, key_rows_of
-from stream_app.core.alerts.conditions import known_condition
-from stream_app.core.alerts.readings import Now
-from stream_app.core.alerts.states import KEPT_FOR_READERS, State
-from stream_app.core.answers.answered import QueryError, declared_keys
-from stream_app.core.answers.calendar import DAY_US, MONDAY
+from stream_app.core.answers.answered import QueryError, whole_estimate
 from stream_app.core.answers.query import StreamView
-from stream_app.core.answers.steps import Grid
-from stream_app.core.answers.whole import whole_estimate
+from stream_app.core.answers.steps import DAY_US, MONDAY, Grid
 from stream_app.core.counting.bins import Binning
 from stream_app.core.counting.cells import Buckets
 from stream_app.core.kinds.tables import Span
 
 _MONDAY_US = MONDAY * DAY_US
-_OF_EVENTS = ("count", "sum", "rate")
 _RISING = (
     "Whole counts that fall neither over the value nor over time; they are biased, and stderr is that of the "
     "unbiased ones. /cdf has those of one end, with a band."
@@ -149,61 +134,6 @@ def _least_step(span: Span, aligned: bool, least: int = 1) -> int:
     return -(-(span.stop - span.start) // (schemas.MOST_SLICES - int(aligned or least > 1)) // least) * least
 
 
-def check_numbers(keys: int, slices: int) -> None:
-    """Check that an answer has not too many counts. Raises: QueryError."""
-    if keys * slices > schemas.MOST_OF_KEYS:
-        raise QueryError(
-            f"limit: {keys:,} keys in {slices:,} slices; at most {schemas.MOST_OF_KEYS:,} counts are given "
-            f"at once, write {schemas.MOST_OF_KEYS // slices:,} or less, or a longer step",
-            "limit",
-        )
-
-
-def keys(view: StreamView, query: schemas.KeysQuery) -> schemas.KeysAnswer:
-    """Return the keys with the largest estimates, with counts over the whole range and in every slice."""
-    declared, view = declared_keys(view.strategy, "configure keys"), view.of_one_list()
-    rows = key_rows_of(view, query, declared)
-    return schemas.KeysAnswer(**released(view), **largest_rows(view, query, rows, "estimates"))
-
-
-def largest_rows(view: StreamView, query: schemas.KeysQuery, rows: KeyRows, what: str) -> dict[str, Any]:
-    """Return the fields of an answer about the rows with the largest numbers. Args: what, the rows' noun.
-
-    Raises: QueryError.
-    """
-    slices, span = slices_of(view, query), span_of(view, query)
-    totals = rows.over(span)
-    order = rows.largest_first(totals, query.limit)
-    check_numbers(len(order), len(slices.spans))
-    # Slice by slice, keeping only the rows shown: all slices at once may not fit in memory.
-    found = [at_places(rows.within(one), order) for one in slices.spans]
-    values, halves = np.array([one.value for one in found]), reach(found, query.confidence)
-    by_released = "The order is that of released values. " if view.declared.finds_keys else ""
-    instants = (query.by is None and found_at(view, order)) or [None] * len(order)
-    return {
-        **slices.answered(view),
-        "over": schemas.Over(**measured_of(view, span)),
-        "keys": [
-            schemas.KeyCounts(
-                **estimated(at_places(totals, place), query.confidence),
-                key=rows.labels[place],
-                found=at,
-                counts=of_key.tolist(),
-                lower=(of_key - halves).tolist(),
-                upper=(of_key + halves).tolist(),
-            )
-            for place, of_key, at in zip(order, values.T, instants, strict=True)
-        ],
-        "keys_available": len(rows.listed),
-        "note": not_shown(len(rows.listed) - len(order), what) + by_released + slices.in_words + OWN_POINT,
-    }
-
-
-def not_shown(keys: int, what: str) -> str:
-    """Return a sentence about the keys that an answer leaves out; empty if it has all of them."""
-    return f"{keys:,} keys with smaller {what} are not shown. " if keys else ""
-
-
 def heat(view: StreamView, query: schemas.HeatQuery) -> schemas.HeatAnswer:
     """Return counts by ranges of the value and slices of time, with the standard error of each."""
     buckets, slices = buckets_of(view), slices_of(view, query)
@@ -271,82 +201,7 @@ def quantile_slices(view: StreamView, query: schemas.QuantileSlicesQuery) -> sch
     )
 
 
-def marks(
-    view: StreamView,
-    states: Mapping[str, State],
-    now: Mapping[str, Now],
-    refused: Mapping[str, list[str]],
-) -> schemas.AlertMarks:
-    """Return the rules over a stream: their thresholds and last changes.
-
-    Args: now, the values of rules; refused, how targets refused a rule's last notification.
-    """
-    name = view.name
-    lasts = [(state, state.last) for _, state in sorted(states.items()) if state.last is not None]
-    found = [_mark(view, state, last, now, refused) for state, last in lasts if last["stream"] == name]
-    return schemas.AlertMarks(**released(view), alerts=found)
-
-
-def transitions(
-    view: StreamView, kept: Sequence[bytes], states: Mapping[str, State]
-) -> schemas.AlertTransitions:
-    """Return the changes of the rules over a stream, up to the release that the view shows.
-
-    Args: kept, the stream's last transitions, oldest first. A store of an older version keeps none; each
-        rule's last transition is then taken from its state.
-    """
-    changed = (state.last for state in states.values() if state.last is not None)
-    lasts = [last for last in changed if not last.get("never_changed")]
-    every = [json.loads(text) for text in kept]
-    own = view.name, view.generation
-    every += [one for one in lasts if (one["stream"], one.get("generation", 1)) == own]
-    distinct = {(one["rule"], one["seq"], one["kind"]): one for one in every}
-    shown = [one for one in distinct.values() if one["seq"] <= view.visible_seq]
-    found = sorted(shown, key=lambda one: int(one["seq"]))
-    return schemas.AlertTransitions(
-        **released(view),
-        transitions=[schemas.AlertTransition(**one, at=one["at_us"] / 1e6) for one in found],
-        kept=KEPT_FOR_READERS,
-    )
-
-
-def _mark(
-    view: StreamView,
-    state: State,
-    last: dict[str, Any],
-    now: Mapping[str, Now],
-    refused: Mapping[str, list[str]],
-) -> schemas.AlertMark:
-    condition = known_condition(last["condition"])
-    window_us = condition.window_us if condition else None
-    threshold, events = condition.threshold if condition and not condition.against_past else None, None
-    if condition is not None and threshold is not None and condition.measure in _OF_EVENTS:
-        events = condition.events(threshold)
-    return schemas.AlertMark(
-        **last,
-        phase=state.phase,
-        measure=condition.measure if condition else last["condition"].partition("(")[0],
-        window_bins=None if window_us is None else window_us // view.binning.bin_us,
-        comparison=condition.comparison if condition else None,
-        threshold=threshold,
-        threshold_events=events,
-        keys=list(condition.keys) if condition and not condition.without else [],
-        not_keys=list(condition.keys) if condition and condition.without else [],
-        level=condition.level if condition else None,
-        since=state.since_us / 1e6,
-        **times_of(last, lambda at_us: at_us / 1e6),
-        **reading_of(now, last["rule"]),
-        refused=refused.get(last["rule"], []),
-    )
-
-
 def _row_edges(buckets: Buckets, rows: int) -> list[int]:
     """Divide the buckets into at most ``rows`` equal runs (the last may be shorter); return their edges."""
     joined = -(-buckets.count // rows)
     return [*range(0, buckets.count, joined), buckets.count]
-
-
-def at_places(counts: Estimate, places: int | list[int]) -> Estimate:
-    """Return the counts of the keys at these indices: an array, or one number for a single index."""
-    found = np.asarray(counts.value)[places]
-    return replace(counts, value=float(found) if isinstance(places, int) else found)

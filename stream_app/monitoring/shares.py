@@ -1,22 +1,78 @@
-"""Warns while most of the records that a stream reads are not counted. The numbers stay in memory: SECRET."""
+"""Shares of late and of refused records among those of the last ten minutes. In memory only: SECRET.
+
+No exact number of counted events outlives its epoch."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 
-from stream_app.core.counting.outcomes import SET_ASIDE
+from prometheus_client import Gauge
+
+from stream_app.core.counting.outcomes import LATE_CLASSES, SET_ASIDE
 from stream_app.core.incoming import REMEDIES, Reason, refused_because
 from stream_app.core.records import Apply
-from stream_app.monitoring.lately import OVER_S, Lately
-
-LEAST_REFUSED = 10  # with fewer, a few damaged lines would give a warning
-LEAST_LEFT_OUT = 1_000  # a condition may be true for few records
-_COUNTED, _LEFT_OUT = "counted", "left_out"
 
 log = logging.getLogger(__name__)
+OVER_S = 600
+LEAST_REFUSED = 10  # with fewer, a few damaged lines would give a warning
+LEAST_LEFT_OUT = 1_000  # a condition may be true for few records
+_SLOT_S = 5
+_RECORDS, _LATE = "records", "late"
+_COUNTED, _LEFT_OUT = "counted", "left_out"
+
+
+class Lately:
+    """What happened in the last ten minutes, by name. SECRET."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._slots: deque[tuple[int, Counter[str]]] = deque()
+
+    def add(self, now_s: float, added: Counter[str]) -> None:
+        """Add the numbers of this moment, and drop what is over."""
+        slot = int(now_s // _SLOT_S)
+        if not self._slots or self._slots[-1][0] != slot:
+            self._slots.append((slot, Counter()))
+        self._slots[-1][1].update(added)
+        self.counts.update(added)
+        while self._slots[0][0] <= slot - OVER_S // _SLOT_S:
+            self.counts.subtract(self._slots.popleft()[1])
+
+    def number(self, name: str, now_s: float) -> int:
+        """Return one sum as of now; another thread may ask."""
+        over = int((now_s - OVER_S) // _SLOT_S)
+        return sum(counts[name] for slot, counts in list(self._slots) if slot > over)
+
+
+class LateShare:
+    """Adds up the records of the last ten minutes of each stream.
+
+    Args: gauge, which shows the shares by stream; now_s, a clock in seconds.
+    """
+
+    def __init__(self, gauge: Gauge, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._gauge, self._now_s = gauge, now_s
+        self._lately: dict[str, Lately] = {}
+
+    def know(self, stream: str) -> None:
+        """Show a stream from now on."""
+        self._lately[stream] = Lately()
+        self._gauge.labels(stream).set_function(lambda: self._share(stream))
+
+    def applied(self, stream: str, change: Apply) -> None:
+        """Add the records of a change that the store has just accepted."""
+        late = sum(change.operator_counts.get(name, 0) for name in LATE_CLASSES)
+        records = change.records + change.operator_counts.get(Reason.LATE, 0)
+        lately = self._lately.setdefault(stream, Lately())
+        lately.add(self._now_s(), Counter({_RECORDS: records, _LATE: late}))
+
+    def _share(self, stream: str) -> float:
+        lately, now_s = self._lately[stream], self._now_s()
+        records = lately.number(_RECORDS, now_s)
+        return lately.number(_LATE, now_s) / records if records else 0.0
 
 
 class RefusedShare:

@@ -1,24 +1,19 @@
-"""The pages' own requests and answers: the numbers of one chart, each with its error."""
+"""Questions and answers by slices of time, by keys, and at another epsilon; and about windows."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from stream_app.api.schemas import (
+from stream_app.api.schemas.answers import AboutKeys, EstimatedCount, PartlyMeasured, Released, SummedField
+from stream_app.api.schemas.questions import (
     MAX_WHOLE,
-    AboutKeys,
-    AlertNow,
-    AlertReading,
     BandConfidence,
     CalendarQuery,
     Confidence,
-    EstimatedCount,
-    PartlyMeasured,
-    Released,
-    StreamSummary,
-    SummedField,
+    NoQuery,
+    Time,
 )
 
 MOST_SLICES = 120
@@ -90,62 +85,6 @@ class Sliced(BaseModel):
     end: list[float]
     partial: list[bool] = Field(
         description="whether each slice is shorter than a step: the range cuts it off, or the month goes on"
-    )
-
-
-class Sparkline(BaseModel):
-    """The last counts of a stream, or its last sums if it adds up an amount, oldest first."""
-
-    bins: int = Field(description="bins in each count")
-    end: list[float] = Field(description="seconds since 1970")
-    value: list[float]
-    lower: list[float]
-    upper: list[float]
-
-
-class OverviewSum(EstimatedCount):
-    """The sum of the amounts of all events so far."""
-
-    counted: str = Field(description="what the sum is of, in words")
-    amounts: SummedField
-
-
-class OverviewStream(StreamSummary):
-    """A stream on the overview."""
-
-    kept_from: str | None = Field(default=None, exclude=True)  # only in the stream's own description
-    epsilon_so_far: str | None = Field(
-        description="epsilon of all epochs over the source so far, where epochs add up for a user; "
-        "null where they do not, or if it equals epsilon"
-    )
-    delta_so_far: str | None = Field(
-        default=None, description="beside epsilon_so_far; null: a pure promise, or epochs do not add up"
-    )
-    sum: OverviewSum | None = Field(description="null: the stream adds up no amount, or has released nothing")
-    sparkline: Sparkline | None
-    next_release: str | None = Field(
-        description="when the next bin becomes visible if no worker is late, RFC 3339; null for replays, "
-        "whose clock is not ours"
-    )
-    ends: str | None = Field(description="where the stream ends, RFC 3339; null: it has no end")
-    firing: list[str] = Field(description="alert rules that fire")
-    pending: list[str]
-
-
-class PreparingStream(BaseModel):
-    """A configured stream that no worker has opened yet."""
-
-    stream: str
-    title: str = Field(description="what pages show as the stream's name")
-
-
-class Overview(BaseModel):
-    """All streams, by name, and the time of this process's clock."""
-
-    now: str
-    streams: list[OverviewStream]
-    preparing: list[PreparingStream] = Field(
-        description="configured streams that no worker has opened yet: it prepares them or is down"
     )
 
 
@@ -268,46 +207,71 @@ class PreviewAnswer(AboutKeys, Sliced):
     note: str = ""
 
 
-class AlertMark(AlertNow):
-    """A rule over a stream: its threshold and the last change of its state."""
+class WindowQuery(NoQuery):
+    """A complete window by its end, and the requested histogram and quantiles."""
 
-    measure: str
-    window_bins: int | None = Field(description="bins of the window; null for the running count")
-    comparison: str | None
-    threshold: float | None = Field(description="as it is written")
-    threshold_events: float | None = Field(description="of counts and rates, as events in the window")
-    keys: list[str] = Field(description="what is counted together; none for all, or all but not_keys")
-    not_keys: list[str] = Field(default=[], description="keys that are left out; none: see keys")
-    level: float | None = Field(description="of a quantile, which one; of a CDF, the point")
-    since: float = Field(description="when the condition began to hold, seconds since 1970")
-    changed: float | None = Field(description="when the phase last changed, seconds since 1970; null: never")
-    fires: float | None = Field(
-        default=None, description="when a pending rule fires if its condition holds until then; else null"
+    end: Time = Field(default=None, description="end of a window; default: the last complete window")
+    until: Time = Field(
+        default=None, description="any instant, instead of end: selects the last window that ended by then"
     )
-    watched: float | None = Field(
-        default=None, description="since when the rule is watched, seconds since 1970; null: not known"
+    key: str | None = Field(default=None, description="one of the keys, if each key has a histogram")
+    confidence: BandConfidence = 0.95
+    q: tuple[float, ...] = Field(default=(), max_length=100, description="quantiles of the value, if wanted")
+
+
+class WindowsAnswer(BaseModel):
+    """How a stream's tumbling windows are released."""
+
+    mechanism: str
+    options: dict[str, Any] = Field(description="options of the mechanism; all others have their defaults")
+    bins: int = Field(description="bins in a window")
+    epsilon: str = Field(description="epsilon of each histogram, for one event added or removed")
+    histograms: int = Field(description="histograms in a window: one, or one for each key")
+    keys: int | None = Field(description="how many keys have a histogram each; null: one for all keys")
+    first_keys: list[str] = Field(
+        description="the first of them; /keys/list has all. None for a key of boards"
     )
-    kind: str = Field(description="that change: pending, firing, resolved or inactive")
-
-
-class AlertTransition(AlertReading):
-    """One change of a rule's phase, and the release that led to it."""
-
-    kind: Literal["pending", "firing", "resolved", "inactive"] = Field(
-        description="what it became; inactive: pending that lapsed"
+    value_field: str | None = Field(
+        description="field whose values a histogram counts; null: a histogram over keys"
     )
-    at: float = Field(description="end of the bin whose release it follows from, seconds since 1970")
-    seq: int = Field(description="of that release")
+    buckets: int
 
 
-class AlertTransitions(Released):
-    """The last changes of the rules over a stream, oldest first."""
+class WindowQuantile(BaseModel):
+    """A quantile of a window's value."""
 
-    transitions: list[AlertTransition]
-    kept: int = Field(description="the largest number that is kept; older ones are deleted")
+    q: float
+    value: float | None = Field(description="within its likeliest bucket; null where no event is seen")
+    interval: tuple[float, float] | None = Field(
+        description="edges of buckets, from the band; null where the error depends on the data"
+    )
 
 
-class AlertMarks(Released):
-    """The rules over a stream that are watched, and removed ones that changed at least once."""
+class WindowAnswer(Released):
+    """The histogram of one window, released once."""
 
-    alerts: list[AlertMark]
+    key: str | None
+    start: str
+    end: str
+    mechanism: str
+    epsilon: str
+    confidence: float
+    earlier: str | None = Field(description="end of the window before; null for the first")
+    later: str | None = Field(description="end of the next complete window; null for the last")
+    windows: int = Field(description="complete windows so far")
+    sorted: bool = Field(description="true: counts in rising order, without their keys")
+    low: float | None = Field(description="start of the first bucket of the value; null for other counts")
+    upto: list[float] | None = Field(description="end of each bucket of the value; null for other counts")
+    keys: list[str] | None = Field(description="key of each count, if the counts are of keys")
+    count: list[float]
+    stderr: list[float] | None = Field(description="null where the error depends on the data")
+    count_lower: list[float] | None = Field(description="a band around all counts at once")
+    count_upper: list[float] | None
+    cumulative: list[float]
+    lower: list[float] | None = Field(description="a band around all cumulative counts at once")
+    upper: list[float] | None
+    consistent: list[int] = Field(
+        description="the nearest whole cumulative counts that never fall and lie in the band; biased"
+    )
+    quantiles: list[WindowQuantile]
+    note: str

@@ -1,1 +1,0 @@
-"""Released values as metrics for Prometheus."""

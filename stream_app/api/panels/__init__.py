@@ -1,1 +1,0 @@
-"""Answers for the pages: panels of keys and values, and previews at another epsilon."""
