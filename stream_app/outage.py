@@ -16,7 +16,7 @@ RETRY_S = 0.5
 class Outage:
     """Logs one loop's failures, from the first failure to the next success.
 
-    Every failure is logged; log handlers let repeated words through only rarely (``monitoring/repeats.py``).
+    Every failure is logged; log handlers let repeated words through only rarely (``monitoring/logs.py``).
 
     Args:
         log: the logger.

@@ -23,11 +23,11 @@ from stream_app.ports import OperatorError
 from stream_app.ports.access import digest_of
 
 _LOOK_S = 0.05  # seconds between checks for the end of the service and for slow requests
-_MOST_REQUESTS = 8  # at once, each in a thread
-_REQUEST_S = 5.0  # for a request to arrive and its answer to be taken, then its connection ends
-_GIVES_WAY_S = 1.0  # for the thread of a connection without a request to end
+MOST_REQUESTS = 8  # at once, each in a thread
+REQUEST_S = 5.0  # for a request to arrive and its answer to be taken, then its connection ends
+GIVES_WAY_S = 1.0  # for the thread of a connection without a request to end
 
-_BEAT_S = 1.0  # seconds between two signs of life of the service's event loop
+BEAT_S = 1.0  # seconds between two signs of life of the service's event loop
 STUCK_S = 60.0  # without a sign of life for so long, the service is stuck: a supervisor should restart it
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -48,7 +48,7 @@ async def serving(
     Two paths need no token. ``/healthz`` answers 200 while the event loop moves, otherwise 503. ``/readyz``
     answers 200 when the process does its work; until then 503, and for what it waits.
 
-    Guarantee: connections use at most ``_MOST_REQUESTS`` threads, none much longer than ``_REQUEST_S``.
+    Guarantee: connections use at most ``MOST_REQUESTS`` threads, none much longer than ``REQUEST_S``.
         Connections that send no request keep nobody out.
     Args:
         token: which a request must carry (``Authorization: Bearer TOKEN``).
@@ -94,7 +94,7 @@ class SignsOfLife:
         """Give signs of life until cancelled."""
         while True:
             self._last_s = self._now_s()
-            await asyncio.sleep(_BEAT_S)
+            await asyncio.sleep(BEAT_S)
 
     @property
     def still_s(self) -> float:
@@ -153,12 +153,12 @@ class _Bounded(ThreadingWSGIServer):
         If all threads are taken, the oldest connection that has sent no request gives way.
         """
         with self._changed:
-            if len(self._since) >= _MOST_REQUESTS:
+            if len(self._since) >= MOST_REQUESTS:
                 idle = next((one for one in self._since if one not in self._asked), None)
                 if idle is None:
                     return False
                 _shut_down(idle)
-                if not self._changed.wait_for(lambda: len(self._since) < _MOST_REQUESTS, _GIVES_WAY_S):
+                if not self._changed.wait_for(lambda: len(self._since) < MOST_REQUESTS, GIVES_WAY_S):
                     return False
             self._since[request] = time.monotonic()
             return True
@@ -174,7 +174,7 @@ class _Bounded(ThreadingWSGIServer):
         now = time.monotonic()
         with self._changed:
             for connection, since in self._since.items():
-                if now - since > _REQUEST_S:
+                if now - since > REQUEST_S:
                     _shut_down(connection)
 
     def close_request(self, request: Any) -> None:

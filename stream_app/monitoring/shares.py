@@ -78,7 +78,7 @@ class LateShare:
 class RefusedShare:
     """Counts accepted and refused records of each stream, and logs in words if most are refused.
 
-    The same line is logged again only at growing intervals (``monitoring.repeats``).
+    The same line is logged again only at growing intervals (``monitoring.logs``).
     Args: now_s, a clock in seconds.
     """
 

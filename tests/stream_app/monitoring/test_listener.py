@@ -63,7 +63,7 @@ def ended(connection: socket.socket) -> bool:
 def test_silent_connections_use_few_threads_and_give_way_to_new_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listener, "_GIVES_WAY_S", PATIENCE_S)
+    monkeypatch.setattr(listener, "GIVES_WAY_S", PATIENCE_S)
 
     def attack(port: int) -> None:
         before = threading.active_count()
@@ -74,13 +74,13 @@ def test_silent_connections_use_few_threads_and_give_way_to_new_ones(
                 assert ended(one), "the oldest silent connections are ended"
             assert b"stream_app" in answer(port)
             assert ended(silent[6])
-            assert threading.active_count() - before <= listener._MOST_REQUESTS
+            assert threading.active_count() - before <= listener.MOST_REQUESTS
 
     against(attack)
 
 
 def test_silent_connections_are_ended_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_REQUEST_S", 0.5)
+    monkeypatch.setattr(listener, "REQUEST_S", 0.5)
 
     def attack(port: int) -> None:
         before = threading.active_count()
@@ -97,14 +97,14 @@ def test_a_request_that_is_answered_gives_way_to_nobody(monkeypatch: pytest.Monk
 
     def attack(port: int) -> None:
         with ExitStack() as stack:
-            busy = [stack.enter_context(connected(port)) for _ in range(listener._MOST_REQUESTS)]
+            busy = [stack.enter_context(connected(port)) for _ in range(listener.MOST_REQUESTS)]
             for one in busy:
                 one.sendall(REQUEST)
                 assert one.recv(1)
             assert ended(stack.enter_context(connected(port))), "all threads answer, so it is closed"
             assert len(b"".join(iter(lambda: busy[0].recv(1 << 20), b""))) > len(large[0])
 
-    monkeypatch.setattr(listener, "_REQUEST_S", PATIENCE_S)
+    monkeypatch.setattr(listener, "REQUEST_S", PATIENCE_S)
     against(attack)
 
 
@@ -125,12 +125,12 @@ async def test_health_needs_no_token_and_says_when_the_event_loop_stands_still(
         # The loop stands still while this thread of its own asks.
         now_s[0] += listener.STUCK_S + 1
         assert asked(port) == (503, b"stuck for 61 s\n")
-        await asyncio.sleep(2 * listener._BEAT_S)
+        await asyncio.sleep(2 * listener.BEAT_S)
         assert await asyncio.to_thread(asked, port) == (200, b"alive\n")
 
 
 def test_slowly_arriving_request_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_REQUEST_S", 0.5)
+    monkeypatch.setattr(listener, "REQUEST_S", 0.5)
 
     def attack(port: int) -> None:
         with connected(port) as slow:
@@ -141,7 +141,7 @@ def test_slowly_arriving_request_is_ended(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_answer_that_nobody_reads_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_REQUEST_S", 0.5)
+    monkeypatch.setattr(listener, "REQUEST_S", 0.5)
     large = [b"x" * 50_000_000]
     monkeypatch.setattr(listener, "make_wsgi_app", lambda _: lambda _, start: (start("200 OK", []), large)[1])
 

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
-import pytest
-from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
 from stream_app.core.incoming import OF_ENGINE, Reason
 from stream_app.monitoring.metrics import Metrics
-from stream_app.monitoring.shares import OVER_S, LateShare
 from stream_app.monitoring.stored_counts import StoredCounts, follow
-from tests.contracts.examples import apply
 from tests.models.memory import MemoryStore
 from tests.patience import ended
-
-
-class Wall:
-    """A clock in seconds that the test sets."""
-
-    now_s = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def shown(counts: StoredCounts) -> dict[tuple[str, str], float]:
@@ -62,27 +48,6 @@ def test_only_streams_over_an_engine_have_the_reasons_of_its_rows() -> None:
     refused = next(iter(counts.collect())).samples
     shown = {(one.labels["stream"], one.labels["reason"]) for one in refused}
     assert shown == {("rows", one) for one in Reason} | {("clicks", one) for one in set(Reason) - OF_ENGINE}
-
-
-def test_late_share_is_of_the_records_of_the_last_ten_minutes() -> None:
-    wall, registry = Wall(), CollectorRegistry()
-    late_share = LateShare(Gauge("late_share", "", ["stream"], registry=registry), wall)
-    late_share.know("clicks")
-
-    def share(seconds: float, records: int, **counts: int) -> float:
-        wall.now_s = 1_000 + seconds
-        change = replace(apply(0, 5), records=records, operator_counts=counts)
-        late_share.applied("clicks", change)
-        shown = registry.get_sample_value("late_share", {"stream": "clicks"})
-        assert shown is not None
-        return shown
-
-    assert share(0, 0) == 0
-    assert share(10, 200, late_within_60=10) == pytest.approx(0.05)
-    assert share(20, 190, late=10, late_longer=10) == pytest.approx(0.05)  # these are refused
-    assert share(300, 0, unknown_key=1000) == pytest.approx(0.05)
-    assert share(OVER_S + 14, 200) == pytest.approx(10 / 400)
-    assert share(OVER_S + 100, 0) == 0
 
 
 def test_counters_are_read_again_after_the_store_was_down() -> None:

@@ -1,15 +1,16 @@
-"""The worker warns in words while most records are refused, and knows whether it has counted any."""
+"""The worker warns in words while most records are refused, and knows which share was late."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from prometheus_client import CollectorRegistry, Gauge
 
 from stream_app.core.counting.outcomes import LATE_BINS, SET_ASIDE
 from stream_app.core.incoming import REMEDIES, Reason
 from stream_app.core.records import Apply
-from stream_app.monitoring.shares import LEAST_LEFT_OUT, LEAST_REFUSED, RefusedShare
+from stream_app.monitoring.shares import LEAST_LEFT_OUT, LEAST_REFUSED, OVER_S, LateShare, RefusedShare
 from tests.contracts.examples import apply
 
 
@@ -110,3 +111,25 @@ def test_nothing_in_the_range_is_known_of_a_stream_that_this_process_began(seen:
     assert seen.share.nothing_counted("clicks", anew=True) is None
     seen.share.applied("clicks", change(counted=1))
     assert seen.share.nothing_counted("clicks", anew=True) is None
+
+
+def test_late_share_is_of_the_records_of_the_last_ten_minutes() -> None:
+    now_s, registry = 1_000.0, CollectorRegistry()
+    late_share = LateShare(Gauge("late_share", "", ["stream"], registry=registry), lambda: now_s)
+    late_share.know("clicks")
+
+    def share(seconds: float, records: int, **counts: int) -> float:
+        nonlocal now_s
+        now_s = 1_000 + seconds
+        change = replace(apply(0, 5), records=records, operator_counts=counts)
+        late_share.applied("clicks", change)
+        shown = registry.get_sample_value("late_share", {"stream": "clicks"})
+        assert shown is not None
+        return shown
+
+    assert share(0, 0) == 0
+    assert share(10, 200, late_within_60=10) == pytest.approx(0.05)
+    assert share(20, 190, late=10, late_longer=10) == pytest.approx(0.05)  # these are refused
+    assert share(300, 0, unknown_key=1000) == pytest.approx(0.05)
+    assert share(OVER_S + 14, 200) == pytest.approx(10 / 400)
+    assert share(OVER_S + 100, 0) == 0
