@@ -98,10 +98,10 @@ async def show_board(request: Request, board: str, _query: Nothing) -> BoardAnsw
 async def changes(request: Request, query: Annotated[ChangesQuery, Query()]) -> StreamingResponse:
     """Which of these streams have released something, now and whenever one does. It holds no values."""
     readable = sorted({name for name in query.stream if may_read(request, name)})
-    return followed(request, _follow(all_replicas(request), readable))
+    return followed(request, events_of(all_replicas(request), readable))
 
 
-def _follow(replicas: Replicas, wanted: Sequence[str]) -> AsyncIterator[bytes]:
+def events_of(replicas: Replicas, wanted: Sequence[str]) -> AsyncIterator[bytes]:
     """Yield the seq of each wanted stream, and again each that has changed, or whose promise has."""
     told: dict[str, tuple[int, int, bool]] = {}
 

@@ -111,7 +111,7 @@ class StreamReplica:
         self.continued_by: StreamReplica | None = None  # the next generation, once nothing more comes here
         self._reader, self._stated, self._known = reader, stated, known
         self._halted = Announced(False)
-        self._recent: deque[tuple[int, bytes]] = deque()
+        self.recent: deque[tuple[int, bytes]] = deque()  # rows by number, for who follows again
         self.newest: tuple[tuple[int, bytes], ...] = ()  # the rows that were shown last, together
         self.news = News()
 
@@ -151,7 +151,7 @@ class StreamReplica:
         if view is None or not view.continues_to(state):
             view = StreamView(state.strategy, state.earlier)  # nobody reads it yet
             view.labels = self.labels
-            self._recent.clear()
+            self.recent.clear()
         wanted = view.missing(state)
         tables, rows = await asyncio.gather(
             asyncio.gather(
@@ -193,16 +193,16 @@ class StreamReplica:
         view.extend(state, blocks)
         self.view = view
         self.answers.clear()
-        self._recent.extend(rows)
-        for _ in range(len(self._recent) - max(RECENT_ROWS, len(rows))):
-            self._recent.popleft()
+        self.recent.extend(rows)
+        for _ in range(len(self.recent) - max(RECENT_ROWS, len(rows))):
+            self.recent.popleft()
         self.seq, self.newest = state.visible_seq, tuple(rows)
         self.news.tell()
 
     @property
     def _last_seq(self) -> int:
         """The seq of the last row in memory; 0 if there is none."""
-        return self._recent[-1][0] if self._recent else 0
+        return self.recent[-1][0] if self.recent else 0
 
     def set_statement(self, statement: Statement) -> None:
         """Set the source's statement. If it changes, drop all cached answers: some repeat it."""
@@ -220,12 +220,12 @@ class StreamReplica:
         """Return the next visible rows after ``seq``, from memory if they are recent."""
         if seq >= self.seq:
             return []
-        if self._recent and self._recent[0][0] <= seq + 1:
-            skipped = bisect_right(self._recent, seq, key=itemgetter(0))
-            new = len(self._recent) - skipped
+        if self.recent and self.recent[0][0] <= seq + 1:
+            skipped = bisect_right(self.recent, seq, key=itemgetter(0))
+            new = len(self.recent) - skipped
             if new <= _FEW_ROWS:  # a deque is fast only at its ends, and followers mostly need the last row
-                return list(islice(reversed(self._recent), new))[::-1]
-            return list(islice(self._recent, skipped, skipped + _ROWS_A_READ))
+                return list(islice(reversed(self.recent), new))[::-1]
+            return list(islice(self.recent, skipped, skipped + _ROWS_A_READ))
         return await self._reader.rows(self.stream, seq, _ROWS_A_READ)
 
     def say(self, labels: Labels) -> None:
@@ -250,7 +250,7 @@ class StreamReplica:
         last = self._last_seq
         after = max(last, visible_seq - RECENT_ROWS)
         if after > last:
-            self._recent.clear()
+            self.recent.clear()
         rows: list[tuple[int, bytes]] = []
         while after < visible_seq:
             page = await self._reader.rows(self.stream, after, min(_ROWS_A_READ, visible_seq - after))

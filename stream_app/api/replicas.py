@@ -49,14 +49,14 @@ class Replicas:
         self.transitions: dict[str, tuple[bytes, ...]] = {}  # by stream: the last ones, oldest first
         self.closed = False
         self.looked = asyncio.Event()  # set once the store was read, or could not be
-        self._reader, self._labels, self._coming = reader, labels, Coming(reader, self.by_name)
-        self._fresh_at: float | None = None
+        self.reader, self._labels, self._coming = reader, labels, Coming(reader, self.by_name)
+        self.fresh_at: float | None = None
         self.is_read = False  # whether the store was read once, all streams or all but unreadable ones
 
     @property
     def store_age_s(self) -> float | None:
         """Seconds since everything was last read from the store; None before the first time."""
-        return None if self._fresh_at is None else time.monotonic() - self._fresh_at
+        return None if self.fresh_at is None else time.monotonic() - self.fresh_at
 
     def expects(self, stream: str) -> bool:
         """Return whether a stream is configured, whether a worker has opened it or not."""
@@ -77,7 +77,7 @@ class Replicas:
         for name in names:
             if name not in self.by_name:
                 labels = self._labels.of(name)
-                self.by_name[name] = StreamReplica(self._reader, name, self.stated, self._known, labels)
+                self.by_name[name] = StreamReplica(self.reader, name, self.stated, self._known, labels)
         looks = {name: asyncio.create_task(self.by_name[name].look()) for name in names}
         await asyncio.gather(*looks.values(), return_exceptions=True)  # before any row is shown
         await each_to_its_end(*(self.by_name[name].refresh(looked) for name, looked in looks.items()))
@@ -93,7 +93,7 @@ class Replicas:
         for gone in set(self.ledgers) - sources:
             del self.ledgers[gone], self._statements[gone], self._asked[gone]
         self.alerts, self.transitions = alerts, self.transitions | transitions
-        self._fresh_at = time.monotonic()
+        self.fresh_at = time.monotonic()
         self.is_read = True
 
     async def stated(self, source: str) -> Statement:
@@ -128,11 +128,11 @@ class Replicas:
 
     async def _read_alerts(self) -> tuple[dict[str, State], dict[str, tuple[bytes, ...]]]:
         """Return the rules' states, and all transitions of streams with a changed state."""
-        states, self.refused = await self._reader.alerts()
+        states, self.refused = await self.reader.alerts()
         alerts = {rule: _state(text) for rule, text in states.items()}
         changed = (state for rule, state in alerts.items() if state != self.alerts.get(rule))
         streams = {generation_of(state.last) for state in changed if state.last is not None}
-        return alerts, {stream: tuple(await self._reader.transitions(stream)) for stream in streams}
+        return alerts, {stream: tuple(await self.reader.transitions(stream)) for stream in streams}
 
     async def keep_fresh(self) -> None:
         """Refresh without end. If the store cannot be read, try again; answers continue from memory."""
@@ -144,7 +144,7 @@ class Replicas:
             except Exception as failure:
                 # Log the type only: a client's message may hold the store's address or password.
                 kind = str(failure) if isinstance(failure, OperatorError) else type(failure).__name__
-                known = "no stream is known yet" if self._fresh_at is None else "answers go on from memory"
+                known = "no stream is known yet" if self.fresh_at is None else "answers go on from memory"
                 self.is_read |= isinstance(failure, OperatorError)  # Redis answered
                 outage.failed(f"redis.api_url cannot be read ({kind}), {known}")
                 self.looked.set()
@@ -163,7 +163,7 @@ class Replicas:
         while time.monotonic() < until_s:
             await asyncio.sleep(NEWS_S)
             try:
-                visible = await self._reader.visible_seqs(names)
+                visible = await self.reader.visible_seqs(names)
                 pairs = zip(names, visible, strict=True)
                 news = [(self.by_name[name], seq) for name, seq in pairs if self.by_name[name].seq != seq]
                 await each_to_its_end(*(replica.read_news(seq) for replica, seq in news))

@@ -54,7 +54,7 @@ async def _turn(request: Request, turns: LongTurns) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _work(request: Request, us: float, replica: Askable) -> AsyncIterator[Compute]:
+async def computing(request: Request, us: float, replica: Askable) -> AsyncIterator[Compute]:
     """Yield a function that computes an answer: at once if it is quick, otherwise in a separate process.
 
     Args: us, an estimate of the work (``admission/work.py``).
@@ -85,7 +85,7 @@ async def computed(
     Args: make, a module's function that takes the view and the arguments; us, an estimate of its work.
     Raises: what ``make`` raises; as ``long_turn``.
     """
-    async with _work(request, us, replica) as compute:
+    async with computing(request, us, replica) as compute:
         answer: T = await compute(_view_of(replica), make, *arguments)
         return answer
 
@@ -117,7 +117,7 @@ async def rendered(
     """
     if (known := _CachedAnswer(request, replica, form, variant).known()) is not None:
         return known
-    async with _work(request, us, replica) as compute:
+    async with computing(request, us, replica) as compute:
         # The stream may have grown meanwhile, or the answer exist.
         asked = _CachedAnswer(request, replica, form, variant)
         return asked.known() or asked.reply(await compute(asked.view, make, *arguments))

@@ -168,7 +168,7 @@ class _Process:
         self._connection = Connection(ours.detach())
         self._copies: dict[str, tuple[weakref.ref[StreamView], PublicState]] = {}  # by stream
         self._numbers = itertools.count()
-        self._asked: dict[int, Future[Any]] = {}
+        self.asked: dict[int, Future[Any]] = {}
         self._outgoing: queue.SimpleQueue[tuple[object, ...] | None] = queue.SimpleQueue()
         self._is_over = False
         for work in (self._send_all, self._receive_all):
@@ -184,7 +184,7 @@ class _Process:
         """Send a question, with the rows that the copy of its view lacks."""
         number, answer = next(self._numbers), Future[Answer]()
         answer.set_running_or_notify_cancel()  # nobody can cancel it: it is computed in any case
-        self._asked[number] = answer
+        self.asked[number] = answer
         if self._is_over:
             self._fail_all()
         views = () if view is None else (*view.before, view.own)
@@ -219,7 +219,7 @@ class _Process:
         with suppress(OSError, EOFError):
             while True:
                 number, is_answer, result = self._connection.recv()
-                answer = self._asked.pop(number)
+                answer = self.asked.pop(number)
                 if is_answer:
                     answer.set_result(result)
                 else:
@@ -232,5 +232,5 @@ class _Process:
     def _fail_all(self) -> None:
         with suppress(KeyError):  # both threads may be here
             while True:
-                _, answer = self._asked.popitem()
+                _, answer = self.asked.popitem()
                 answer.set_exception(ProcessEndedError("the computing process has ended; ask again"))

@@ -79,10 +79,7 @@ def _numbers_of(answer: Columns) -> list[str]:
 
 
 def load_arrow() -> Any:
-    """Return pyarrow, which is loaded on first use only.
-
-    Raises: QueryError if it is not installed.
-    """
+    """Return pyarrow, which is loaded on first use only. Raises: QueryError if it is not installed."""
     try:
         import pyarrow
     except ImportError:

@@ -41,8 +41,8 @@ def key_list(view: StreamView, query: schemas.KeyListQuery) -> schemas.KeyListAn
         raise QueryError("this stream has no keys; ask for its count", "stream")
     names = _names(declared, query.field)
     if query.key:
-        return _looked_up(view, declared, query)
-    found = list(islice(_containing(names, query.contains.lower(), query.after), query.limit + 1))
+        return looked_up(view, declared, query)
+    found = list(islice(containing(names, query.contains.lower(), query.after), query.limit + 1))
     shown = found[: query.limit]
     return schemas.KeyListAnswer(
         stream=view.name,
@@ -69,7 +69,7 @@ def found_at(view: StreamView, places: Sequence[int | None]) -> list[str | None]
     return [ends[place - listed] if place is not None and place in has else None for place in places]
 
 
-def _looked_up(view: StreamView, declared: KeyList, query: schemas.KeyListQuery) -> schemas.KeyListAnswer:
+def looked_up(view: StreamView, declared: KeyList, query: schemas.KeyListQuery) -> schemas.KeyListAnswer:
     """Return which of the asked names are keys, or patterns of several fields that match keys."""
     if query.contains or query.field is not None or query.after:
         line = "key: looks names up, so it stands alone; leave contains, field and after out"
@@ -99,7 +99,7 @@ def _names(declared: KeyList, field: str | None) -> tuple[str, ...]:
     raise QueryError(f"field: {field[:80]!r} is none of several key fields; {several}", "field")
 
 
-def _containing(names: tuple[str, ...], sought: str, after: int) -> Iterator[int]:
+def containing(names: tuple[str, ...], sought: str, after: int) -> Iterator[int]:
     """Yield the places of names that contain a text, from one place on.
 
     Args: sought, in lower case.

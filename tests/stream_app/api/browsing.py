@@ -11,8 +11,9 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
+import httpx
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from deploy.ports import free_port
@@ -27,9 +28,10 @@ from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.patience import PATIENCE_S
 from tests.services import chromium, required
-from tests.stream_app.api.client import SHARED
+from tests.stream_app.api.client import SHARED, fill
 from tests.stream_app.published import Published
 
+P = TypeVar("P", bound=Published)
 ARTIFACTS = Path(__file__).parents[3] / "artifacts"  # the folder for screenshots
 PATIENCE_MS = PATIENCE_S * 1_000
 PATIENT = Limits(idle_s=PATIENCE_S, slow_s=PATIENCE_S)  # or a page that stands still loses its connection
@@ -93,9 +95,11 @@ class Backstage:
 
     def stream(self, counts: list[int], **options: Any) -> Published:
         """Open a stream and release counts."""
-        stream = Published(self.store, **options)
-        self.run(stream.open())
-        self.run(stream.close(counts))
+        return self.fill(Published(self.store, **options), counts)
+
+    def fill(self, stream: P, cells: Any) -> P:
+        """Open a stream and release cells, or counts; return the stream."""
+        self.run(fill(stream, cells))
         return stream
 
     def watch(self, rules: Sequence[Rule]) -> AlertWatcher:
@@ -123,6 +127,11 @@ class Backstage:
             serve_on(listener, reader, self.rules, None, labels, publish_every_us, apart=SHARED),
             self.loop,
         )
+        return self.address
+
+    @property
+    def address(self) -> str:
+        """The service's address."""
         return f"http://127.0.0.1:{self.port}"
 
     def stop(self) -> None:
@@ -130,9 +139,38 @@ class Backstage:
         self.server.cancel()
         self.run(self._settled())
 
+    def reply(self, path: str, key: str = "", **headers: str) -> httpx.Response:
+        """Return the service's answer. Args: path, below ``/v1/streams/`` unless it begins with /."""
+        if self.server is None:
+            self.start()
+        url = self.address + (path if path.startswith("/") else f"/v1/streams/{path}")
+        own = {"Authorization": f"Bearer {key}"} if key else {}
+        with httpx.stream("GET", url, headers=own | headers, timeout=PATIENCE_S, verify=False) as answer:
+            if "event-stream" not in answer.headers.get("content-type", ""):  # which has no end
+                answer.read()
+            return answer
+
+    def json(self, path: str, key: str = "") -> Any:
+        """Return the body of a successful answer."""
+        answer = self.reply(path, key)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def refusal(self, path: str, key: str = "") -> str:
+        """Return the line with which a question is refused."""
+        answer = self.reply(path, key)
+        assert answer.status_code == 400, answer.text
+        return str(answer.json()["error"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """End the thread."""
-        if not self.server.done():
+        if self.server and not self.server.done():
             self.stop()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(PATIENCE_S)

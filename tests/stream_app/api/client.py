@@ -1,19 +1,24 @@
-"""Sends requests to the application over a memory store, without a network."""
+"""Sends requests to the application over a memory store, without a network or over loopback."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx
+import numpy as np
 from fastapi import FastAPI
 
 from stream_app.api.admission.access import AccessRules
 from stream_app.api.admission.apart import Apart
-from stream_app.api.app import EVERYBODY, create_app
+from stream_app.api.app import EVERYBODY, create_app, listen, serve_on
 from stream_app.api.replica import StreamReplica
+from stream_app.core.answers.query import StreamView
 from tests.models.memory import MemoryStore
+from tests.patience import PATIENCE_S, eventually_async
 from tests.stream_app.published import Published
 
 EXACT = "1000000000"  # so large that noise is zero
@@ -66,15 +71,33 @@ class Api:
         replica: StreamReplica = self.app.state.replicas.by_name[self.stream.name]
         return replica
 
+    @property
+    def view(self) -> StreamView:
+        """Return the view that the application answers from."""
+        assert self.replica.view is not None
+        return self.replica.view
+
+
+async def released(counts: Sequence[int] = (), store: MemoryStore | None = None, **options: Any) -> Published:
+    """Return an open stream with these counts, all of them visible. Args: store, None for a new one."""
+    stream = Published(store or MemoryStore(), **options)
+    await fill(stream, counts)
+    return stream
+
+
+async def fill(stream: Published, cells: Any) -> None:
+    """Open a stream and release cells, or counts where it has no keys and values."""
+    await stream.open()
+    if isinstance(cells, np.ndarray):
+        await stream.close_cells(cells)
+    elif cells:
+        await stream.close(cells)
+
 
 @asynccontextmanager
 async def api_over(counts: Sequence[int] = (), **options: Any) -> AsyncIterator[Api]:
     """Yield the application over a stream with these counts, all of them visible."""
-    stream = Published(MemoryStore(), **options)
-    await stream.open()
-    if counts:
-        await stream.close(counts)
-    async with api_at(stream) as api:
+    async with api_at(await released(counts, **options)) as api:
         yield api
 
 
@@ -107,10 +130,39 @@ async def two_streams(source: str | None = None) -> MemoryStore:
     """Return a store with the streams clicks and views. Args: source, of both; None: each has its own."""
     store = MemoryStore()
     for name in ("clicks", "views"):
-        stream = Published(store, name=name, source=source or f"{name}.ndjson")
-        await stream.open()
-        await stream.close([1, 2, 3])
+        await released([1, 2, 3], store, name=name, source=source or f"{name}.ndjson")
     return store
+
+
+async def _is_ready(client: httpx.AsyncClient) -> bool:
+    return (await client.get("/readyz")).status_code == 200
+
+
+@asynccontextmanager
+async def served(
+    reader: Any, rules: AccessRules = EVERYBODY, *, port: int = 0, is_awaited: bool = True, **options: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve a reader of a store on loopback; yield a client of the service, which has no connection yet.
+
+    Args: is_awaited, whether the service has read the store before; options, as of ``serve_on``.
+    """
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Any]:
+        yield reader
+
+    with listen("127.0.0.1", port) as listener:
+        serving = asyncio.create_task(serve_on(listener, opened, rules, apart=SHARED, **options))
+        try:
+            address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            if is_awaited:
+                async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S) as first:
+                    await eventually_async(partial(_is_ready, first), "it is ready")
+            async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S) as client:
+                yield client
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
 
 
 def with_api(

@@ -25,7 +25,7 @@ from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import OneOf
 from stream_app.core.records import History
 from tests.stream_app.api.browsing import Backstage, opened
-from tests.stream_app.api.test_browser_fields import PublishedClicks
+from tests.stream_app.api.test_browser_keys import PublishedClicks
 from tests.stream_app.api.test_gaps import sold
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedAxes, PublishedSums, PublishedWindows, delays, sales_of
@@ -103,11 +103,9 @@ class States:
             carriers=tuple("abcde"),
         )
         for stream in (product, capped, windows, clicks):
-            self.behind.run(stream.open())
-            self.behind.run(stream.close_cells(delays(stream, stream.epoch_bins)))
+            self.behind.fill(stream, delays(stream, stream.epoch_bins))
         sales = PublishedSums(self.behind.store, source="shop", epoch_bins=24)
-        self.behind.run(sales.open())
-        self.behind.run(sales.close_cells(sales_of(sales, 24)[0]))
+        self.behind.fill(sales, sales_of(sales, 24)[0])
         users = self.behind.stream(
             [30, 40, 50, 20],
             name="visitors",

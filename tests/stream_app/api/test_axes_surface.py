@@ -20,9 +20,7 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 from prometheus_client.parser import text_string_to_metric_families
 
-from dphist.product.columns import column_sum, key_counts
 from stream_app.api.admission.access import AccessRules
-from stream_app.api.app import listen, serve_on
 from stream_app.api.prometheus.metrics import Newest, exposition
 from stream_app.client import AsyncClient, Client, ClientError
 from stream_app.core.alerts.conditions import parse_condition
@@ -30,8 +28,7 @@ from stream_app.core.alerts.readings import readings
 from stream_app.core.alerts.rules import Rule
 from stream_app.ports.access import Scrapes
 from stream_app.shell.commands import main
-from tests.patience import PATIENCE_S
-from tests.stream_app.api.client import asking
+from tests.stream_app.api.client import asking, served
 from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM
 from tests.stream_app.loops.test_windows import run as run_windows
 from tests.stream_app.loops.test_windows import window_strategy
@@ -79,17 +76,6 @@ def answer(one: World, path: str, **parameters: Any) -> Any:
 
 def seconds(bin: int) -> float:
     return (FIRST_BIN + bin) * BIN_US / 1e6
-
-
-def test_keys_read_together_equal_keys_read_one_by_one(counted: Counted) -> None:
-    one, table = counted
-    total = one.view().cells()
-    found = key_counts(total)
-    assert np.allclose(found.value, table.sum(axis=(0, 2)), atol=0.01)
-    for place in range(len(LABELS)):
-        alone = column_sum(total.design, place).of_range(total)
-        assert alone.value == pytest.approx(np.asarray(found.value)[place])
-        assert (alone.law, alone.rounding) == (found.law, found.rounding)
 
 
 def test_metrics_have_every_key_and_the_total(counted: Counted) -> None:
@@ -179,19 +165,9 @@ def test_every_query_of_the_grafana_dashboards_is_answered(counted: Counted) -> 
 @pytest.mark.slow  # imports pandas, polars and pyarrow
 async def test_both_clients_and_the_terminal_give_distributions(counted: Counted) -> None:
     one, table = counted
-
-    @asynccontextmanager
-    async def reader():
-        yield one.store.reader()
-
-    with listen("127.0.0.1", 0) as listener:
-        server = asyncio.create_task(serve_on(listener, reader))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with served(one.store.reader()) as service:
+        url = str(service.base_url).rstrip("/")
         async with AsyncClient(url, timeout_s=60.0) as client:
-            for _ in range(int(PATIENCE_S * 100)):
-                if await client.streams():
-                    break
-                await asyncio.sleep(0.01)
             cdf = await client.cdf(STREAM, seconds(1), seconds(5), key="DE")
             cdfs = await client.cdfs(STREAM, seconds(1), seconds(5), step=2, key="DE")
             found = await client.quantile(STREAM, [0.5, 0.9], seconds(1), seconds(5), key="DE")
@@ -214,8 +190,6 @@ async def test_both_clients_and_the_terminal_give_distributions(counted: Counted
         assert (found.value[1:] == single.value).all()
         assert ((found.lower <= found.value) & (found.value <= found.upper)).all()
         await asyncio.to_thread(blocking, url, cdf.columns(), found.columns(), cdfs.columns())
-        server.cancel()
-        await asyncio.gather(server, return_exceptions=True)
 
 
 def blocking(url: str, cdf: dict[str, Any], quantiles: dict[str, Any], cdfs: dict[str, Any]) -> None:

@@ -13,14 +13,13 @@ import pytest
 
 from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import create_app
-from stream_app.api.boards import _follow
+from stream_app.api.boards import events_of
 from stream_app.config.key_file import add_key, read_keys
 from stream_app.core.boards import Board, Line, Panel
 from stream_app.ports import OperatorError
 from stream_app.ports.access import ApiKey, digest_of
 from tests.models.memory import MemoryStore
-from tests.stream_app.api.client import SHARED, asking, two_streams
-from tests.stream_app.published import Published
+from tests.stream_app.api.client import SHARED, asking, fill, reading, released, two_streams
 from tests.stream_app.published_axes import PublishedAxes, delays
 
 ORIGIN = "https://intranet.example.org"
@@ -87,8 +86,7 @@ async def asking_about_one_key(name: str) -> AsyncIterator[httpx.AsyncClient]:
     keys = ApiKey("few", digest_of("k-few"), frozenset(), frozenset({"few"})), KEYS[0]
     store = MemoryStore()
     stream = PublishedAxes(store, epsilon="2", epoch_bins=8, buckets=2)
-    await stream.open()
-    await stream.close_cells(delays(stream, 4))
+    await fill(stream, delays(stream, 4))
     rules = AccessRules(keys=keys, boards={"few": board})
     async with asking(store, rules, key="k-few") as (_, client):
         yield client
@@ -170,12 +168,10 @@ async def test_another_origin_gets_no_answer_that_its_script_may_read() -> None:
 async def test_changes_name_readable_streams_only() -> None:
     store = MemoryStore()
     for name in ("clicks", "views"):
-        stream = Published(store, name=name, source=f"{name}.ndjson")
-        await stream.open()
-        await stream.close([1, 2, 3])
+        stream = await released([1, 2, 3], store, name=name, source=f"{name}.ndjson")
     replicas = create_app(store.reader(), AccessRules(), apart=SHARED).state.replicas
     await replicas.refresh()
-    events = _follow(replicas, ["clicks", "none"])
+    events = events_of(replicas, ["clicks", "none"])
     assert (await anext(events)).startswith(b"retry: ")
     told = (await anext(events)).decode()
     assert told == 'event: changed\ndata: {"stream":"clicks","seq":3,"private":true}\n\n'
@@ -190,14 +186,10 @@ async def test_changes_name_readable_streams_only() -> None:
 async def test_each_address_with_the_key_of_a_board_has_its_own_limit() -> None:
     # Slow enough that no second request is granted, however long an answer takes here.
     rules = AccessRules(keys=KEYS, boards=BOARDS, requests_per_s=0.001)
-    async with asked_of_two("k-shop", rules) as client:
+    async with asking(await two_streams(), rules, "10.0.0.9", "k-shop") as (app, client):
         assert (await client.get("/v1/boards/shop")).status_code == 200
         assert (await client.get("/v1/boards/shop")).status_code == 429
-        app = client._transport.app  # type: ignore[attr-defined]
-        other = httpx.ASGITransport(app=app, client=("10.0.0.10", 5_000))
-        async with httpx.AsyncClient(
-            transport=other, base_url="http://localhost", headers=client.headers
-        ) as second:
+        async with reading(app, "10.0.0.10", "k-shop") as second:
             assert (await second.get("/v1/boards/shop")).status_code == 200
 
 

@@ -19,8 +19,7 @@ def site() -> Iterator[str]:
     """Serve a stream with keys and one without, both of three days."""
     behind = Backstage()
     stream = PublishedAxes(behind.store, epsilon="2", epoch_bins=96, buckets=10)
-    behind.run(stream.open())
-    behind.run(stream.close_cells(delays(stream, 72)))
+    behind.fill(stream, delays(stream, 72))
     behind.stream([30] * 72, epoch_bins=96, source="other.ndjson")
     yield behind.start() + "/streams/"
     behind.close()

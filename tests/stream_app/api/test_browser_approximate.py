@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.rules import Rule
-from tests.stream_app.api.browsing import Backstage, asked, fits, inked, opened, panel, table, whole
+from tests.stream_app.api.browsing import Backstage, asked, inked, opened, panel, table, whole
 from tests.stream_app.declared import FIRST_BIN, STREAM
 from tests.stream_app.loops.test_answers import approximate
 from tests.stream_app.product_stream import BINS, COUNTRIES, Visits
@@ -99,10 +99,3 @@ def test_rule_over_an_approximate_stream_fires(browser: Browser, address: str) -
         busy = rules.filter(has_text="busy")
         expect(busy.locator(".chip")).to_have_text("firing")
         expect(rules.filter(has_text="rare").locator(".chip")).not_to_have_text("firing")
-
-
-def test_page_on_a_phone_is_not_wider_than_the_screen(browser: Browser, address: str) -> None:
-    with opened(browser, address, viewport={"width": 390, "height": 844}) as page:
-        for name in PANELS:
-            panel(page, name)
-        fits(page)

@@ -71,8 +71,7 @@ def site() -> Iterator[Airport]:
         epoch_bins=4 * 24 * 30,
     )
     product = PublishedAxes(behind.store, epoch_bins=24 * 7, buckets=20, source="air")
-    behind.run(product.open())
-    behind.run(product.close_cells(delays(product, 24 * 6)))
+    behind.fill(product, delays(product, 24 * 6))
     behind.run(Published(behind.store, name="young", source="new").open())
     behind.stream(
         [7] * 3, name="daily", source="d", bin_us=DAY_US, first_bin=FIRST_BIN // 24, timezone="Europe/Paris"

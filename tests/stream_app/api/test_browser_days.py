@@ -1,4 +1,4 @@
-"""Streams with bins of calendar days in headless Chromium: the page shows dates, and files hold UTC."""
+"""Calendar days on pages: bins of days, days of the time zone that a reader chooses, and files in UTC."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.rules import Rule
+from stream_app.core.answers.labels import AllLabels
 from stream_app.core.counting.bins import Binning
 from tests.stream_app.api.browsing import (
     Backstage,
@@ -23,7 +24,11 @@ from tests.stream_app.api.browsing import (
     opened,
     panel,
     table,
+    whole,
 )
+from tests.stream_app.api.client import EXACT
+from tests.stream_app.api.test_local_days import OF_2026, YEAR_END
+from tests.stream_app.published import FIRST_BIN
 from tests.stream_app.published_axes import PublishedAxes, PublishedWindows, delays
 
 pytestmark = pytest.mark.browser
@@ -37,7 +42,7 @@ WEEK = "?from=2013-03-28T23:00:00Z&to=2013-04-03T22:00:00Z"
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    """Serve 70 days of the time zone of Paris: counts with an alert, keys and a value, windows of a week."""
+    """Serve 70 days of Paris: counts with an alert, keys and a value, windows of a week; also hours."""
     behind = Backstage()
     stream = behind.stream([100] * 60, epoch_bins=128, **PARIS)
     text = "sum(departures, 1d) > 200"
@@ -46,11 +51,13 @@ def site() -> Iterator[str]:
     behind.run(watcher.look())
     behind.run(stream.close([100] * 7))
     axes = PublishedAxes(behind.store, epsilon="2", epoch_bins=84, buckets=10, **PARIS)
-    behind.run(axes.open())
-    behind.run(axes.close_cells(delays(axes, 70)))
+    behind.fill(axes, delays(axes, 70))
     windows = PublishedWindows(behind.store, epoch_bins=84, buckets=10, window_bins=7, **PARIS)
-    behind.run(windows.open())
-    behind.run(windows.close_cells(delays(windows, 70)))
+    behind.fill(windows, delays(windows, 70))
+    counts = [hour % 7 for hour in range(1_300)]  # clocks change in Paris on 31 March 2013
+    behind.stream(counts, name="hours", source="hours", epoch_bins=2048, first_bin=FIRST_BIN + 59 * 24)
+    of_2026: dict[str, Any] = {"epoch_bins": 4_096, "first_bin": YEAR_END, "epsilon": EXACT}
+    behind.stream(OF_2026, name="visits", source="visits", **of_2026)
     yield behind.start()
     behind.close()
 
@@ -155,3 +162,89 @@ def test_reader_chooses_dates_and_files_hold_utc(browser: Browser, site: str, tm
         assert not [words for words in drawn if ":00" in words or "UTC" in words]
         page.reload()
         expect(page.locator("#ranges label").last).to_have_text("29 Mar – 3 Apr 2013")
+
+
+def days_of(page: Page, zone: str) -> list[float]:
+    """Return the service's counts of the whole days of a zone."""
+    path = f"/v1/streams/hours/series?kind=bin&days=1&timezone={zone}"
+    found: list[float] = page.evaluate("path => fetch(path).then((answer) => answer.json())", path)["value"]
+    return found
+
+
+def test_days_of_the_chosen_zone_are_counted_exactly_over_hours(browser: Browser, site: str) -> None:
+    with opened(browser, site + "/streams/hours?tz=Europe/Paris") as page:
+        rows = table(page, "bins")[::-1]
+        expect(page.locator("#bins-title")).to_have_text("Events per day")
+        expect(page.locator("#bins th").first).to_have_text("When (Europe/Paris)")
+        assert rows[0][0] == "2 Mar 2013 – 3 Mar 2013"
+        assert rows[29][0] == "31 Mar 2013 – 1 Apr 2013"  # 23 hours
+        assert [whole(row[1]) for row in rows] == [round(value) for value in days_of(page, "Europe/Paris")]
+        expect(page.locator("#stream-about")).to_contain_text("since 1 Mar 2013, 01:00 Europe/Paris")
+        expect(page.locator("#released-until")).to_have_text("24 Apr 2013, 06:00 Europe/Paris")
+        expect(page.locator("#bins .note")).to_contain_text("Not drawn")
+        expect(page.locator("#utc-days")).to_be_empty()
+        page.locator("#exact summary").click()
+        expect(page.get_by_label("From (Europe/Paris)")).to_have_value(re.compile("2013-03-01T01:00"))
+        page.get_by_label("From (Europe/Paris)").fill("2013-03-31T00:00:00")
+        page.get_by_label("To (Europe/Paris)").fill("2013-03-31T04:00:00")
+        page.get_by_role("button", name="Show").click()
+        panel(page, "bins")
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", "3")  # no hour from 2 to 3
+        in_address(page, "from=2013-03-30T23%3A00%3A00Z&to=2013-03-31T02%3A00%3A00Z")
+        in_address(page, "tz=Europe%2FParis")
+
+
+def test_choice_of_zone_is_in_the_address_and_on_other_pages(browser: Browser, site: str) -> None:
+    with opened(browser, site + "/streams/hours", timezone_id="Europe/Paris") as page:
+        expect(page.locator("#released-until")).to_contain_text("UTC")  # old addresses show what they did
+        page.get_by_label("Times").select_option("Europe/Paris")
+        expect(page.locator("#released-until")).to_have_text("24 Apr 2013, 06:00 Europe/Paris")
+        expect(page.locator("#stream-about")).to_contain_text("Europe/Paris")
+        eventually(page, lambda: page.url.endswith("tz=Europe%2FParis"))
+        page.goto(site)
+        expect(page.get_by_role("article", name="hours")).to_contain_text("06:00 Europe/Paris")
+        page.goto(site + "/streams/hours?tz=UTC")  # an address goes before what the browser remembers
+        expect(page.locator("#released-until")).to_have_text("24 Apr 2013, 04:00 UTC")
+        page.goto(site + "/streams/hours")
+        expect(page.locator("#released-until")).to_contain_text("Europe/Paris")
+
+
+def test_zone_whose_days_begin_inside_bins_shows_days_of_utc_and_says_so(browser: Browser, site: str) -> None:
+    with opened(browser, site + "/streams/hours?tz=Asia/Kolkata") as page:
+        rows = table(page, "bins")[::-1]
+        assert rows[0][0] == "1 Mar 2013, 05:30 – 2 Mar 2013, 05:30"
+        assert [whole(row[1]) for row in rows] == [round(value) for value in days_of(page, "UTC")]
+        expect(page.locator("#utc-days")).to_have_text(
+            "Days and weeks on charts are those of UTC, because days of Asia/Kolkata begin inside a bin."
+        )
+
+
+def test_hour_that_clocks_show_twice_has_its_offset(browser: Browser, backstage: Backstage) -> None:
+    backstage.stream([5] * 12, first_bin=FIRST_BIN + 298 * 24 + 20)  # 2013-10-26T20:00Z
+    labels = AllLabels(timezone="Europe/Paris")
+    with opened(browser, backstage.start(labels=labels) + "/streams/departures") as page:
+        times = [row[0] for row in table(page, "bins")[::-1]]
+        assert times[3:7] == [
+            "27 Oct 2013, 01:00–02:00 (UTC+2)",
+            "27 Oct 2013, 02:00 (UTC+2)–02:00 (UTC+1)",
+            "27 Oct 2013, 02:00 (UTC+1)–03:00",
+            "27 Oct 2013, 03:00–04:00",
+        ]
+        expect(page.locator("#released-until")).to_have_text("27 Oct 2013, 09:00 Europe/Paris")
+        in_address(page, "tz=", is_there=False)
+
+
+def test_bars_of_calendar_months_are_whole_months_of_the_zone(browser: Browser, site: str) -> None:
+    with opened(browser, f"{site}/streams/visits?tz=Europe/Paris&bars=month") as page:
+        assert [whole(row[1]) for row in table(page, "bins")] == [120, 93, 56, 31]
+        expect(page.locator("#bins h2")).to_have_text("Events per month")
+        expect(page.locator("#bins .note")).not_to_contain_text("left out")
+        page.locator("#bars").select_option("quarter")
+        expect(page.locator("#bins h2")).to_have_text("Events per quarter")
+        assert [whole(row[1]) for row in table(page, "bins")] == [180]
+        expect(page.locator("#bins .note")).to_contain_text("it is only a part of 3 months")
+        page.locator("#bars").select_option("year")
+        expect(page.locator("#bins .note")).to_contain_text("it is only a part of 12 months")
+        in_address(page, "bars=year")
+        page.locator("#bars").select_option("week")
+        assert [whole(row[1]) for row in table(page, "bins")][-2:] == [7, 7]

@@ -46,8 +46,7 @@ def test_page_of_a_capped_stream_says_once_that_the_cap_bends_its_charts(
     stream = PublishedAxes(
         backstage.store, epsilon="2", epoch_bins=96, buckets=10, user=PerUser("visitor", 50)
     )
-    backstage.run(stream.open())
-    backstage.run(stream.close_cells(delays(stream, 96)))
+    backstage.fill(stream, delays(stream, 96))
     warning = meaning_of(stream.strategy.declared).warning
     with opened(browser, backstage.start() + "/streams/delays", **SIZES[size]) as page:
         expect(page.locator("#meaning")).to_contain_text(warning)
@@ -130,8 +129,7 @@ def test_page_of_a_stream_whose_events_need_a_number_says_so(
     browser: Browser, backstage: Backstage, tmp_path: Path
 ) -> None:
     stream = PublishedAxes(backstage.store, epsilon="2", buckets=10)
-    backstage.run(stream.open())
-    backstage.run(stream.close_cells(delays(stream, 48)))
+    backstage.fill(stream, delays(stream, 48))
     events = "events with a number in delay"
     address = backstage.start()
     with opened(browser, address + "/streams/delays") as page:

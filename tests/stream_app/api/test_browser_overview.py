@@ -102,8 +102,7 @@ def test_every_stream_shows_the_number_that_describes_it(browser: Browser, backs
     backstage.run(people.close([5]))
     sales = PublishedSums(backstage.store, source="c", epoch_bins=24, epsilon="1000000000")
     cells, cents = sales_of(sales, 24)
-    backstage.run(sales.open())
-    backstage.run(sales.close_cells(cells))
+    backstage.fill(sales, cells)
     total = f"{cents.sum() / 100:,.2f}"
     said = {
         "departures": ("Events", "50", "between 50 and 50"),

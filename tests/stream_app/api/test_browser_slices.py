@@ -25,8 +25,7 @@ def address() -> Iterator[str]:
     """Serve two weeks of departures by carrier and delay."""
     behind = Backstage()
     stream = PublishedAxes(behind.store, epsilon="2", epoch_bins=BINS, buckets=10)
-    behind.run(stream.open())
-    behind.run(stream.close_cells(delays(stream, BINS)))
+    behind.fill(stream, delays(stream, BINS))
     yield behind.start()
     behind.close()
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
+from stream_app.api import announced
 from stream_app.api.admission.access import AccessRules
 from stream_app.ports.access import ApiKey
-from tests.stream_app.api.browsing import Backstage, opened
-from tests.stream_app.published import FIRST_BIN, HOUR_US
+from tests.stream_app.api.browsing import Backstage, eventually, opened
 
 pytestmark = pytest.mark.browser
 
@@ -53,15 +53,6 @@ def test_overview_of_a_service_that_has_not_read_its_store_says_so_and_goes_on_b
         expect(summary).to_contain_text("1 stream.")
         monkeypatch.undo()
         expect(connection).to_have_text("Connected")
-
-
-def test_stream_whose_results_wait_for_a_public_instant_is_live_until_then(
-    browser: Browser, backstage: Backstage
-) -> None:
-    backstage.stream([5, 6, 7], **bins_until(300))
-    in_an_hour_us = int((time.time() + 3_600) * 1e6)  # the first instant that is a multiple of this
-    with opened(browser, backstage.start(publish_every_us=in_an_hour_us) + PAGE) as page:
-        expect(page.locator("#stream-state")).to_have_text("Live")
 
 
 def test_stream_that_works_through_its_past_is_catching_up_and_not_stopped(
@@ -115,18 +106,6 @@ def test_reader_learns_of_no_stream_that_the_key_does_not_open(
     assert {said[f"secret{path}"] == said[f"nosuch{path}"] for path in ("", "/count", "/privacy")} == {True}
 
 
-def test_page_of_a_finished_replay_says_complete(browser: Browser, backstage: Backstage) -> None:
-    start_us = FIRST_BIN * HOUR_US
-    stream = backstage.stream([5, 6], replay=(start_us, start_us + 3 * HOUR_US))
-    address = backstage.start()
-    with opened(browser, address + PAGE) as page:
-        expect(page.locator("#stream-state")).to_have_text("Replaying")
-        backstage.run(stream.close([7]))
-        expect(page.locator("#stream-state")).to_have_text("Complete")
-        page.goto(address)
-        expect(page.locator("article.stream .next")).to_contain_text("Complete")
-
-
 def test_unknown_stream_gets_a_page_that_helps(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5, 6, 7])
     with opened(browser, backstage.start() + "/streams/departuers", True) as page:
@@ -143,3 +122,23 @@ def test_unknown_address_gets_a_page_in_a_browser(browser: Browser, backstage: B
         expect(page.locator("h1")).to_have_text("There is no page at this address")
         page.get_by_role("link", name="All streams").click()
         expect(page.locator("article.stream")).to_have_count(1)
+
+
+def test_a_stream_that_a_fault_has_stopped_is_marked(
+    browser: Browser, backstage: Backstage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announced, "SHOWN_EVERY_S", 0.1)
+    stream = backstage.stream([40] * 5)
+
+    def halted() -> Any:
+        return backstage.json("departures").get("halted")
+
+    with opened(browser, backstage.start() + PAGE) as page:
+        assert not page.locator("#stream-state", has_text="Stopped by a fault").is_visible()
+        backstage.run(backstage.store.mark_halted(stream.name, True))
+        eventually(page, halted)
+        page.reload()
+        expect(page.locator("#stream-state")).to_have_text("Stopped by a fault")
+        expect(page.locator("#state-words")).to_contain_text("keeps this stream from being counted")
+        backstage.run(backstage.store.mark_halted(stream.name, False))
+        eventually(page, lambda: not halted())

@@ -1,4 +1,4 @@
-"""The page of a stream with a sum shows its total, its mean and its events, as the service answers them."""
+"""The page of a sum shows total, mean and events, as the service answers them, and what no epoch measured."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from stream_app.shell.numbers import supported
 from tests.stream_app.api.browsing import Backstage, asked, fits, in_address, inked, opened, panel, table
 from tests.stream_app.api.client import EXACT
 from tests.stream_app.api.test_browser_meaning import SIZES
+from tests.stream_app.api.test_gaps import GAPS, sold
 from tests.stream_app.published_axes import PublishedSums, sales_of
 
 pytestmark = pytest.mark.browser
@@ -23,17 +24,18 @@ HOURS = 15 * 24
 CHARTS = ("running", "bins", "rate")
 DAY = "start=2013-01-15T00:00:00Z&end=2013-01-16T00:00:00Z"
 LAST_DAY = "from=2013-01-15T00:00:00Z&to=2013-01-16T00:00:00Z"
+SAID = "Not measured, and in no number here: 1 Jan 2013, 05:00–07:00 UTC; 1 Jan 2013, 11:00–14:00 UTC."
 WORDS = "amount, each clamped to 0 to 500 and rounded to 0.01"
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[str]:
-    """Serve two weeks of sales, and a stream with too few sales for a mean; return the pages' address."""
+    """Serve two weeks of sales, too few sales for a mean, and sales with two gaps between epochs."""
     behind = Backstage()
     for name, source, busiest in (("sales", "a", 600), ("few", "b", 1)):
         stream = PublishedSums(behind.store, name=name, source=source, epsilon="2", epoch_bins=HOURS)
-        behind.run(stream.open())
-        behind.run(stream.close_cells(sales_of(stream, HOURS, busiest)[0]))
+        behind.fill(stream, sales_of(stream, HOURS, busiest)[0])
+    behind.run(sold("2", behind.store, name="lossy", source="d"))
     yield behind.start() + "/streams/"
     behind.close()
 
@@ -43,8 +45,7 @@ def exact() -> Iterator[str]:
     """Serve a day of very many sales without noise; return the page's address."""
     behind = Backstage()
     stream = PublishedSums(behind.store, name="exact", source="c", epsilon=EXACT, epoch_bins=24)
-    behind.run(stream.open())
-    behind.run(stream.close_cells(sales_of(stream, 24, 600)[0] * 1_000))
+    behind.fill(stream, sales_of(stream, 24, 600)[0] * 1_000)
     yield behind.start() + "/streams/exact"
     behind.close()
 
@@ -102,6 +103,7 @@ def test_charts_show_the_series_of_the_chosen_measure(browser: Browser, site: st
             expect(page.locator(f"#{name}-title")).to_contain_text(title)
             expect(page.locator(f"#{name} .note")).to_contain_text(f"{measure} of {WORDS}")
             inked(page, f"#{name} canvas")
+        expect(page.locator("#band-readout b")).to_have_text(re.compile("^± "))  # both sides alike
 
 
 def test_chosen_measure_is_in_the_address_and_in_the_saved_file(
@@ -188,14 +190,56 @@ def test_large_totals_in_cents_fit(browser: Browser, exact: str, size: str) -> N
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_page_of_a_sum_fits_and_is_photographed(browser: Browser, site: str, size: str) -> None:
-    with opened(browser, site + "sales", **SIZES[size]) as page:
-        for name in (*CHARTS, "keys", "preview"):
+def test_headline_over_gaps_is_the_services_number_and_names_the_gaps(
+    browser: Browser, site: str, size: str
+) -> None:
+    with opened(browser, site + "lossy", **SIZES[size]) as page:
+        for name in ("sum", "mean", "count"):
+            expect(page.locator(f"#measures [data-measure={name}] b")).to_be_visible()
+        expect(page.get_by_test_id("value")).to_have_text(of_answer(asked(page, "sum")))
+        expect(page.locator("#measures [data-measure=mean] b")).to_have_text(of_answer(asked(page, "mean")))
+        expect(page.locator("#unmeasured")).to_have_text(SAID)
+        for name in ("running", "bins", "keys"):
             panel(page, name)
-        page.get_by_role("radio", name="Mean amount").check()
-        for name in (*CHARTS, "keys", "preview"):
-            panel(page, name)
-        expect(page.locator("#band-readout b")).to_have_text(
-            re.compile("^± ")
-        )  # both sides are written alike
         fits(page)
+
+
+def blue(page: Page, name: str, start: float, end: float) -> int:
+    """Return how many pixels of lines and bands a panel's first chart has between two hours."""
+    return int(
+        page.evaluate(
+            """([name, start, end]) => {
+              const canvas = document.querySelector(`#${name} canvas`);
+              const over = document.querySelector(`#${name} .u-over`);
+              const [paper, plot] = [canvas, over].map((one) => one.getBoundingClientRect());
+              const ratio = canvas.width / paper.width;
+              const x = (hour) => Math.round((plot.left - paper.left + (plot.width * hour) / 20) * ratio);
+              const other = new OffscreenCanvas(canvas.width, canvas.height);
+              const copy = other.getContext("2d", { willReadFrequently: true });
+              copy.drawImage(canvas, 0, 0);
+              const { data } = copy.getImageData(x(start), 0, x(end) - x(start), canvas.height);
+              let found = 0;
+              for (let i = 0; i < data.length; i += 4) found += data[i + 3] > 0 && data[i + 2] > data[i] + 90;
+              return found;
+            }""",
+            [name, start, end],
+        )
+    )
+
+
+@pytest.mark.parametrize("name", ["running", "bins"])
+def test_lines_break_at_gaps(browser: Browser, site: str, name: str) -> None:
+    with opened(browser, site + "lossy") as page:
+        panel(page, name)
+        inked(page, f"#{name} canvas")
+        for start, end in GAPS:
+            assert blue(page, name, start + 0.2, end - 0.2) == 0
+        assert blue(page, name, 14.2, 19.8) > 1_000
+        assert blue(page, name, 7.2, 10.8) > 500
+
+
+def test_keys_of_a_range_with_gaps_say_which_slices_are_left_out(browser: Browser, site: str) -> None:
+    with opened(browser, site + "lossy") as page:
+        expect(panel(page, "keys")).to_contain_text("Slices that no epoch measured whole are left out.")
+        page.get_by_role("radio", name="Mean amount").check()
+        expect(page.get_by_test_id("value")).to_have_text(of_answer(asked(page, "mean")))

@@ -34,8 +34,7 @@ def site() -> Iterator[str]:
     }
     for name, options in sorts.items():
         stream = PublishedWindows(behind.store, name=name, epoch_bins=96, buckets=20, **options)
-        behind.run(stream.open())
-        behind.run(stream.close_cells(delays(stream, 80)))
+        behind.fill(stream, delays(stream, 80))
     days = {"first_bin": FIRST_DAY, "bin_us": DAY_US, "timezone": "Europe/Paris"}
     behind.stream(DAYS, epoch_bins=128, **days)
     yield behind.start() + "/streams/"
@@ -142,8 +141,7 @@ def test_window_with_unknown_errors_draws_none_and_says_so(browser: Browser, sit
 def test_new_windows_appear_on_an_open_page(browser: Browser, backstage: Backstage) -> None:
     stream = PublishedWindows(backstage.store, epoch_bins=48, window_bins=12, buckets=10, mechanism="dawa")
     cells = delays(stream, 24)
-    backstage.run(stream.open())
-    backstage.run(stream.close_cells(cells[:5]))
+    backstage.fill(stream, cells[:5])
     with opened(browser, backstage.start() + "/streams/windows", expect_errors=True) as page:
         found, which = page.locator("#windows"), page.locator("#windows-which")
         found.scroll_into_view_if_needed()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from stream_app.api.announced import Announced
 from stream_app.api.sse import follow
 from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.rules import Rule
@@ -16,7 +17,7 @@ from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
-from tests.stream_app.api.client import EXACT, Api, api_at
+from tests.stream_app.api.client import EXACT, Api, api_at, released
 from tests.stream_app.api.test_private import said
 from tests.stream_app.published import FIRST_BIN, Published
 
@@ -24,11 +25,10 @@ BINS = 6
 CONDITION = "sum(departures, 1h) > 100"
 
 
-async def at_its_end(store: MemoryStore, name: str = "departures") -> Published:
+async def at_its_end(store: MemoryStore, name: str = "departures", **options: Any) -> Published:
     """Return a stream whose first epoch is released, and visible except for its last bin."""
-    stream = Published(store, name, epsilon="15", epoch_bins=BINS)
-    await stream.open()
-    await stream.close([5] * (BINS - 1))
+    options |= {"name": name, "epsilon": "15", "epoch_bins": BINS}
+    stream = await released([5] * (BINS - 1), store, **options)
     await stream.close([5], show=False)
     return stream
 
@@ -92,7 +92,7 @@ async def test_stream_that_can_no_longer_be_read_counts_with_all_its_entries() -
     store = MemoryStore()
     stream, sibling = await at_its_end(store), await at_its_end(store, "sibling")
     async with api_at(stream) as api:
-        ledgers, reader = api.app.state.replicas.ledgers, api.app.state.replicas._reader
+        ledgers, reader = api.app.state.replicas.ledgers, api.app.state.replicas.reader
         await open_bare(sibling)
         await api.refresh()
         assert len(ledgers["flights.ndjson"]) == 2
@@ -117,9 +117,14 @@ async def test_alert_counts_a_sibling_s_epoch_once_the_row_before_it_is_visible(
     store, alerts = MemoryStore(), MemoryAlertStore()
     stream = Published(store, epsilon="1")
     await stream.open()
-    sibling = Published(store, "sibling", "15", BINS, source="group" if of_group else stream.source)
-    await sibling.open()
-    await sibling.close([5] * (BINS - 1))
+    sibling = await released(
+        [5] * (BINS - 1),
+        store,
+        name="sibling",
+        epsilon="15",
+        epoch_bins=BINS,
+        source="group" if of_group else stream.source,
+    )
     await sibling.close([5], show=False)
     rule = Rule("busy", CONDITION, parse_condition(CONDITION))
     watcher = AlertWatcher([rule], store.reader(), alerts)
@@ -154,9 +159,7 @@ def test_no_reader_learns_when_a_worker_opened_a_generation(monkeypatch: pytest.
     async def run() -> None:
         nonlocal now_s
         store = MemoryStore()
-        stream = Published(store, epoch_bins=64)
-        await stream.open()
-        await stream.close([40] * 5)
+        stream = await released([40] * 5, store, epoch_bins=64)
         async with api_at(stream) as api:
             before = await told(api)
             following = Published(
@@ -179,3 +182,17 @@ def test_no_reader_learns_when_a_worker_opened_a_generation(monkeypatch: pytest.
                 assert (await told(started_again))[-1] == 200, "its rows are visible"
 
     asyncio.run(run())
+
+
+def test_no_reader_learns_when_a_worker_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_000_000_000.0 - 1_000_000_000 % 60 + 7
+    monkeypatch.setattr("stream_app.api.announced.time.time", lambda: now_s)
+    shown = Announced(False)
+    assert [shown.shown(known) for known in (False, True)] == [False, False]
+    now_s += 52.9
+    assert not shown.shown(True)
+    now_s += 0.1
+    assert shown.shown(True)
+    assert shown.shown(False)
+    now_s += 60
+    assert not shown.shown(False)

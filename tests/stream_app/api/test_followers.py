@@ -20,7 +20,7 @@ from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.segments.visible_costs import KnownEpochs
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
-from tests.stream_app.api.client import Api, with_api
+from tests.stream_app.api.client import Api, released, with_api
 from tests.stream_app.published import Published
 
 
@@ -72,9 +72,7 @@ async def test_a_follower_resumes_after_any_seq(api: Api) -> None:
 def test_a_follower_waits_while_a_restored_store_lacks_a_configured_stream(expected: bool) -> None:
     async def run() -> None:
         store = MemoryStore()
-        stream = Published(store, epoch_bins=24)
-        await stream.open()
-        await stream.close([5] * 3)
+        stream = await released([5] * 3, store, epoch_bins=24)
         replicas = Replicas(store.reader(), AllLabels({"departures": ""} if expected else {}))
         await replicas.refresh()
         follower, backup = follow(replicas.by_name["departures"], 0, heartbeat_s=0.01), store.copy()
@@ -99,9 +97,7 @@ async def test_follower_far_behind_gets_many_rows_per_write(monkeypatch: pytest.
     monkeypatch.setattr(replica_module, "_ROWS_A_READ", 200)
 
     store = MemoryStore()
-    stream = Published(store, epoch_bins=600)
-    await stream.open()
-    await stream.close([1] * 500)
+    await released([1] * 500, store, epoch_bins=600)
     replica = StreamReplica(store.reader(), "departures", Replicas(store.reader()).stated, KnownEpochs())
     await replica.refresh()
     chunks = await take(follow(replica, 0), 500)
@@ -113,7 +109,7 @@ async def test_follower_far_behind_gets_many_rows_per_write(monkeypatch: pytest.
 @with_api([5] * 3, epoch_bins=2_000)
 async def test_rows_of_a_stream_stay_in_memory_for_a_while_only(api: Api) -> None:
     def kept() -> list[int]:
-        return [seq for seq, _ in api.replica._recent]
+        return [seq for seq, _ in api.replica.recent]
 
     most = replica_module.RECENT_ROWS
     await api.stream.close([1] * 600)
@@ -247,9 +243,7 @@ async def test_answers_stay_complete_while_the_store_fails(
 
     with caplog.at_level(logging.WARNING):
         store = MemoryStore()
-        stream = Published(store)
-        await stream.open()
-        await stream.close([4, 4])
+        stream = await released([4, 4], store)
         reader = FaultyReader(store.reader())
         replicas = Replicas(reader)
         await replicas.refresh()
@@ -271,15 +265,11 @@ async def test_answers_stay_complete_while_the_store_fails(
 
 async def test_stream_that_was_started_anew_replaces_the_old_one() -> None:
     store = MemoryStore()
-    old = Published(store)
-    await old.open()
-    await old.close([9, 9, 9])
+    old = await released([9, 9, 9], store)
     replicas = Replicas(store.reader())
     await replicas.refresh()
     fresh = MemoryStore()
-    new = Published(fresh, first_bin=old.first_bin + 5)
-    await new.open()
-    await new.close([1])
+    await released([1], fresh, first_bin=old.first_bin + 5)
     store.restore(fresh)
     await replicas.refresh()
     replica = replicas.by_name["departures"]
@@ -305,9 +295,7 @@ async def test_view_shows_the_old_state_until_a_refresh_is_complete() -> None:
     """While a refresh waits for the store, readers see the previous state, complete."""
 
     store = MemoryStore()
-    stream = Published(store, epoch_bins=9, branching=(3, 3))
-    await stream.open()
-    await stream.close([7])
+    stream = await released([7], store, epoch_bins=9, branching=(3, 3))
     reader = store.reader()
     replica = StreamReplica(reader, "departures", Replicas(reader).stated, KnownEpochs())
     await replica.refresh()
@@ -341,9 +329,7 @@ class Counted:
 
 async def test_new_rows_are_read_in_one_round_trip_unless_an_epoch_ends() -> None:
     store = MemoryStore()
-    stream = Published(store, epoch_bins=4)
-    await stream.open()
-    await stream.close([7])
+    stream = await released([7], store, epoch_bins=4)
     reader = Counted(store.reader())
     replicas = Replicas(reader)
     await replicas.refresh()

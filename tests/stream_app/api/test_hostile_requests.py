@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import select
 import socket
@@ -20,13 +19,13 @@ from stream_app.api.admission.access import AccessRules
 from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.connections import BoundedProtocol, Entrance
 from stream_app.api.answers import windows
-from stream_app.api.app import listen, serve_on
+from stream_app.api.app import listen
 from stream_app.api.prometheus.promql import PromQLError, parse_selector
 from stream_app.ports.access import Limits
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S, eventually_async
-from tests.stream_app.api.client import Api, api_at, with_api
-from tests.stream_app.published import FIRST_BIN, Published
+from tests.stream_app.api.client import Api, api_at, fill, released, served, with_api
+from tests.stream_app.published import FIRST_BIN
 from tests.stream_app.published_axes import PublishedAxes, PublishedWindows
 
 START_S = FIRST_BIN * 3600
@@ -74,8 +73,7 @@ def test_pattern_whose_groups_have_too_many_texts_is_refused() -> None:
 
 async def test_question_that_would_take_minutes_is_refused() -> None:
     stream = PublishedAxes(MemoryStore(), carriers=tuple(f"k{n:04}" for n in range(300)), buckets=1)
-    await stream.open()
-    await stream.close_cells(_cells(12, 301))
+    await fill(stream, _cells(12, 301))
     async with api_at(stream) as api, _quick():
         asked = {"start": START_S, "end": START_S + 43_000, "step": 4, "stream": "delays"}
         query = 'private_counts_key_running{key=~"k0001|k0002|k0003"}'
@@ -99,8 +97,7 @@ async def _quick() -> AsyncIterator[None]:
 
 async def test_bands_exist_at_listed_confidences_only() -> None:
     stream = PublishedWindows(MemoryStore(), window_bins=4, epoch_bins=8, buckets=8)
-    await stream.open()
-    await stream.close_cells(_cells(4, 5).repeat(8, axis=2))
+    await fill(stream, _cells(4, 5).repeat(8, axis=2))
     async with api_at(stream) as api:
         for number in range(20):
             status, refused = await api.error("window", key="UA", confidence=0.9 + number / 1000 + 0.0001)
@@ -133,8 +130,7 @@ async def test_missing_window_is_refused_before_a_band_is_computed(
     monkeypatch.setattr(Apart, "of", of)
     monkeypatch.setattr(windows, "known_errors", {})
     stream = PublishedWindows(MemoryStore(), window_bins=4, epoch_bins=8, buckets=8, epsilon="0.7")
-    await stream.open()
-    await stream.close_cells(_cells(8, 5).repeat(8, axis=2))
+    await fill(stream, _cells(8, 5).repeat(8, axis=2))
     async with api_at(stream) as api:
         known = {"key": "UA", "confidence": 0.8}
         status, refused = await api.error("window", **known | asked)
@@ -198,30 +194,11 @@ async def test_abandoned_question_is_not_computed(
 
 
 @asynccontextmanager
-async def served(limits: Limits = LIMITS, **rules: Any) -> AsyncIterator[int]:
+async def loopback(limits: Limits = LIMITS) -> AsyncIterator[int]:
     """Serve a stream on loopback and yield the port."""
-    stream = Published(MemoryStore())
-    await stream.open()
-    await stream.close([5] * 12)
-
-    @asynccontextmanager
-    async def reader() -> AsyncIterator[Any]:
-        yield stream.store.reader()
-
-    listener = listen("127.0.0.1", 0)
-    port = int(listener.getsockname()[1])
-    serving = asyncio.create_task(serve_on(listener, reader, AccessRules(limits=limits, **rules)))
-
-    async def ready() -> bool:
-        answer = await said(port, GET % b"/readyz")
-        return bool(json.loads(answer.rpartition(b"\r\n")[2]) == {"status": "ready"})
-
-    await eventually_async(ready, "it is ready")
-    try:
-        yield port
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
+    stream = await released([5] * 12)
+    async with served(stream.store.reader(), AccessRules(limits=limits)) as client:
+        yield client.base_url.port or 0
 
 
 GET = b"GET %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -245,7 +222,7 @@ async def said(port: int, request: bytes, then: bytes = b"") -> bytes:
 
 
 async def test_request_that_does_not_arrive_in_time_is_ended() -> None:
-    async with served(replace(LIMITS, slow_s=0.5)) as port:
+    async with loopback(replace(LIMITS, slow_s=0.5)) as port:
         slow = [
             b"",
             b"GET /v1/streams HT",
@@ -275,7 +252,7 @@ async def test_request_that_does_not_arrive_in_time_is_ended() -> None:
 
 
 async def test_connections_per_address_are_limited() -> None:
-    async with served(Limits(connections=20, connections_per_address=8, slow_s=PATIENCE_S)) as port:
+    async with loopback(Limits(connections=20, connections_per_address=8, slow_s=PATIENCE_S)) as port:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
         await asyncio.sleep(0.1)
         answer = await said(port, GET % b"/healthz")
@@ -294,7 +271,7 @@ async def test_connections_per_address_are_limited() -> None:
 
 
 async def test_followers_per_reader_are_limited() -> None:
-    async with served() as port:
+    async with loopback() as port:
         events = GET % b"/v1/streams/departures/events"
         held = []
         for _ in range(3):
@@ -324,7 +301,7 @@ async def test_body_without_a_valid_length_is_refused(caplog: pytest.LogCaptureF
     behind = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
     with caplog.at_level(logging.WARNING):
-        async with served() as port:
+        async with loopback() as port:
             for head in (chunked, b"Content-Length: 5\r\n" + chunked, chunked + b"Content-Length: 5\r\n"):
                 answer = await said(port, POST + head + b"\r\n0\r\n\r\n" + behind)
                 assert answer.count(b"HTTP/1.1 ") == 1, "the connection was kept"
@@ -342,7 +319,7 @@ async def test_client_that_disconnects_while_posting_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO):
-        async with served() as port:
+        async with loopback() as port:
             for length in (b"100", b"16000"):
                 with socket.create_connection(("127.0.0.1", port)) as leaving:
                     leaving.sendall(POST + b"Content-Length: " + length + b"\r\n\r\nquery")
@@ -353,7 +330,7 @@ async def test_client_that_disconnects_while_posting_is_not_logged(
 
 
 async def test_connection_of_a_reader_that_receives_nothing_is_closed() -> None:
-    async with served(Limits(connections_per_address=4, slow_s=0.5)) as port:
+    async with loopback(Limits(connections_per_address=4, slow_s=0.5)) as port:
         lazy = socket.socket()
         lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         lazy.connect(("127.0.0.1", port))

@@ -30,7 +30,7 @@ from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.api.browsing import WithAlerts
-from tests.stream_app.api.client import EXACT, Api, api_at, api_over, with_api
+from tests.stream_app.api.client import EXACT, Api, api_at, api_over, released, with_api
 from tests.stream_app.product_stream import view_of
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedAxes, delays
@@ -123,7 +123,7 @@ async def test_transitions_lists_exactly_the_visible_ones(api: Api) -> None:
     watcher = AlertWatcher([Rule("busy", text, parse_condition(text))], api.store.reader(), alerts)
     await watcher.look()
     replicas = api.app.state.replicas
-    replicas._reader = WithAlerts(api.store.reader(), alerts)
+    replicas.reader = WithAlerts(api.store.reader(), alerts)
     for count in (200, 40, 300, 300, 40):
         await api.stream.close([count])
         await watcher.look()
@@ -270,9 +270,7 @@ async def test_preview_at_the_streams_epsilon_equals_its_errors(release: str) ->
 @pytest.mark.parametrize("release", ["causal", "anticipating"])
 async def test_preview_equals_the_errors_of_a_stream_with_that_epsilon(release: Release) -> None:
     async with api_over(COUNTS, epoch_bins=128, release=release) as api:
-        other = Published(api.store, name="other", epsilon="0.3", epoch_bins=128, release=release)
-        await other.open()
-        await other.close(COUNTS)
+        await released(COUNTS, api.store, name="other", epsilon="0.3", epoch_bins=128, release=release)
         await api.refresh()
         found = await api.json("preview", epsilon=0.3, step=10)
         series = await api.json("/v1/streams/other/series", kind="bin", step=10)
@@ -390,9 +388,7 @@ def _rfc(hour: int) -> str:
 
 
 async def test_slices_with_unmeasured_bins_are_left_out() -> None:
-    stream = Published(MemoryStore(), epoch_bins=16)
-    await stream.open()
-    await stream.close([5] * 16)
+    stream = await released([5] * 16, epoch_bins=16)
     await stream.open(1, first_bin=stream.first_bin + 24)
     await stream.close([5] * 8)
     async with api_at(stream) as api:

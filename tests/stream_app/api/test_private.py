@@ -19,7 +19,7 @@ from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
 from tests.models.memory_alerts import MemoryAlertStore
-from tests.stream_app.api.client import EXACT, Api, api_at
+from tests.stream_app.api.client import EXACT, Api, api_at, released
 from tests.stream_app.published import Published
 
 PATHS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -39,9 +39,7 @@ SIBLINGS = {"the sum protects nobody": "15", "a bare sibling shows the same even
 @asynccontextmanager
 async def one_of_epsilon_15() -> AsyncIterator[tuple[Api, MemoryStore]]:
     store = MemoryStore()
-    stream = Published(store, epsilon="15")
-    await stream.open()
-    await stream.close([5] * 12)
+    stream = await released([5] * 12, store, epsilon="15")
     async with api_at(stream) as api:
         yield api, store
 
@@ -90,9 +88,7 @@ async def test_no_answer_says_private_once_the_ledger_has_a_public_sibling(epsil
 
 async def test_statement_includes_a_sibling_before_its_rows_are_shown() -> None:
     async with one_of_epsilon_15() as (api, store):
-        bare = Published(store, name="bare", epsilon=EXACT)
-        await bare.open()
-        await bare.close([7])
+        await released([7], store, name="bare", epsilon=EXACT)
         reader = store.reader()
         shown: list[bool] = []
         own = reader.rows
@@ -102,7 +98,7 @@ async def test_statement_includes_a_sibling_before_its_rows_are_shown() -> None:
                 shown.append(api.app.state.replicas.by_name["bare"].seq > 0)
             return await own(stream, after, limit)
 
-        api.app.state.replicas._reader.rows = rows
+        api.app.state.replicas.reader.rows = rows
         await api.refresh()
         assert shown == [False]
         assert (await api.json("count"))["private"] is False
@@ -160,9 +156,7 @@ async def test_statement_keeps_epochs_that_the_ledger_has_lost() -> None:
 async def two_of_epsilon_15() -> AsyncIterator[tuple[Api, MemoryStore]]:
     """Yield an application over two streams that protect nobody together, and their store."""
     async with one_of_epsilon_15() as (api, store):
-        sibling = Published(store, name="sibling", epsilon="15")
-        await sibling.open()
-        await sibling.close([1] * 3)
+        await released([1] * 3, store, name="sibling", epsilon="15")
         await api.refresh()
         yield api, store
 
@@ -223,7 +217,7 @@ async def test_stream_that_cannot_be_read_does_not_keep_others_from_being_shown(
 
 
 def replicas_reader(api: Api) -> Any:
-    return api.app.state.replicas._reader
+    return api.app.state.replicas.reader
 
 
 async def test_epoch_that_begins_as_another_stream_goes_is_kept() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import random
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
@@ -16,9 +15,9 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pytest
 
-from stream_app.api.app import listen, serve_on
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
+from tests.stream_app.api.client import fill, served
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedAxes, PublishedWindows
 
@@ -50,11 +49,29 @@ TIMES = (
     *("9999-12-31T23:59:59Z", "9999-12-31T23:59:59-23:59", "1704067200", "1704067200.5", "1e400", "-1e400"),
     *("nan", "inf", "-62135596800", "253402300799", "253402300800", "9" * 400, "1" * 4_301, "-0", "1e18"),
     *("2024-02-30T00:00:00Z", "2024-01-01T00:00:00.0000000001Z", "2024-01-01", "", "\x00", "9.3e12"),
-    *("٢٠٢٤-01-01T00:00:00Z", "9223372036854775807", "2024-W01-1", "2024-01-01T24:00:00Z"),
+    *("٢٠٢٤-01-01T00:00:00Z", "9223372036854775807", "2024-W01-1", "2024-01-01T24:00:00Z", " ", "1_000"),
+    *("1e-400", "0x10", "٣", "²", "1,5", "+1", "2013-01-01T00:00:00+99:99", "00000-01-01T00:00:00Z"),
 )
 NUMBERS = (
     *("0", "1", "2", "-1", "7", "24", "1e3", "9007199254740992", "9007199254740993", "9" * 50, "9" * 5_000),
-    *("0x10", "", "1.5", "true", "NaN", "120", "121", "11000", "11001", "½"),
+    *(
+        "0x10",
+        "",
+        " ",
+        "1.5",
+        "true",
+        "NaN",
+        "inf",
+        "120",
+        "121",
+        "11000",
+        "11001",
+        "½",
+        "٣",
+        "²",
+        "1_000",
+        "+1",
+    ),
 )
 SPANS = ("60", "1h", "5m", "1ms", "-5", "0.0000001", "9" * 400, "1y", "1d1h", "nan")
 SHARES = (
@@ -101,7 +118,6 @@ KNOWN = {
     "/preview": "start end step key epsilon confidence",
     "/query": "query time",
     "/query_range": "query start end step",
-    "/rows": "query start end step",
 }
 GOOD = {  # most values are good, so that a bad value gets far
     "start": START,
@@ -180,7 +196,7 @@ def _query(choose: random.Random, view: str) -> str:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[int]:
+async def loopback() -> AsyncIterator[int]:
     """Serve three streams: a plain one, one with keys and values, one with windows. Yield the port."""
     store = MemoryStore()
     place: dict[str, Any] = {"first_bin": NEW_YEAR_BIN}
@@ -189,32 +205,11 @@ async def served() -> AsyncIterator[int]:
     windows = PublishedWindows(
         store, "win", source="c.ndjson", buckets=8, window_bins=4, epoch_bins=64, **place
     )
-    await plain.open()
-    await plain.close([5] * 36)
+    await fill(plain, [5] * 36)
     for stream in (keyed, windows):
-        await stream.open()
-        await stream.close_cells(np.ones((36, 5, 8), np.int64))
-
-    @asynccontextmanager
-    async def reader() -> AsyncIterator[Any]:
-        yield store.reader()
-
-    listener = listen("127.0.0.1", 0)
-    port = int(listener.getsockname()[1])
-    serving = asyncio.create_task(serve_on(listener, reader))
-    try:
-        await asyncio.to_thread(_wait_until_ready, port)
-        yield port
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-
-
-def _wait_until_ready(port: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while [status for _, status in answers(port, iter([Request("GET", "/readyz")]))] != [200]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        await fill(stream, np.ones((36, 5, 8), np.int64))
+    async with served(store.reader()) as client:
+        yield client.base_url.port or 0
 
 
 def answers(port: int, asked: Iterator[Request]) -> Iterator[tuple[Request, int]]:
@@ -235,7 +230,7 @@ def answers(port: int, asked: Iterator[Request]) -> Iterator[tuple[Request, int]
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_requests_never_fail_the_service(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> list[tuple[Request, int]]:
-        async with served() as port:
+        async with loopback() as port:
             return await asyncio.to_thread(lambda: list(answers(port, requests(seed, 300))))
 
     answered = asyncio.run(run())

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,14 @@ import yaml
 
 from deploy.ports import free_port
 from stream_app.api.admission.access import AccessRules
-from stream_app.api.app import listen, serve_on
 from stream_app.config import load
 from stream_app.core.alerts.states import evaluate
 from stream_app.ports.access import Scrapes
-from stream_app.ports.reader import PublicReader
-from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
 from tests.services import prometheus, required
-from tests.stream_app.api.test_server import served
+from tests.stream_app.api.client import released, served
 from tests.stream_app.declared import FIRST_BIN, STREAM
 from tests.stream_app.product_stream import ProductSource, product_strategy, view_of
-from tests.stream_app.published import Published
 
 
 @contextlib.contextmanager
@@ -57,11 +52,9 @@ def scraping(target: str, directory: Path, rules: str = "") -> Iterator[str]:
 
 @pytest.mark.slow
 async def test_prometheus_scrapes_and_answers(tmp_path: Path) -> None:
-    stream = Published(MemoryStore())
-    await stream.open()
-    await stream.close([5] * 10)
-    async with served(stream) as client:
-        with scraping(str(client.base_url).removeprefix("http://").rstrip("/"), tmp_path) as url:
+    stream = await released([5] * 10)
+    async with served(stream.store.reader()) as client:
+        with scraping(client.base_url.netloc.decode(), tmp_path) as url:
             first = (await client.get("/v1/streams/departures/count")).json()
             await seen(url, first)
             await stream.close([700])
@@ -102,18 +95,9 @@ async def test_prometheus_holds_every_key_and_sends_firing_alerts(tmp_path: Path
     assert set(states) == {"busy"}
     reader = one.store.reader()
     reader.alerts = lambda: asyncio.sleep(0, (states, {}))  # type: ignore[method-assign]
-
-    @asynccontextmanager
-    async def readers() -> AsyncIterator[PublicReader]:
-        yield reader
-
-    rules_of_keys = AccessRules(scrapes=Scrapes(keys_of=frozenset({STREAM})))
-    with listen("127.0.0.1", 0) as listener:
-        server = asyncio.create_task(serve_on(listener, readers, rules_of_keys))
-        with scraping(f"127.0.0.1:{listener.getsockname()[1]}", tmp_path, passing) as url:
+    async with served(reader, AccessRules(scrapes=Scrapes(keys_of=frozenset({STREAM})))) as client:
+        with scraping(client.base_url.netloc.decode(), tmp_path, passing) as url:
             await passed_on(url)
-        server.cancel()
-        await asyncio.gather(server, return_exceptions=True)
     await asyncio.to_thread(one.close)
 
 

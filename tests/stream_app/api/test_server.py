@@ -1,4 +1,5 @@
-"""The server on a real socket: it sends releases, a signal ends it, and its pages name no other host."""
+"""The server on a real socket: it sends releases, a signal ends it, its pages name no other host, and the
+operator sees which routes are asked for."""
 
 from __future__ import annotations
 
@@ -9,50 +10,25 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from prometheus_client import generate_latest
 
 from deploy.ports import free_port
-from stream_app.api.app import create_app, listen, serve_on
+from stream_app.api.app import create_app, listen
 from stream_app.api.pages import DASHBOARD
-from stream_app.ports.reader import PublicReader
+from stream_app.monitoring.reading import ReadingMetrics
 from tests.models.memory import MemoryStore
-from tests.patience import PATIENCE_S
-from tests.stream_app.api.client import Api, with_api
+from tests.patience import PATIENCE_S, eventually_async
+from tests.stream_app.api.client import Api, released, served, with_api
 from tests.stream_app.api.test_followers import events_of
-from tests.stream_app.published import Published
-
-
-@asynccontextmanager
-async def served(stream: Published) -> AsyncIterator[httpx.AsyncClient]:
-    """Serve a stream's store on a free port of loopback; yield the address."""
-
-    @asynccontextmanager
-    async def reader() -> AsyncIterator[PublicReader]:
-        yield stream.store.reader()
-
-    with listen("127.0.0.1", 0) as listener:
-        port = listener.getsockname()[1]
-        server = asyncio.create_task(serve_on(listener, reader))
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client:
-            for _ in range(int(PATIENCE_S * 100)):
-                if (await client.get("/readyz")).status_code == 200:
-                    break
-                await asyncio.sleep(0.01)
-            yield client
-        server.cancel()
-        await asyncio.gather(server, return_exceptions=True)
 
 
 async def test_no_stream_is_unknown_only_because_the_store_is_slow() -> None:
-    stream = Published(MemoryStore())
-    await stream.open()
-    await stream.close([5] * 10)
+    stream = await released([5] * 10)
     inner = stream.store.reader()
 
     class Slow:
@@ -63,17 +39,9 @@ async def test_no_stream_is_unknown_only_because_the_store_is_slow() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(inner, name)
 
-    @asynccontextmanager
-    async def reader() -> AsyncIterator[Any]:
-        yield Slow()
-
-    with listen("127.0.0.1", 0) as listener:
-        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server = asyncio.create_task(serve_on(listener, reader))
-        async with httpx.AsyncClient(base_url=address, timeout=PATIENCE_S) as client:
-            assert (await client.get("/v1/streams/departures/count")).status_code == 200
-        server.cancel()
-        await asyncio.gather(server, return_exceptions=True)
+    # No request comes before the first one to be answered.
+    async with served(Slow(), is_awaited=False) as client:
+        assert (await client.get("/v1/streams/departures/count")).status_code == 200
 
 
 async def follow_until(
@@ -89,10 +57,8 @@ async def follow_until(
 
 
 async def test_follower_receives_and_resumes_over_a_socket() -> None:
-    stream = Published(MemoryStore())
-    await stream.open()
-    await stream.close([5] * 10)
-    async with served(stream) as client:
+    stream = await released([5] * 10)
+    async with served(stream.store.reader()) as client:
         response, events = await follow_until(client, 10, params={"after": 0})
         assert events == await stream.store.reader().rows("departures", 0, 10)
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -113,10 +79,8 @@ async def test_follower_receives_and_resumes_over_a_socket() -> None:
 async def test_release_is_written_to_a_waiting_follower_as_its_version_of_http_frames_it(
     version: str,
 ) -> None:
-    stream = Published(MemoryStore())
-    await stream.open()
-    await stream.close([5])
-    async with served(stream) as client, asyncio.timeout(PATIENCE_S):
+    stream = await released([5])
+    async with served(stream.store.reader()) as client, asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
         question = f"GET /v1/streams/departures/events HTTP/{version}\r\nHost: localhost\r\n\r\n"
         writer.write(question.encode())
@@ -139,14 +103,11 @@ SERVE = """
 import asyncio, sys
 from contextlib import asynccontextmanager
 from stream_app.api.app import listen, serve_on
-from tests.models.memory import MemoryStore
-from tests.stream_app.published import Published
+from tests.stream_app.api.client import released
 
 @asynccontextmanager
 async def reader():
-    stream = Published(MemoryStore())
-    await stream.open()
-    await stream.close([5] * 3)
+    stream = await released([5] * 3)
     yield stream.store.reader()
     print("reader closed", flush=True)
 
@@ -218,7 +179,7 @@ async def test_ready_only_after_the_store_was_read() -> None:
         assert (await client.get("/readyz")).json() == {"status": "ready"}
         assert await age_of_store(client) < 60
         # An outage of the store is no outage of answers; their age is a metric.
-        app.state.replicas._fresh_at -= 3_600
+        app.state.replicas.fresh_at -= 3_600
         assert (await client.get("/readyz")).status_code == 200
         assert 3_600 <= await age_of_store(client) < 3_660
 
@@ -301,3 +262,48 @@ def test_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
         listener.accept()[0] as accepted,
     ):
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
+SENTINEL = "Ada-Lovelace"
+
+
+async def test_answers_are_counted_by_route_and_status_without_any_word_of_a_reader() -> None:
+    metrics = ReadingMetrics()
+
+    def shown(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(f"stream_app_{name}", labels)
+
+    stream = await released([5] * 10)
+
+    async def has_left() -> bool:
+        return shown("followers") == 0.0
+
+    assert metrics.waiting.now == "redis"
+    async with served(stream.store.reader(), meter=metrics) as client:
+        for path in (
+            "/v1/streams/departures/count",
+            f"/v1/streams/{SENTINEL}/count",
+            f"/v1/streams/departures/count?{SENTINEL}=1",
+            f"/{SENTINEL}",
+            "/dashboard/stream.js",
+            f"/dashboard/{SENTINEL}",
+        ):
+            await client.request("GET", path, headers={"User-Agent": SENTINEL})
+        await client.request(SENTINEL.upper(), "/v1/streams")
+        await client.get("/v1/streams", headers={"Host": f"{SENTINEL}.example.org"})
+        async with client.stream("GET", "/v1/streams/departures/events"):
+            assert shown("followers") == 1.0
+        await eventually_async(has_left, "the follower has left")
+        public = (await client.get("/metrics")).text
+    assert "private_counts_" in public
+    assert "stream_app_" not in public
+    count, total = "/v1/streams/{stream}/count", "api_answers_total"
+    for status in ("200", "404", "422"):
+        assert shown(total, route=count, status=status) == 1.0, status
+    assert shown(total, route="other", status="404") == 1.0
+    assert shown(total, route="other", status="421") == 1.0
+    assert shown(total, route="/dashboard/{file}", status="200") == 1.0
+    assert shown(total, route="/dashboard/{file}", status="404") == 1.0
+    assert shown("api_seconds_count", route=count) == 3.0
+    assert metrics.waiting.now is None
+    assert SENTINEL.lower() not in generate_latest(metrics.registry).decode().lower()

@@ -14,8 +14,7 @@ from stream_app.core.counting.bounding import PerUser
 from stream_app.core.records import LedgerEntry
 from tests.models.memory import MemoryStore
 from tests.stream_app.api.browsing import Backstage, fits, opened
-from tests.stream_app.api.client import asking
-from tests.stream_app.published import Published
+from tests.stream_app.api.client import asking, released
 
 ANN = PerUser("name", 3)
 DAY_US = 86_400_000_000
@@ -90,9 +89,7 @@ async def ask(store: MemoryStore, total: Total, *paths: str) -> list[Any]:
 
 
 async def test_answers_and_metrics_say_what_is_left() -> None:
-    stream = Published(MemoryStore(), user=ANN, epoch_bins=BINS)
-    await stream.open()
-    await stream.close([3] * BINS)
+    stream = await released([3] * BINS, user=ANN, epoch_bins=BINS)
     paths = ("/v1/streams/departures/privacy", "/v1/streams/departures", "/metrics")
     privacy, detail, metrics = await ask(stream.store, Total(Fraction(3)), *paths)
     assert (privacy["total"]["epochs_left"], privacy["total"]["spent"]) == (2, False)

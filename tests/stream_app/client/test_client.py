@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import io
 import itertools
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,8 +17,6 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from deploy.ports import free_port
-from stream_app.api.app import listen, serve_on
 from stream_app.client import AsyncClient, Client, ClientError, Release
 from stream_app.client.columns import ARRAYS, Answered
 from stream_app.client.following import EventReader
@@ -26,7 +25,7 @@ from stream_app.shell.commands import main
 from stream_app.shell.terminal import RunningChart
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
-from tests.stream_app.api.client import EXACT, Api, with_api
+from tests.stream_app.api.client import EXACT, Api, fill, released, served, with_api
 from tests.stream_app.published import FIRST_BIN, Published
 from tests.stream_app.published_axes import PublishedWindows, delays
 from tests.world import World
@@ -99,37 +98,16 @@ def test_both_clients_document_the_same_method_with_its_arguments(name: str) -> 
 
 
 @asynccontextmanager
-async def running(stream: Published | World, port: int | None = None):
+async def running(stream: Published | World, port: int = 0) -> AsyncIterator[str]:
     """Serve a stream during the block; yield the address."""
-
-    @asynccontextmanager
-    async def reader():
-        yield stream.store.reader()
-
-    with listen("127.0.0.1", port or free_port()) as listener:
-        server = asyncio.create_task(serve_on(listener, reader))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with AsyncClient(url) as client:
-            for _ in range(int(PATIENCE_S * 100)):
-                if await client.streams():
-                    break
-                await asyncio.sleep(0.01)
-        yield url
-        server.cancel()
-        await asyncio.gather(server, return_exceptions=True)
-
-
-async def opened(counts: list[int], **options: Any) -> Published:
-    stream = Published(MemoryStore(), **options)
-    await stream.open()
-    await stream.close(counts)
-    return stream
+    async with served(stream.store.reader(), port=port) as client:
+        yield str(client.base_url).rstrip("/")
 
 
 @pytest.mark.slow  # imports pandas, polars and pyarrow
 async def test_both_clients_and_the_terminal_give_the_same_exact_answers() -> None:
     counts = [3, 1, 4, 1, 5, 9, 2, 6]
-    async with running(await opened(counts, epsilon=EXACT)) as url:
+    async with running(await released(counts, epsilon=EXACT)) as url:
         async with AsyncClient(url, timeout_s=PATIENCE_S) as client:
             whole = await client.count("departures")
             part = await client.count("departures", START + timedelta(hours=2), "2013-01-01T05:00:00Z")
@@ -193,12 +171,12 @@ def check_blocking(url: str, bins: dict[str, np.ndarray]) -> None:
 
 @pytest.mark.slow
 async def test_terminal_shows_days_in_their_time_zone_and_csv_in_utc() -> None:
-    days = {"first_bin": 15_793, "bin_us": 86_400_000_000, "timezone": "Europe/Paris"}
-    async with running(await opened([3, 1, 4, 1, 5, 9], epsilon=EXACT, **days)) as url:
+    days: dict[str, Any] = {"first_bin": 15_793, "bin_us": 86_400_000_000, "timezone": "Europe/Paris"}
+    async with running(await released([3, 1, 4, 1, 5, 9], epsilon=EXACT, **days)) as url:
         async with AsyncClient(url) as client:
             assert await client.timezone("departures") == "Europe/Paris"
         await asyncio.to_thread(check_days, url)
-    async with running(await opened([3])) as url, AsyncClient(url) as client:
+    async with running(await released([3])) as url, AsyncClient(url) as client:
         assert await client.timezone("departures") is None
 
 
@@ -242,7 +220,7 @@ def test_unreachable_service_gives_a_one_line_error() -> None:
 
 
 async def test_follower_gets_every_release_once_over_a_restart() -> None:
-    stream = await opened([1, 2, 3])
+    stream = await released([1, 2, 3])
     seen: list[Release] = []
 
     async def follow(url: str) -> None:
@@ -307,8 +285,7 @@ async def test_window_has_bands_or_nan_where_errors_are_unknown() -> None:
     )
     cells = delays(stream, 6)
     for one in (stream, loads):
-        await one.open()
-        await one.close_cells(cells)
+        await fill(one, cells)
     async with running(stream) as url, AsyncClient(url, timeout_s=60.0) as client:
         day = await client.window("windows", key="UA", levels=[0.5, 0.9])
         exact = cells[4:6, 0].sum(axis=0)

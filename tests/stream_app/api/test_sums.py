@@ -1,4 +1,4 @@
-"""Sums and means over time: their history for Prometheus, and series over calendar days."""
+"""Sums and means over time, and of every key: their history for Prometheus, series over calendar days."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import mean_over, sum_of
 from stream_app.core.kinds.tables import Span
 from tests.models.memory import MemoryStore
-from tests.stream_app.api.client import EXACT, Api, api_at
+from tests.stream_app.api.client import EXACT, Api, api_at, api_over, fill
 from tests.stream_app.published_axes import PublishedSums, sales_of
 
-HOURS = 60
+HOURS, DAY = 60, 24
+EDGES = {"start": "2013-01-01T05:00:00Z", "end": "2013-01-01T23:00:00Z"}
 PARIS = {"kind": "bin", "days": 1, "timezone": "Europe/Paris"}
 FIRST_DAY = {"start": "2013-01-01T23:00:00Z", "end": "2013-01-02T23:00:00Z"}  # that is whole, in Paris
 WORDS = "of amount, each clamped to 0 to 500 and rounded to 0.01"
@@ -27,15 +28,8 @@ async def sold(epsilon: str, hours: int = HOURS) -> tuple[PublishedSums, np.ndar
     """Return a stream with sales, and the cents of each bin and key."""
     stream = PublishedSums(MemoryStore(), epsilon=epsilon, epoch_bins=HOURS)
     cells, cents = sales_of(stream, hours)
-    await stream.open()
-    await stream.close_cells(cells)
+    await fill(stream, cells)
     return stream, cents
-
-
-def view_of(api: Api) -> StreamView:
-    """Return the view that the application answers from."""
-    assert api.replica.view is not None
-    return api.replica.view
 
 
 def expected(view: StreamView, of: str, part: str, span: Span, key: str | None) -> float:
@@ -53,7 +47,7 @@ def expected(view: StreamView, of: str, part: str, span: Span, key: str | None) 
 async def test_history_of_sums_and_means_is_what_the_api_answers_for_each_range(key: str | None) -> None:
     stream, _ = await sold("1", 6)
     async with api_at(stream) as api:
-        view = view_of(api)
+        view = api.view
         first = view.span.start
         metrics = "sum_running", "sum_bin", "mean_running", "mean_bin"
         name = "private_counts_" if key is None else "private_counts_key_"
@@ -88,8 +82,7 @@ async def test_prometheus_reads_the_sum_of_each_key_and_bin_without_noise() -> N
 
 async def test_a_mean_without_events_has_no_sample() -> None:
     stream = PublishedSums(MemoryStore(), epsilon=EXACT, epoch_bins=HOURS)
-    await stream.open()
-    await stream.close_cells(np.zeros((2, stream.keys, 2), np.int64))
+    await fill(stream, np.zeros((2, stream.keys, 2), np.int64))
     async with api_at(stream) as api:
         found = await api.json("/api/v1/query", query="private_counts_mean_bin", time="2013-01-01T02:00:00Z")
         assert found["data"]["result"] == []
@@ -98,8 +91,7 @@ async def test_a_mean_without_events_has_no_sample() -> None:
 async def test_bins_that_were_never_measured_stop_no_metric_and_no_overview() -> None:
     stream = PublishedSums(MemoryStore(), epsilon=EXACT, epoch_bins=8)
     cells, cents = sales_of(stream, 5)
-    await stream.open()
-    await stream.close_cells(cells[:3])
+    await fill(stream, cells[:3])
     state = await stream.store.load(stream.name)
     assert state is not None
     await stream.store.end_epoch(stream.name, 0, state.seq, "its noise was lost")
@@ -155,3 +147,59 @@ async def test_preview_of_sums_has_their_values_and_the_widths_of_their_interval
             assert np.all(np.array(found["preview_half_width"]) > 2 * halves)
             assert found["meaning"].startswith(f"The sum {WORDS}.")
             assert found["questions"][-1]["question"].endswith("its running total at the end")
+
+
+async def test_sums_without_noise_are_the_recount_over_the_range_and_in_every_slice() -> None:
+    stream, cents = await sold(EXACT, DAY)
+    async with api_at(stream) as api:
+        found = await api.json("sum/keys", step=6, aligned=True, **EDGES)
+        order = np.argsort(-cents[5:23].sum(axis=0))
+        assert [one["key"] for one in found["keys"]] == [[*stream.carriers, "other"][i] for i in order]
+        assert [one["value"] for one in found["keys"]] == pytest.approx(cents[5:23].sum(axis=0)[order] / 100)
+        slices = np.array([cents[a:b].sum(axis=0) for a, b in ((5, 6), (6, 12), (12, 18), (18, 23))]) / 100
+        assert np.allclose([one["counts"] for one in found["keys"]], slices[:, order].T)
+        assert found["meaning"].startswith("The sum of amount, each clamped to 0 to 500")
+        assert found["amounts"]["unit"] == 0.01
+
+
+async def test_every_key_has_the_answer_of_its_own_question() -> None:
+    async def of_sums(api: Api) -> None:
+        for one in (await api.json("sum/keys", confidence=0.9, **EDGES))["keys"]:
+            alone = await api.json("sum", key=one["key"], confidence=0.9, **EDGES)
+            assert one["value"] == pytest.approx(alone["value"])
+            assert one["stderr"] == pytest.approx(alone["stderr"])
+            assert one["interval"] == pytest.approx(alone["interval"])
+
+    async def of_means(api: Api) -> None:
+        answer = await api.json("mean/keys", confidence=0.9, **EDGES)
+        counts = {one["key"]: one["value"] for one in (await api.json("keys", **EDGES))["keys"]}
+        assert [one["key"] for one in answer["keys"]] == sorted(counts, key=lambda key: -counts[key])
+        for one in answer["keys"]:
+            alone = await api.json("mean", key=one["key"], confidence=0.9, **EDGES)
+            assert (one["value"], one["interval"]) == (alone["value"], alone["interval"])
+
+    stream, _ = await sold("1", DAY)
+    async with api_at(stream) as api:
+        await of_sums(api)
+        await of_means(api)
+
+
+async def test_fewer_keys_are_listed_and_the_note_says_how_many_are_not() -> None:
+    stream, _ = await sold("1", DAY)
+    async with api_at(stream) as api:
+        for path, what in (("sum/keys", "sums"), ("mean/keys", "counts")):
+            found = await api.json(path, limit=2)
+            assert (len(found["keys"]), found["keys_available"]) == (2, 5)
+            assert found["note"].startswith(f"3 keys with smaller {what} are not shown.")
+            assert [one["key"] for one in (await api.json(path, key=["DE", "IT"]))["keys"]] == [
+                "DE",
+                "IT",
+            ]
+
+
+async def test_a_stream_without_a_sum_says_so() -> None:
+    async with api_over([1, 2]) as api:
+        for path in ("sum/keys", "mean/keys"):
+            status, body = await api.error(path)
+            assert status == 400
+            assert "this stream has no sum" in body["error"]

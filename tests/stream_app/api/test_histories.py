@@ -1,12 +1,11 @@
-"""Readers see where a stream ends and which stream goes on, if their key opens both."""
+"""Readers see one history over streams that go on from one another, if their key opens all of them."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -40,39 +39,31 @@ def behind() -> Iterator[Backstage]:
     found = Backstage()
     found.stream([40] * 10)
     later = Published(found.store, name="later", epsilon="2", first_bin=EDGE, successor_of="departures")
-    found.run(later.open())
-    found.run(later.close([30] * 5))
+    found.fill(later, [30] * 5)
     yield found
     found.close()
 
 
-def told(address: str, stream: str, key: str = "", what: str = "") -> dict[str, Any]:
-    """Return what the service says of a stream."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with urlopen(Request(f"{address}/v1/streams/{stream}{what}", headers=headers)) as answer:
-        return dict(json.load(answer))
-
-
 def test_a_stream_names_the_one_before_and_after_it(behind: Backstage) -> None:
-    address = behind.start()
-    old, new = told(address, "departures"), told(address, "later")
+    behind.start()
+    old, new = behind.json("departures"), behind.json("later")
     assert (old["successor"], old["ends"], old["next_release"]) == ("later", EDGE_TEXT, None)
     assert (new["successor_of"], new["start"], new["ends"]) == ("departures", BEGIN_TEXT, None)
     assert "successor" not in new
     assert "history" not in old
-    assert told(address, "later", what="/privacy")["source_epsilon"] == "2"
+    assert behind.json("later/privacy")["source_epsilon"] == "2"
 
 
 def test_a_successor_answers_with_the_history_before_its_edge(behind: Backstage) -> None:
-    address = behind.start()
-    old = told(address, "departures", what="/count")
-    alone = told(address, "later", what=f"/count?start={EDGE_TEXT}")
-    both = told(address, "later", what="/count")
+    behind.start()
+    old = behind.json("departures/count")
+    alone = behind.json(f"later/count?start={EDGE_TEXT}")
+    both = behind.json("later/count")
     assert (both["start"], both["end"], both["seq"]) == (BEGIN_TEXT, alone["end"], alone["seq"])
     assert both["value"] == pytest.approx(old["value"] + alone["value"])
     assert both["stderr"] ** 2 == pytest.approx(old["stderr"] ** 2 + alone["stderr"] ** 2)
-    detail, [entry] = told(address, "later"), told_of(address, "/v1/overview", "later")
-    for found in (detail, entry, *told_of(address, "/v1/streams", "later")):
+    detail, [entry] = behind.json("later"), listed(behind, "/v1/overview", "later")
+    for found in (detail, entry, *listed(behind, "/v1/streams", "later")):
         assert found["running"]["value"] == pytest.approx(both["value"])
     part: dict[str, Any] = {"stream": "departures", "start": BEGIN_TEXT, "end": EDGE_TEXT}
     part |= {"bin": "1 hour", "bin_seconds": 3_600.0, "timezone": None, "in_total": True}
@@ -81,83 +72,79 @@ def test_a_successor_answers_with_the_history_before_its_edge(behind: Backstage)
     [mark] = detail["annotations"]
     assert (mark["start"], mark["end"]) == (EDGE_TEXT, None)
     assert mark["text"] == "departures ends, and later goes on: epsilon 1 until then, 2 from then on."
-    bins = told(address, "later", what="/series?kind=bin")
-    assert bins["value"][:10] == told(address, "departures", what="/series?kind=bin")["value"]
+    bins = behind.json("later/series?kind=bin")
+    assert bins["value"][:10] == behind.json("departures/series?kind=bin")["value"]
     assert len(bins["value"]) == 15
-    assert told(address, "later", what="/preview?epsilon=0.5")["half_width"]
-    assert len(told(address, "later", what="/nodes?level=1")["values"]) <= 5
+    assert behind.json("later/preview?epsilon=0.5")["half_width"]
+    assert len(behind.json("later/nodes?level=1")["values"]) <= 5
 
 
-def told_of(address: str, path: str, stream: str, key: str = "") -> list[dict[str, Any]]:
+def listed(behind: Backstage, path: str, stream: str, key: str = "") -> list[dict[str, Any]]:
     """Return what a list of streams says of one."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with urlopen(Request(address + path, headers=headers)) as answer:
-        return [one for one in json.load(answer)["streams"] if one["stream"] == stream]
+    return [one for one in behind.json(path, key)["streams"] if one["stream"] == stream]
 
 
 def test_a_stream_with_an_announced_end_is_live_until_then(behind: Backstage) -> None:
     behind.stream([40] * 5, name="ending", source="elsewhere")
-    found = told(behind.start(labels=AllLabels(ends={"ending": EDGE * HOUR_US})), "ending")
+    behind.start(labels=AllLabels(ends={"ending": EDGE * HOUR_US}))
+    found = behind.json("ending")
     assert found["ends"] == EDGE_TEXT
     assert found["next_release"] is not None
 
 
 def test_a_stream_that_has_ended_says_so_without_its_configuration(behind: Backstage) -> None:
     over = behind.stream([40] * 5, name="over", source="elsewhere")
-    address = behind.start()
-    assert told(address, "over")["ends"] is None
+    behind.start()
+    assert behind.json("over")["ends"] is None
     state = behind.run(behind.store.load(over.name))
     assert state is not None
     behind.run(behind.store.end_epoch(over.name, state.epoch.epoch, state.seq, ENDED))
-    eventually(lambda: told(address, "over")["ends"] is not None, "no end is told")
-    found = told(address, "over")
+    eventually(lambda: behind.json("over")["ends"] is not None, "no end is told")
+    found = behind.json("over")
     assert (found["ends"], found["next_release"]) == (format_instant((FIRST_BIN + 5) * HOUR_US), None)
 
 
 def test_a_key_shows_no_name_of_a_stream_that_it_does_not_open(behind: Backstage) -> None:
-    address = behind.start(AccessRules(keys=KEYS), LABELS)
+    behind.start(AccessRules(keys=KEYS), LABELS)
     for _ in range(2):  # the second answer comes from memory
-        assert told(address, "later", "k-all")["successor_of"] == "departures"
-        assert "departures" not in json.dumps(told(address, "later", "k-new"))
-        old = told(address, "departures", "k-old")
+        assert behind.json("later", "k-all")["successor_of"] == "departures"
+        assert "departures" not in json.dumps(behind.json("later", "k-new"))
+        old = behind.json("departures", "k-old")
         assert "later" not in json.dumps(old)
         assert old["ends"] == EDGE_TEXT
-        assert told(address, "departures", "k-all")["successor"] == "later"
+        assert behind.json("departures", "k-all")["successor"] == "later"
 
 
 def test_a_key_sees_a_successor_from_its_edge_unless_it_opens_the_stream_before(behind: Backstage) -> None:
-    address = behind.start(AccessRules(keys=KEYS), LABELS)
+    behind.start(AccessRules(keys=KEYS), LABELS)
     for _ in range(2):  # the second answers come from memory
         for key, begin, bins in (("k-all", BEGIN_TEXT, 15), ("k-new", EDGE_TEXT, 5)):
-            assert told(address, "later", key, "/count")["start"] == begin
-            assert len(told(address, "later", key, "/series?kind=bin")["value"]) == bins
-            assert told(address, "later", key)["start"] == begin
-            [entry] = told_of(address, "/v1/overview", "later", key)
-            count = told(address, "later", key, "/count")
+            assert behind.json("later/count", key)["start"] == begin
+            assert len(behind.json("later/series?kind=bin", key)["value"]) == bins
+            assert behind.json("later", key)["start"] == begin
+            [entry] = listed(behind, "/v1/overview", "later", key)
+            count = behind.json("later/count", key)
             assert entry["running"]["value"] == pytest.approx(count["value"])
-        with pytest.raises(HTTPError) as refused:
-            told(address, "later", "k-new", f"/count?start={BEGIN_TEXT}")
-        assert "departures" not in refused.value.read().decode()
-    tags = {tag_of(address, key) for key in ("k-all", "k-new")}
+        assert "departures" not in behind.refusal(f"later/count?start={BEGIN_TEXT}", "k-new")
+    tags = {behind.reply("later/count", key).headers["ETag"] for key in ("k-all", "k-new")}
     assert len(tags) == 2
-    assert not any("departures" in tag for tag in (tag_of(address, "k-new"),))
+    assert not any("departures" in tag for tag in (behind.reply("later/count", "k-new").headers["ETag"],))
 
 
 def test_a_key_sees_a_chain_of_three_from_the_first_stream_in_a_row_that_it_opens(
     behind: Backstage,
 ) -> None:
     last = Published(behind.store, name="last", first_bin=EDGE + 5, successor_of="later")
-    behind.run(last.open())
-    behind.run(last.close([20] * 3))
+    behind.fill(last, [20] * 3)
     two = ApiKey("two", digest_of("k-two"), frozenset({"later", "last"}))
     ends = ApiKey("ends", digest_of("k-ends"), frozenset({"departures", "last"}))
-    address = behind.start(AccessRules(keys=(*KEYS, two, ends)))
-    begins = {key: told(address, "last", key, "/count")["start"] for key in ("k-all", "k-two", "k-ends")}
+    behind.start(AccessRules(keys=(*KEYS, two, ends)))
+    begins = {key: behind.json("last/count", key)["start"] for key in ("k-all", "k-two", "k-ends")}
     edges = [format_instant(bin * HOUR_US) for bin in (FIRST_BIN, EDGE, EDGE + 5)]
     assert list(begins.values()) == edges
-    history = told(address, "last", "k-all")["history"]
+    history = behind.json("last", "k-all")["history"]
     assert [(one["stream"], one["bins_released"]) for one in history] == [("departures", 10), ("later", 5)]
-    assert len(told(address, "last", "k-all")["annotations"]) == 2
+    assert len(behind.json("last", "k-all")["annotations"]) == 2
 
 
 def carriers(behind: Backstage) -> None:
@@ -173,43 +160,37 @@ def carriers(behind: Backstage) -> None:
 
 def test_a_key_of_both_lists_has_one_history_and_the_total_begins_at_the_edge(behind: Backstage) -> None:
     carriers(behind)
-    address = behind.start()
+    behind.start()
     both = [
-        told(address, one, what=f"/count?key=UA&start={at}")
-        for one, at in (("old", BEGIN_TEXT), ("new", EDGE_TEXT))
+        behind.json(f"{one}/count?key=UA&start={at}") for one, at in (("old", BEGIN_TEXT), ("new", EDGE_TEXT))
     ]
-    one = told(address, "new", what="/count?key=UA")
+    one = behind.json("new/count?key=UA")
     assert (one["start"], one["unmeasured"]) == (BEGIN_TEXT, [])
     assert one["value"] == pytest.approx(sum(part["value"] for part in both))
     assert one["stderr"] ** 2 == pytest.approx(sum(part["stderr"] ** 2 for part in both))
-    assert len(told(address, "new", what="/series?kind=bin&key=UA")["value"]) == 15
+    assert len(behind.json("new/series?kind=bin&key=UA")["value"]) == 15
     for key in ("", "&key=B6"):
-        assert told(address, "new", what=f"/count?confidence=0.9{key}")["start"] == EDGE_TEXT
-        found = told(address, "new", what=f"/count?start={BEGIN_TEXT}{key}")
+        assert behind.json(f"new/count?confidence=0.9{key}")["start"] == EDGE_TEXT
+        found = behind.json(f"new/count?start={BEGIN_TEXT}{key}")
         assert found["unmeasured"] == [{"start": BEGIN_TEXT, "end": EDGE_TEXT}]
-        series = told(address, "new", what=f"/series?kind=bin&start={BEGIN_TEXT}{key}")
+        series = behind.json(f"new/series?kind=bin&start={BEGIN_TEXT}{key}")
         assert len(series["value"]) == 5
         assert "10 points are left out: not all of their bins were counted." in series["note"]
-        with pytest.raises(HTTPError) as refused:
-            told(address, "new", what=f"/count?start={BEGIN_TEXT}&end={EDGE_TEXT}{key}")
-        assert refused.value.code == 400
-        line = json.load(refused.value)["error"]
+        line = behind.refusal(f"new/count?start={BEGIN_TEXT}&end={EDGE_TEXT}{key}")
         assert f"another list of keys was counted in the bins from {BEGIN_TEXT} to {EDGE_TEXT}" in line
-    detail = told(address, "new")
+    detail = behind.json("new")
     assert (detail["start"], detail["history"][0]["in_total"]) == (EDGE_TEXT, False)
     [mark] = detail["annotations"]
     assert "the list of keys changes (with B6, without DL)." in mark["text"]
-    assert len(told(address, "new", what="/keys?step=1")["start"]) == 5
-    assert told(address, "new", what="/preview?epsilon=0.5&key=UA")["half_width"]
+    assert len(behind.json("new/keys?step=1")["start"]) == 5
+    assert behind.json("new/preview?epsilon=0.5&key=UA")["half_width"]
 
 
 def test_a_key_of_both_lists_begins_at_the_edge_for_readers_of_the_new_stream(behind: Backstage) -> None:
     carriers(behind)
-    address = behind.start(AccessRules(keys=(ApiKey("new", digest_of("k-new"), frozenset({"new"})),)))
-    assert told(address, "new", "k-new", "/count?key=UA")["start"] == EDGE_TEXT
-    with pytest.raises(HTTPError) as refused:
-        told(address, "new", "k-new", f"/count?key=UA&start={BEGIN_TEXT}")
-    assert "old" not in json.load(refused.value)["error"]
+    behind.start(AccessRules(keys=(ApiKey("new", digest_of("k-new"), frozenset({"new"})),)))
+    assert behind.json("new/count?key=UA", "k-new")["start"] == EDGE_TEXT
+    assert "old" not in behind.refusal(f"new/count?key=UA&start={BEGIN_TEXT}", "k-new")
 
 
 def test_a_key_of_a_board_adds_up_only_what_its_panels_ask_of_both(behind: Backstage) -> None:
@@ -219,9 +200,9 @@ def test_a_key_of_a_board_adds_up_only_what_its_panels_ask_of_both(behind: Backs
         panels = (Panel("new", "number", (Line("later"),)), Panel("old", show, (Line("departures"),)))
         boards[name] = Board(name, name, panels)
     keys = [ApiKey(name, digest_of(f"k-{name}"), None, frozenset({name})) for name in boards]
-    address = behind.start(AccessRules(keys=tuple(keys), boards=boards))
-    assert told(address, "later", "k-same", "/count")["start"] == BEGIN_TEXT
-    assert told(address, "later", "k-other", "/count")["start"] == EDGE_TEXT
+    behind.start(AccessRules(keys=tuple(keys), boards=boards))
+    assert behind.json("later/count", "k-same")["start"] == BEGIN_TEXT
+    assert behind.json("later/count", "k-other")["start"] == EDGE_TEXT
 
 
 @pytest.mark.browser
@@ -245,14 +226,6 @@ def test_a_page_shows_a_chosen_key_before_the_edge_and_the_total_from_there(
         expect(page.locator("#bins-released")).to_contain_text("5")
 
 
-def tag_of(address: str, key: str) -> str:
-    """Return the tag of an answer about the successor."""
-    with urlopen(
-        Request(f"{address}/v1/streams/later/count", headers={"Authorization": f"Bearer {key}"})
-    ) as one:
-        return str(one.headers["ETag"])
-
-
 @pytest.mark.browser
 def test_pages_link_the_stream_before_and_after(browser: Browser, behind: Backstage) -> None:
     address = behind.start(labels=LABELS)
@@ -265,10 +238,99 @@ def test_pages_link_the_stream_before_and_after(browser: Browser, behind: Backst
         expect(page.locator("#succession")).to_contain_text("All counts and charts here include them;")
         expect(page.locator("#annotations li")).to_contain_text(["departures ends, and later goes on"])
         expect(page.locator("#bins-released")).to_contain_text("15")
-        count = told(address, "later", what="/count")["value"]
+        count = behind.json("later/count")["value"]
         expect(page.locator("#value")).to_have_text(f"{round(count):,}")
         page.locator("#bins").scroll_into_view_if_needed()
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "15")
         drawn_from_now_on(page)
         page.locator("#theme").click()
         eventually_on(page, lambda: "1" in page.evaluate("window.drawnIn('bins')"))
+
+
+NUMBER = re.compile(r"[0-9]+")
+DAY, DAY_US = 15_706, 24 * HOUR_US  # 2013-01-01
+DAY_EDGE = DAY + 9
+BEGIN, AT_EDGE, END = (
+    format_instant(hour * HOUR_US) for hour in (24 * DAY, 24 * DAY_EDGE, 24 * DAY_EDGE + 50)
+)
+
+
+@pytest.fixture(scope="module")
+def other_bins() -> Iterator[Backstage]:
+    """Yield a service with days and the hours after them, and with hours and the days after them."""
+    found = Backstage()
+    chains = {
+        ("days", "then-hours"): ((9, DAY, DAY_US), (50, 24 * DAY_EDGE, HOUR_US)),
+        ("hours", "then-days"): ((60, 24 * DAY_EDGE - 60, HOUR_US), (14, DAY_EDGE, DAY_US)),
+    }
+    for names, facts in chains.items():
+        for name, (bins, first, bin_us) in zip(names, facts, strict=True):
+            before = None if name == names[0] else names[0]
+            stream = Published(
+                found.store, name, "1", 64, first, bin_us, source=names[0], successor_of=before
+            )
+            found.fill(stream, [20] * bins)
+    lines = (Line("then-hours"), Line("then-days"))
+    panels = (Panel("both", "bins", lines), Panel("running", "running", lines))
+    found.start(AccessRules(boards={"both": Board("both", "Both", panels)}))
+    yield found
+    found.close()
+
+
+def test_a_range_may_begin_at_any_edge_of_the_bins_that_it_lies_in(other_bins: Backstage) -> None:
+    days = other_bins.json("days/count")
+    whole = other_bins.json("then-hours/count")
+    assert (whole["start"], whole["end"]) == (BEGIN, END)
+    late = other_bins.json(f"then-hours/count?start={AT_EDGE}")
+    assert whole["value"] == pytest.approx(days["value"] + late["value"])
+    assert whole["stderr"] ** 2 == pytest.approx(days["stderr"] ** 2 + late["stderr"] ** 2)
+    inside = format_instant((24 * DAY + 5) * HOUR_US)
+    assert "is inside a bin; the nearest edges are" in other_bins.refusal(f"then-hours/count?start={inside}")
+    [part] = other_bins.json("then-hours")["history"]
+    assert (part["bin"], part["bin_seconds"], part["timezone"]) == ("1 day", 86_400.0, None)
+    [mark] = other_bins.json("then-hours")["annotations"]
+    assert (mark["start"], "bins 1 day until then, 1 hour from then on" in mark["text"]) == (AT_EDGE, True)
+
+
+def test_a_finer_step_is_refused_with_one_that_fits(other_bins: Backstage) -> None:
+    for what in ("/series?kind=bin", "/preview?epsilon=0.5&step=6"):
+        assert other_bins.refusal(f"then-hours{what}") == (
+            f"step: a bin is 1 day before {AT_EDGE}, and a step must fit; write 24 or begin there or later"
+        )
+    bins = other_bins.json("then-hours/series?kind=bin&step=24")
+    assert len(bins["value"]) == 11
+    assert bins["value"][:9] == other_bins.json("days/series?kind=bin")["value"]
+    assert f"{format_instant((24 * DAY_EDGE + 48) * HOUR_US)} to {END} is left out" in bins["note"]
+    assert len(other_bins.json("then-hours/series?kind=bin&days=1")["value"]) == 11
+    assert len(other_bins.json("then-hours/series")["value"]) == 9 + 50
+    assert len(other_bins.json("then-days/series?kind=bin")["value"]) == 2 + 14
+    preview = other_bins.json("then-hours/preview?epsilon=0.5&aligned=true")
+    assert len(preview["half_width"]) == 12
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("path", "points"),
+    [
+        ("/streams/then-hours", "11"),
+        ("/streams/then-days", "16"),
+        (f"/streams/then-hours?from={BEGIN.replace('T00', 'T07')}&to={AT_EDGE.replace('T00', 'T09')}", "9"),
+        ("/streams/then-hours?tz=Europe/Paris", "11"),
+    ],
+)
+def test_all_panels_of_a_page_ask_for_steps_that_fit(
+    browser: Browser, other_bins: Backstage, path: str, points: str
+) -> None:
+    with opened(browser, other_bins.address + path) as page:
+        for name in ("bins", "running", "rate", "preview"):
+            page.locator(f"#{name}").scroll_into_view_if_needed()
+        expect(page.locator("#bins-chart")).to_have_attribute("data-points", points)
+        expect(page.locator("#preview-chart")).to_have_attribute("data-points", NUMBER)
+        assert page.locator(".failed").count() == 0
+
+
+@pytest.mark.browser
+def test_a_board_asks_for_steps_that_fit_all_its_lines(browser: Browser, other_bins: Backstage) -> None:
+    with opened(browser, other_bins.address + "/boards/both") as page:
+        eventually_on(page, lambda: page.locator("[data-points]").count() == 2)
+        assert page.locator(".failed").count() == 0
