@@ -115,7 +115,7 @@ def group_in_words(asked: AskedKeys, places: KeyPlaces) -> str:
 def label_values(keys: KeyList, place: int) -> dict[str, str]:
     """Return a key's values by field, under names that Prometheus allows; empty if there is only one field.
 
-    >>> from stream_app.core.counting.cells import KeyField
+    >>> from stream_app.core.counting.keys import KeyField
     >>> fields = (KeyField("user.country", ("FR",), False), KeyField("stream", ("tv",), False))
     >>> label_values(KeyList(fields=fields), 0)
     {'user_country': 'FR', 'field_stream': 'tv'}
@@ -126,7 +126,7 @@ def label_values(keys: KeyList, place: int) -> dict[str, str]:
 def labels_of_keys(keys: KeyList, columns: Collection[str] = ()) -> list[dict[str, str]]:
     """Return every key's labels in Prometheus: the key, and the value of each field if there are several.
 
-    >>> from stream_app.core.counting.cells import KeyField
+    >>> from stream_app.core.counting.keys import KeyField
     >>> fields = (KeyField("Value", ("a",), False), KeyField("start", ("N",), False))
     >>> labels_of_keys(KeyList(fields=fields), columns=("start", "value"))
     [{'key': 'a/N', 'field_Value': 'a', 'field_start': 'N'}]
