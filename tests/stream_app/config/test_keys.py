@@ -136,11 +136,6 @@ def test_each_of_several_fields_has_a_list_or_a_file(tmp_path: Path) -> None:
     mixed = "fields: [c, d], list: {c: [FR, DE]}, list_file: {d: devices.txt}, other: false"
     listed = "fields: [c, d], list: {c: [FR, DE], d: [tv, pc]}, other: false"
     assert strategy(tmp_path, mixed).to_json() == strategy(tmp_path, listed).to_json()
-    both = "fields: [c, d], list: {c: [FR], d: [tv]}, list_file: {d: devices.txt}"
-    with pytest.raises(
-        ConfigError, match=r"keys\.list\.d is in keys\.list_file as well; take one of them out"
-    ):
-        strategy(tmp_path, both)
 
 
 @pytest.mark.parametrize(
@@ -320,25 +315,3 @@ def test_rules_of_the_page_are_read() -> None:
     assert keys.normalise is not None
     given = ("/Blog/?utm=1&page=2", "/user/17/posts/", "/index.html", None)
     assert list(map(keys.normalise.of, given)) == ["/blog?page=2", "/user/*/posts", "/", "none"]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        ("[/a,", "[/a/,", "keys.list holds /a/, which no event has after keys.normalise; write /a"),
-        ("strip_slash: true", "patterns: {'(a+)+': b}", "keys.normalise.patterns '(a+)+' may take long"),
-        ("strip_slash: true", r"patterns: {'a': '\1'}", r"keys.normalise.patterns '\\1' names a group"),
-        ("strip_slash: true", "query: p", "must be a list of at most 20 different names; [] keeps none"),
-        ("strip_slash: true", "case: lower", "keys.normalise.case is not a known key"),
-        (
-            'field: page, list: [/a, "200"]',
-            "fields: [a, b], list: {a: [x], b: [y]}",
-            "keys.normalise is not built yet for several key fields",
-        ),
-        ("list:", "list_file: keys.txt, list:", "keys.list does not stand beside keys.list_file"),
-    ],
-)
-def test_keys_that_cannot_hold_are_refused(before: str, after: str, said: str) -> None:
-    assert before in RULE
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        read(RULE.replace(before, after))
