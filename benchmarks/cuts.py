@@ -115,10 +115,7 @@ async def measured(seconds: float, pause_s: float | None) -> dict[str, float]:
 def main() -> None:
     """Measure a quiet file and a busy one."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 20.0
-    results = {
-        "quiet": asyncio.run(measured(seconds, None)),
-        "busy": asyncio.run(measured(seconds, 0.01)),
-    }
+    results = {"quiet": asyncio.run(measured(seconds, None)), "busy": asyncio.run(measured(seconds, 0.01))}
     print(json.dumps(results, indent=1))
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 

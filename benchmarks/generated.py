@@ -53,10 +53,7 @@ def main() -> None:
                 row = table[f"{name}, {events:,} events, epsilon {epsilon:g}"] = {}
                 for mechanism in COMPARED:
                     row[mechanism], _ = mean_error(
-                        counts,
-                        workload,
-                        partial(released, mechanism, counts, epsilon, workload),
-                        TRIALS,
+                        counts, workload, partial(released, mechanism, counts, epsilon, workload), TRIALS
                     )
                 print(" ".join(f"{key} {value:.4g}" for key, value in row.items()), "|", [*table][-1])
     for other in COMPARED[1:]:

@@ -23,12 +23,7 @@ from research.trials import Job
 
 _EPSILONS = (1.0, 0.1, 0.01)
 _SORTED = {"S~": "sorted", "S~r": "sorted_rounded", "S-bar": "sorted_isotonic"}
-TREES = {
-    "L~": "identity",
-    "H~": "h",
-    "H-bar": "h_bar_nonnegative",
-    "H-bar, least squares only": "h_bar",
-}
+TREES = {"L~": "identity", "H~": "h", "H-bar": "h_bar_nonnegative", "H-bar, least squares only": "h_bar"}
 _RANGES = 1000
 # With fewer bins no range is long enough for H~ to have the smaller error.
 _QUICK_BINS = 8192
@@ -278,8 +273,7 @@ def _worst_query_claim(setting: Setting) -> Claim:
     bins = 2**15
     given = {"bins": bins, "start": 1, "end": bins - 1}
     tree, consistent = setting.trials.run(
-        "the worst query",
-        [Job(variance_of_range, {"mechanism": name, **given}) for name in ("h", "h_bar")],
+        "the worst query", [Job(variance_of_range, {"mechanism": name, **given}) for name in ("h", "h_bar")]
     )
     ratio = tree["variance"] / consistent["variance"]
     least = paper_numbers("hay2010")["worst_query_ratio"]

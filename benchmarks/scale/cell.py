@@ -95,11 +95,7 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
 
 
 async def _reading(
-    point: Point,
-    names: Sequence[str],
-    url: str,
-    workers: Sequence[subprocess.Popen[bytes]],
-    redis_pid: int,
+    point: Point, names: Sequence[str], url: str, workers: Sequence[subprocess.Popen[bytes]], redis_pid: int
 ) -> dict[str, float]:
     """Observe from the first durable counts of each stream until all events are counted."""
     client = connect(url)

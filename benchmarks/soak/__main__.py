@@ -27,15 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import commit, running
-from benchmarks.soak.deployment import (
-    EXACT,
-    GRACE_S,
-    STREAMS,
-    Producer,
-    configuration,
-    make_topic,
-    ports_of,
-)
+from benchmarks.soak.deployment import EXACT, GRACE_S, STREAMS, Producer, configuration, make_topic, ports_of
 from benchmarks.soak.report import write_report
 from benchmarks.soak.sampling import Followers, Sampler, quantiles
 from deploy.kafka import broker

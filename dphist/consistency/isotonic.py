@@ -14,10 +14,7 @@ Error = Literal["absolute", "squared"]
 
 
 def isotonic(
-    values: ArrayLike,
-    weights: ArrayLike | None = None,
-    lower: float = -np.inf,
-    upper: float = np.inf,
+    values: ArrayLike, weights: ArrayLike | None = None, lower: float = -np.inf, upper: float = np.inf
 ) -> FloatArray:
     """Return the non-decreasing sequence within [lower, upper] that is nearest in weighted squared distance.
 

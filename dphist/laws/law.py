@@ -248,10 +248,7 @@ class LawTable:
         return self.sums(0.5 * theta, theta.shape[1], _log_of_sines)
 
     def sums(
-        self,
-        at: FloatArray,
-        points: int,
-        log_of: Callable[[FloatArray, FloatArray, FloatArray], FloatArray],
+        self, at: FloatArray, points: int, log_of: Callable[[FloatArray, FloatArray, FloatArray], FloatArray]
     ) -> FloatArray:
         """Return, for each law and point, the sum over its groups of copies * log_of(weights, variances, at).
 

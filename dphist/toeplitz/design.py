@@ -117,12 +117,7 @@ class ToeplitzDesign:
         sqrt(values that one unit can touch) roundings.
         """
         return _sensitivity(
-            self.strategy,
-            self.caps,
-            self.neighbours,
-            self.window_starts,
-            self.touched_columns,
-            self.rounding,
+            self.strategy, self.caps, self.neighbours, self.window_starts, self.touched_columns, self.rounding
         )
 
     @property

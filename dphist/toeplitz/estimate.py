@@ -153,11 +153,7 @@ def rounding_bounds(
 
 
 def half_widths(
-    design: ToeplitzDesign,
-    starts: ArrayLike,
-    stops: ArrayLike,
-    confidence: float = 0.95,
-    columns: int = 1,
+    design: ToeplitzDesign, starts: ArrayLike, stops: ArrayLike, confidence: float = 0.95, columns: int = 1
 ) -> FloatArray:
     """Return half widths of intervals around the answers for bins [start, stop), in counts.
 

@@ -67,11 +67,7 @@ class BinsNoise:
 
 
 def bins_noise(
-    design: TreeDesign,
-    noise: Sequence[Int64Array],
-    errors: Int64Array,
-    first_bin: int,
-    stop: int,
+    design: TreeDesign, noise: Sequence[Int64Array], errors: Int64Array, first_bin: int, stop: int
 ) -> BinsNoise:
     """Return the noise of bins [first_bin, stop) of an epoch.
 

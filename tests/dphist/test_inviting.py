@@ -42,10 +42,7 @@ def test_help_opens_with_tasks_and_dir_lists_names_that_exist() -> None:
         (lambda: dphist.describe("dwa"), "mechanism 'dwa' is not known; did you mean 'dawa'? choose from"),
         (lambda: dphist.release("dawa", [1], 1, merg=True), "no option 'merg'; did you mean 'merge'?"),
         (lambda: getattr(dphist, "relase"), "did you mean 'release'?"),  # noqa: B009
-        (
-            lambda: dphist.release("dawa", [1], 1).interval([[0, 1]]),
-            "error of dawa depends on the counts",
-        ),
+        (lambda: dphist.release("dawa", [1], 1).interval([[0, 1]]), "error of dawa depends on the counts"),
         (lambda: dphist.release("hb", [1], 1).interval([[0, 1]], 1.0), "confidence: 1.0 is outside"),
         (lambda: dphist.release("quadtree", [[1]], 1).cdf(), "two dimensions"),
         (lambda: dphist.running_counts([], 1), "n of at least 1"),

@@ -79,10 +79,7 @@ def test_a_tree_a_little_worse_than_the_others_does_not_beat_them():
 
 def test_consistency_that_raises_an_error_beyond_chance_does_not_lower_it():
     nothing = Result("r", "r", "table", "", "", [])
-    numbers = [
-        Number("p", "as measured", "x", 1.0),
-        Number("p", "consistent, closest in L1", "x", 0.8),
-    ]
+    numbers = [Number("p", "as measured", "x", 1.0), Number("p", "consistent, closest in L1", "x", 0.8)]
     results = [Result("r", "r", "table", "", "", numbers), nothing]
     assert cdf.consistency_claim(results, [(-0.2, 0.01), (0.001, 0.001)]).holds
     assert not cdf.consistency_claim(results, [(-0.2, 0.01), (0.005, 0.001)]).holds

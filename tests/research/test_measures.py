@@ -13,12 +13,7 @@ from research import measures
 from research.cdf import theory
 from research.hay2010 import crossing
 from research.histograms import dawa_histograms
-from research.intervals import (
-    clustered_intervals,
-    intervals_of_length,
-    rectangles,
-    uniform_intervals,
-)
+from research.intervals import clustered_intervals, intervals_of_length, rectangles, uniform_intervals
 
 COUNTS = np.array([5, 0, 0, 9, 2, 2, 7, 1])
 

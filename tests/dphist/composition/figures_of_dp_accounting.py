@@ -32,8 +32,7 @@ def epsilon_of(
         value = float(top) / float(bottom or 1)
         parts.append(
             pld.from_privacy_parameters(
-                pld.common.DifferentialPrivacyParameters(value, 0.0),
-                value_discretization_interval=_INTERVAL,
+                pld.common.DifferentialPrivacyParameters(value, 0.0), value_discretization_interval=_INTERVAL
             ).self_compose(times)
         )
     for mu, times in gaussian:

@@ -280,11 +280,7 @@ def test_least_costs_are_those_of_all_partitions(values, buckets, longest, kind)
 
 
 @pytest.mark.parametrize(
-    ("options", "worst"),
-    [
-        ({"deviation": "absolute"}, 1),
-        ({"deviation": "squared", "largest_count": 8}, 15),
-    ],
+    ("options", "worst"), [({"deviation": "absolute"}, 1), ({"deviation": "squared", "largest_count": 8}, 15)]
 )
 def test_boundaries_share_their_budget_equally_at_the_worst_sensitivity(options, worst, transcript):
     """For each of five boundaries 2 D / scale is a fifth of their half of epsilon; from medians D = 1."""

@@ -13,14 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dphist.noise import (
-    LARGEST_SCALE,
-    GaussianSource,
-    NoiseSource,
-    SeededNoise,
-    SystemNoise,
-    checked_scale,
-)
+from dphist.noise import LARGEST_SCALE, GaussianSource, NoiseSource, SeededNoise, SystemNoise, checked_scale
 from tests.dphist.noise.chi_square import FALSE_ALARM, p_value
 
 DRAWS = 20_000

@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from dphist.noise import SeededNoise
-from dphist.planning.reference import (
-    HonakerCounter,
-    KaryCounter,
-    SubtractionCounter,
-)
+from dphist.planning.reference import HonakerCounter, KaryCounter, SubtractionCounter
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
 

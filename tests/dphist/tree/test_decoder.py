@@ -13,22 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphist import SeededNoise, plan_tree
-from dphist.tree.decoder import (
-    EpochNoise,
-    decode_nodes,
-    decode_noise,
-    decoder_weights,
-    draw_epoch_noise,
-)
+from dphist.tree.decoder import EpochNoise, decode_nodes, decode_noise, decoder_weights, draw_epoch_noise
 from dphist.tree.design import Release, TreeDesign
 from dphist.tree.published_laws import published_law, published_prefix_variances
 from dphist.tree.shape import TreeShape, node_counts
-from tests.dphist.tree.dense import (
-    known_nodes,
-    least_squares_estimate,
-    noise_weights,
-    published_variance,
-)
+from tests.dphist.tree.dense import known_nodes, least_squares_estimate, noise_weights, published_variance
 from tests.dphist.tree.strategies import anticipating_designs
 from tests.examples import examples
 
