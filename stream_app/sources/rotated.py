@@ -48,7 +48,7 @@ class RotatedFiles(FileList):
         super().__init__(pattern, directory)
         self._seen: tuple[int, int, int] | None = None  # device, inode and size of the file that grows
         self._starts: dict[tuple[int, ...], bytes] = {}  # first bytes of files as they were found
-        self._copies = set[tuple[Path, str]]()  # named in a warning, by path and hash of their first lines
+        self._passed_over = set[tuple[Path, str]]()  # files not counted, by path and hash of the first lines
 
     def has_moved(self, number: int, device: int, inode: int) -> bool:
         """Return whether an open file is no longer the one that holds the records of a known file."""
@@ -113,6 +113,9 @@ class RotatedFiles(FileList):
                 f"{self.pattern}: none of its files is one counted so far; put the last one back, or name "
                 "this log otherwise"
             )
+        for path, start, _ in existing[: max(place, 0)]:
+            if start and path not in known:  # rotatelogs -n writes such a file while the log stays as it is
+                self._warn_once(path, start, "%s: its name is that of an older file; it is not counted")
         new = [found for found in existing[place + 1 :] if found[0] not in known]
         for path, start in self._without_copies(new):
             if not start:
@@ -138,11 +141,16 @@ class RotatedFiles(FileList):
             original = next(same, None) if lines else None
             if original is None:
                 kept[path] = lines
-            elif (copy := (path, beginning_of(lines)["sha256"])) not in self._copies:
-                self._copies.add(copy)
+            else:
                 said = "%s: it begins as %s does; it is taken for its copy and not counted"
-                log.warning(said, path, original)
+                self._warn_once(path, lines, said, original)
         return [(path, kept[path]) for path, _, _ in found if path in kept]
+
+    def _warn_once(self, path: Path, start: bytes, said: str, *more: Path) -> None:
+        """Log a warning about a file that is not counted. Args: start, its first bytes."""
+        if (passed_over := (path, beginning_of(start)["sha256"])) not in self._passed_over:
+            self._passed_over.add(passed_over)
+            log.warning(said, path, *more)
 
     def _with_starts(self, paths: Sequence[Path]) -> list[_Found]:
         """Return each file once, with its first bytes; a file that has not changed is not read again."""

@@ -117,7 +117,9 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.usefixtures("settled")
-def test_every_line_is_read_once_over_rotations_and_restarts(tmp_path: Path, mode: str, seed: int) -> None:
+def test_every_line_is_read_once_over_rotations_and_restarts(
+    tmp_path: Path, mode: str, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     rng = random.Random(seed)
     log = Rotated(tmp_path, mode, rng)
     log.write(rng.randrange(1, 40))
@@ -131,6 +133,7 @@ def test_every_line_is_read_once_over_rotations_and_restarts(tmp_path: Path, mod
     log.look()
     log.restart()
     assert log.read == [f"/{number}" for number in range(log.written)]
+    assert caplog.messages == []  # no file is passed over
 
 
 def test_line_that_a_server_writes_to_a_renamed_file_is_read(tmp_path: Path) -> None:
@@ -303,6 +306,24 @@ def test_file_that_is_taken_for_a_copy_is_named_once(
     said = f"{copy}: it begins as {log.log} does; it is taken for its copy and not counted"
     assert caplog.messages == [said]
     assert len(log.read) == 20
+
+
+@pytest.mark.usefixtures("settled")
+def test_new_file_with_an_older_name_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """``rotatelogs -n`` writes into such a file while the log itself stays as it is."""
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    log.write(10)
+    log.look()
+    (older := tmp_path / "access.log.1").write_text(LINE.format("other", ""))
+    for _ in range(2):
+        log.restart()
+        log.look()
+        log.write(1)
+        log.look()
+    log.restart()
+    assert {*caplog.messages} == {f"{older}: its name is that of an older file; it is not counted"}
+    assert len(caplog.messages) == 2  # once in each start
+    assert len(log.read) == 12
 
 
 @pytest.mark.parametrize(
