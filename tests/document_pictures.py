@@ -62,7 +62,7 @@ def shots(browser: Browser, address: str) -> None:
     """Photograph a stream's page in light colours, panels of another in dark ones, and the overview."""
     light: dict[str, Any] = {"color_scheme": "light", "reduced_motion": "reduce"}
     with opened(browser, f"{address}/streams/departures?range=30+days", **light) as page:
-        for name in ("alerts", "bins", "running"):
+        for name in ("bins", "running", "rate"):
             panel(page, name)
         expect(page.locator("#alerts li").first).to_contain_text("firing")
         save(page, "dashboard", "main", "#running")
