@@ -119,6 +119,15 @@ def write_durably(path: Path, parts: Iterable[bytes]) -> None:
         sync_directory(path.parent)
 
 
+def version_of(file: Path) -> tuple[int, ...] | None:
+    """Return values that change with a file's content; None without a file."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns, status.st_size
+
+
 def locked(descriptor: int) -> bool:
     """Lock an open file until it is closed; return False if another process holds the lock."""
     try:

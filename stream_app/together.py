@@ -1,15 +1,15 @@
-"""Runs loops concurrently: when one of them fails, the others end and its failure is raised.
+"""Runs loops concurrently, until one of them fails, and sends one question for all tasks that ask it.
 
 ``asyncio.TaskGroup`` cancels the task that waits for it, and before Python 3.13 may leave that task marked as
-cancelled, so that closing clients is interrupted. These functions never cancel the waiting task.
+cancelled, so that closing clients is interrupted. The functions here never cancel the waiting task.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from stream_app.ports import OperatorError
 
@@ -87,3 +87,40 @@ def _failure(ended: asyncio.Task[None]) -> BaseException | None:
     if ended.cancelled():
         return RuntimeError("a loop was cancelled, and nobody had asked for it")
     return ended.exception()
+
+
+class SharedAnswer(Generic[T]):
+    """A question that is sent once for all tasks that wait for it.
+
+    Guarantee: the question is sent after each of its callers has called, so no answer is older than a call.
+        A caller that comes while a question is under way waits for the next question.
+
+    Callers rely on this order. The clock is read after the log's end is known, so the records in a cut
+    arrived by then. Partitions are listed after a bin has closed, so a partition created earlier delays its
+    seal. A ledger is read after a row was visible, so it covers everything that the row may reveal. Answers
+    about one stream, above all its state, are never shared.
+    """
+
+    def __init__(self, put: Callable[[], Awaitable[T]]) -> None:
+        self._put = put
+        self._next: asyncio.Task[T] | None = None  # the question that is not sent yet
+        self._last: asyncio.Task[T] | None = None
+
+    async def __call__(self) -> T:
+        """Return the answer. Raises: the question's error, in every caller that waits for it."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._put_after(self._last))
+            self._next.add_done_callback(ignore_failure)
+        return await asyncio.shield(self._next)
+
+    async def _put_after(self, before: asyncio.Task[T] | None) -> T:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        self._last, self._next = self._next, None
+        return await self._put()
+
+
+def ignore_failure(done: asyncio.Future[Any]) -> None:
+    """Retrieve a failure that nobody waits for, so that asyncio does not log it."""
+    if not done.cancelled():
+        done.exception()

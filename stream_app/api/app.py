@@ -26,8 +26,8 @@ from stream_app.api.overview import Glances, RuleReadings
 from stream_app.api.plain_questions import PlainQuestions
 from stream_app.api.prometheus import routes as prometheus
 from stream_app.api.replicas import Replicas
-from stream_app.certificates import following
 from stream_app.core.answers.labels import NO_LABELS, AllLabels
+from stream_app.listening import following
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 

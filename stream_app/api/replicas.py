@@ -21,9 +21,8 @@ from stream_app.core.segments.visible_costs import KnownEpochs
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
-from stream_app.shared_answer import SharedAnswer
 from stream_app.source_ledger import ledgers_of_all_names
-from stream_app.together import each_to_its_end
+from stream_app.together import SharedAnswer, each_to_its_end
 
 log = logging.getLogger(__name__)
 

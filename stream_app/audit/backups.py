@@ -18,7 +18,7 @@ from stream_app.config import Settings
 from stream_app.core.releases.release import RowLink
 from stream_app.core.segments.names import base_of
 from stream_app.ports import NoiseKeys, OperatorError, Store
-from stream_app.redis_address import redis_address
+from stream_app.state.address import redis_address
 from stream_app.state.keys import STREAM_NAMES, StreamKeys, ledger_key
 from stream_app.state.loaded_copy import loaded_copy
 from stream_app.state.redis_store import RedisStore

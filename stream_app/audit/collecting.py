@@ -106,7 +106,7 @@ async def _witnessed(settings: Settings, stream: str) -> list[WitnessRow]:
     output = settings.output_of(stream)
     if output is None:
         return witnessed_rows(settings.state_dir / "witness", stream)
-    from stream_app.kafka_cluster import topic_facts
+    from stream_app.kafka.topics import topic_facts
     from stream_app.sinks.witness_topic import WitnessTopic
     from stream_app.wiring.topics import cluster_of
 

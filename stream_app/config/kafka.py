@@ -12,7 +12,7 @@ from stream_app.config.document import Section, from_environment
 from stream_app.config.plain_yaml import as_written
 from stream_app.config.settings import ClusterSettings, KafkaSettings, OutputSettings, TopicSettings
 from stream_app.core.declaration import Log, LogFormat
-from stream_app.kafka_tokens import (
+from stream_app.kafka.tokens import (
     AUTHORITY,
     CLIENT_ID,
     CLIENT_SECRET,

@@ -20,7 +20,7 @@ from stream_app.config.storage import check_ledgers_node, read_dead_letters, rea
 from stream_app.config.streams import read_streams
 from stream_app.core.visits import VISITOR
 from stream_app.ports import ACCEPT_MANAGED
-from stream_app.redis_address import redis_address
+from stream_app.state.address import redis_address
 
 _PUBLIC_INSTANTS = values.duration_between(
     "250ms", "1d", "more often, a busy moment would show; more rarely, releases would seem to have stopped"

@@ -12,7 +12,7 @@ from stream_app.config.document import Section, from_environment
 from stream_app.config.kafka import cluster_name, topic_name
 from stream_app.config.settings import DAY_US, DeadLetterSettings, LedgerSettings, RedisSettings
 from stream_app.ports import ACCEPT_LOSS, ACCEPT_MANAGED
-from stream_app.redis_address import FORMS, redis_address, with_certificates
+from stream_app.state.address import FORMS, redis_address, with_certificates
 
 REDIS_URL = "STREAM_APP_REDIS_URL"
 REDIS_API_URL = "STREAM_APP_REDIS_API_URL"

@@ -11,7 +11,7 @@ from itertools import count
 
 from stream_app.core.instants import format_instant
 from stream_app.ports import Clock, ClockDoubt, Store
-from stream_app.shared_answer import SharedAnswer
+from stream_app.together import SharedAnswer
 
 LARGEST_US = 2**53  # the latest time that a store can note exactly
 # The store's clock may run faster than ours or be set forward: ask it again this often.

@@ -22,7 +22,7 @@ from stream_app.core.records import PartitionState, Reply
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import NoiseKeys, Store
-from stream_app.vault.key_names import KeyNames
+from stream_app.vault.cipher import KeyNames
 
 _MOST_KNOWN = 1_000_000  # in memory, for each stream
 _MOST_SEALED = 1_000  # in one turn of the event loop: cuts need turns, too

@@ -24,7 +24,7 @@ from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops.stream import Ports
-from stream_app.vault.key_names import KeyNames
+from stream_app.vault.cipher import KeyNames
 
 MOST_FOUND = 100_000  # keys of an epoch; then none is named any more
 

@@ -17,7 +17,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from stream_app.addresses import once_free
+from stream_app.listening import once_free
 from stream_app.monitoring.registry import Registered, Waiting
 from stream_app.ports import OperatorError
 from stream_app.ports.access import digest_of

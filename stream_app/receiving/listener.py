@@ -11,6 +11,7 @@ import logging
 import re
 import time
 import zlib
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,7 +23,6 @@ from starlette.types import Receive, Scope, Send
 from stream_app.api.admission.connections import client_of
 from stream_app.api.admission.hosts import Hosts
 from stream_app.ports.access import ApiKey, digest_of
-from stream_app.receiving.arriving import ArrivingBytes
 from stream_app.receiving.body import lines_of
 from stream_app.receiving.field_map import FieldMap, TooManyEventsError
 from stream_app.receiving.group_commit import GroupCommit, TooManyKeysError
@@ -35,6 +35,8 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _MOST_DIGITS = 12
 _PLAIN = ("", "identity")
 _LEFT_BYTES = 64 << 20  # of a refused body: so much is read and dropped, so that its sender sees the answer
+# Bodies that have arrived and are not answered yet, in all and of one sender.
+MOST_BYTES, MOST_OF_ONE_BYTES = 256 << 20, 64 << 20
 
 log = logging.getLogger(__name__)
 
@@ -270,3 +272,27 @@ class _Body:
             with suppress(_RefusedError):
                 while await self.next() is not None:
                     pass
+
+
+class ArrivingBytes:
+    """Bounds the memory of unanswered requests.
+
+    Bytes count when they are here, not when a request announces them: an announcement costs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: Counter[str] = Counter()
+        self._total = 0
+
+    def take(self, sender: str, count: int) -> bool:
+        """Count bytes that have arrived; return whether they may stay. The caller gives them back later."""
+        self._bytes[sender] += count
+        self._total += count
+        return self._bytes[sender] <= MOST_OF_ONE_BYTES and self._total <= MOST_BYTES
+
+    def give_back(self, sender: str, count: int) -> None:
+        """Free bytes that were counted."""
+        self._total -= count
+        self._bytes[sender] -= count
+        if not self._bytes[sender]:
+            del self._bytes[sender]

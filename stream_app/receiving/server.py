@@ -14,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from stream_app.api.admission.connections import BoundedProtocol, Entrance, run_server
-from stream_app.certificates import following
+from stream_app.listening import following
 from stream_app.ports import OperatorError
 from stream_app.ports.access import Limits
 

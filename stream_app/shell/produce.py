@@ -19,14 +19,13 @@ from stream_app.config.source import format_of
 from stream_app.config.values import format_duration
 from stream_app.core.instants import format_instant
 from stream_app.core.json_objects import is_object, names_of
-from stream_app.kafka_cluster import Cluster
+from stream_app.kafka.cluster import Cluster
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
 from stream_app.shell.options import BROKER, bootstrap_option, live_pace
 from stream_app.sources.decode import csv_names, csv_values
-from stream_app.sources.finished_files import decompressed
+from stream_app.sources.finished_files import decompressed, one_line_each
 from stream_app.sources.packed import is_packed
-from stream_app.sources.rows import one_line_each
 from stream_app.sources.shapes import why_no_header, why_no_lines
 from stream_app.sources.starts import first_line, has_objects, lines_in, start_of
 from stream_app.sources.times import TimeFormat, times_us

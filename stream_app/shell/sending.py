@@ -19,7 +19,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from stream_app.kafka_cluster import reach
+from stream_app.kafka.cluster import reach
 from stream_app.ports import OperatorError
 from stream_app.shell.behind import Behind
 from stream_app.shell.produce import (

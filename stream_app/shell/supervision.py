@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Never
 
-from stream_app.addresses import once_free
 from stream_app.config import AlertSettings, ApiSettings, Settings
+from stream_app.listening import once_free
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 from stream_app.shell.behind import ReplayWatch

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from aiokafka import AIOKafkaProducer, errors
-
 from stream_app.core.instants import format_instant
-from stream_app.kafka_cluster import Cluster, translating_errors
+from stream_app.kafka.cluster import Cluster, translating_errors
 from stream_app.ports import OperatorError
 from stream_app.ports.alerts import AlertTarget, NotDelivered
 from stream_app.sinks.alert_texts import page_of
+from stream_app.sinks.topics import Producer
 
 CONTENT_TYPE = b"application/cloudevents+json; charset=UTF-8"
 _TYPE = "private-counts.alert"
-_ANSWER_MS = 10_000  # for the cluster to acknowledge a record
 
 
 def cloud_event(told: Mapping[str, Any], site: str | None = None) -> dict[str, Any]:
@@ -60,36 +57,20 @@ class TopicTarget(AlertTarget):
         self.identity = f"topic {named}/{topic}" if named else f"topic {topic}"
         self.former = f"topic {topic}" if named else ""
         self._cluster, self._topic, self._site = cluster, topic, site
-        self._producer: AIOKafkaProducer | None = None
+        self._producer = Producer(cluster)
 
     async def send(self, transition: Mapping[str, Any]) -> str:
         try:
-            producer = await self._started()
+            producer = await self._producer.started()
             value = json.dumps(cloud_event(transition, self._site), separators=(",", ":")).encode()
             headers = [("content-type", CONTENT_TYPE)]
             with translating_errors(self._cluster):
                 await producer.send_and_wait(self._topic, value, transition["rule"].encode(), headers=headers)
         except (OperatorError, OSError) as failure:
-            # Records that this producer still holds must not overtake the next ones.
             await self.close()
             raise NotDelivered(str(failure)) from None
         return "acknowledged by all replicas"
 
     async def close(self) -> None:
-        """Close the connections."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(errors.KafkaError):
-                await producer.stop()
-
-    async def _started(self) -> AIOKafkaProducer:
-        if self._producer is None:
-            self._producer = AIOKafkaProducer(
-                acks="all",
-                enable_idempotence=True,
-                request_timeout_ms=_ANSWER_MS,
-                **self._cluster.client(),
-            )
-            with translating_errors(self._cluster):
-                await self._producer.start()
-        return self._producer
+        """Close the connection."""
+        await self._producer.stop()

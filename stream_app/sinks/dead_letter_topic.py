@@ -9,25 +9,24 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import islice
 
 import msgspec
 from aiokafka import AIOKafkaProducer, errors
 
 from stream_app.core.incoming import Refusal
-from stream_app.kafka_cluster import Cluster, TopicFacts, facts_soon, translating_errors
+from stream_app.kafka.cluster import Cluster, translating_errors
+from stream_app.kafka.topics import TopicFacts, made_topic
 from stream_app.outage import Outage
 from stream_app.ports import DeadLetters, OperatorError
 from stream_app.sinks.dead_letter_file import DeadLetterFiles
+from stream_app.sinks.topics import Producer
 
 MOST_WAITING_BYTES = 16 << 20  # of letters that wait for the cluster; further ones are in their files only
 _LETTER_BYTES = 200  # of memory, for each letter beside its text
 MOST_AT_ONCE = 500  # letters that are sent together; counting goes on between two such parts
 _RECORD_BYTES = 100  # of a batch of one record, at most, beside key and value
 _LARGEST_RECORD, _BATCH_BYTES = 1 << 20, 16 << 10  # what a producer sends unless told otherwise
-_ANSWER_MS = 10_000  # for the cluster to acknowledge letters
-_STOP_S = 1.0
 _SEGMENTS = 8  # parts in which letters are deleted, as files of letters are
 
 log = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ class DeadLetterTopic:
         self._bytes = 0
         self._has_letters = asyncio.Event()
         self._largest: int | None = None  # batch that the topic takes, in bytes; None: ask
-        self._producer: AIOKafkaProducer | None = None
+        self._producer = Producer(cluster)
         self._outage = Outage(log, f"dead_letters.topic {topic}")
 
     async def open(self) -> None:
@@ -133,7 +132,7 @@ class DeadLetterTopic:
                 await self._send()
         finally:
             self._leave_out(self._drop())
-            await self._stop()
+            await self._producer.stop()
 
     async def _send(self) -> None:
         """Send the first letters that wait. Raises: OSError if the cluster does not take them."""
@@ -141,10 +140,11 @@ class DeadLetterTopic:
         try:
             largest = await self._checked()
             fitting = [letter for letter in letters if sum(map(len, letter)) + _RECORD_BYTES <= largest]
+            producer = await self._producer.started(max_batch_size=min(largest, _BATCH_BYTES))
             with translating_errors(self._cluster):
-                await self._sent(await self._started(largest), fitting)
+                await self._sent(producer, fitting)
         except BaseException:
-            await self._stop()  # letters that this producer still holds must not overtake the next ones
+            await self._producer.stop()
             raise
         self._outage.over()
         self._take(len(letters))
@@ -185,32 +185,10 @@ class DeadLetterTopic:
         if self._largest is not None:
             return self._largest
         settings = topic_settings(self._keep_us, self._most_bytes)
-        facts = await facts_soon(self._cluster, self._topic, settings)
-        if facts is None:
-            raise ConnectionError(f"topic {self._topic}: it was created and is not there yet")
+        facts = await made_topic(self._cluster, self._topic, settings)
         check_topic(self._topic, facts, self._keep_us)
         self._largest = min(facts.largest_message_bytes or _LARGEST_RECORD, _LARGEST_RECORD)
         return self._largest
-
-    async def _started(self, largest: int) -> AIOKafkaProducer:
-        if self._producer is None:
-            self._producer = AIOKafkaProducer(
-                acks="all",
-                enable_idempotence=True,
-                request_timeout_ms=_ANSWER_MS,
-                max_batch_size=min(largest, _BATCH_BYTES),
-                **self._cluster.client(),
-            )
-            with translating_errors(self._cluster):
-                await self._producer.start()
-        return self._producer
-
-    async def _stop(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(errors.KafkaError, TimeoutError):
-                async with asyncio.timeout(_STOP_S):  # it would wait for a cluster that is down
-                    await producer.stop()
 
 
 class LettersInBoth(DeadLetters):

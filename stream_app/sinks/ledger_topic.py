@@ -13,11 +13,12 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
-from stream_app.kafka_cluster import COMPACTED, Cluster, facts_soon, records_of, translating_errors
+from stream_app.kafka.cluster import Cluster, translating_errors
+from stream_app.kafka.topics import COMPACTED, facts_soon, records_of
 from stream_app.ports import OutsideLedger
 from stream_app.ports.errors import WorkerError
 from stream_app.sinks.ledger_file import HEADER, is_ledger, missing
-from stream_app.sinks.own_records import NotOwn, Record, own_records
+from stream_app.sinks.topics import NotOwn, Record, own_records
 
 _HEADER_KEY = b"private_counts_ledger"
 _KEY = re.compile(rb".+/.+/\d+/\w+/-?\d+", re.DOTALL)  # of an entry

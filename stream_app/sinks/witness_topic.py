@@ -25,17 +25,12 @@ from stream_app.core.releases.row_values import told_by
 from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.strategies import is_change
 from stream_app.core.strategy import Strategy
-from stream_app.kafka_cluster import (
-    COMPACTED,
-    Cluster,
-    answered,
-    facts_soon,
-    ignore_failure,
-    records_of,
-)
+from stream_app.kafka.cluster import Cluster, answered
+from stream_app.kafka.topics import COMPACTED, made_topic, records_of
 from stream_app.ports import OperatorError, Witness
-from stream_app.sinks.own_records import NotOwn, Record, own_records
+from stream_app.sinks.topics import NotOwn, Record, own_records
 from stream_app.stored_format import CHANGES, GENERATIONS, check_format
+from stream_app.together import ignore_failure
 
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
 _VALUES = "values"  # the header of a record
@@ -76,9 +71,7 @@ class WitnessTopic(Witness):
 
         Raises: OperatorError for a topic that is not compacted, or has several partitions.
         """
-        facts = await facts_soon(cluster, topic, COMPACTED)
-        if facts is None:
-            raise ConnectionError(f"topic {topic}: it was created and is not there yet")
+        facts = await made_topic(cluster, topic, COMPACTED)
         if facts.cleanup_policy != "compact":
             policy = facts.cleanup_policy or "that this user may not see"
             raise OperatorError(

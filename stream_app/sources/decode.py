@@ -322,7 +322,7 @@ def _split(text: str) -> list[str] | None:
         return text.split(",")
     try:
         [values] = csv.reader([text], strict=True)
-        # A row of several lines comes as one line whose breaks are CR (rows.py); in a value a break is LF.
+        # A row of several lines has CR for its line breaks (``one_line_each``); a value has LF.
         return [value.replace("\r", "\n") for value in values] if "\r" in text else values
     except (ValueError, csv.Error):
         return None

@@ -11,10 +11,8 @@ from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.copies import COMPARED_BYTES, beginning_of, notes_more
 from stream_app.sources.decode import TimeField
-from stream_app.sources.growing import GrowingFile
-from stream_app.sources.lines import PARTITION, FileFormat, LineFile, open_lines
+from stream_app.sources.lines import PARTITION, FileFormat, GrowingFile, LineFile, open_lines
 
-BATCH_BYTES = 1 << 18
 _NOTE = "first_bytes.json"
 
 
@@ -54,9 +52,7 @@ class FileSource(GrowingFile):
     async def _after(self, position: int) -> RecordBatch | None:
         complete = self._advance()
         self._check_position(position)
-        return await self._lines.read_in_turns(
-            position, min(complete, position + BATCH_BYTES)
-        ) or await self._lines.read_in_turns(position, complete)
+        return await self._lines.next_batch(position, complete)
 
     def ends(self) -> Mapping[str, int]:
         """Return the file's end when it was last read, for the operator's lag metric."""

@@ -22,12 +22,12 @@ from stream_app.sources.copies import MOST_COMPARED
 from stream_app.sources.decode import NdjsonDecoder, TimeField
 from stream_app.sources.file_list import FileList, is_list
 from stream_app.sources.finished_files import decompressed
-from stream_app.sources.growing import GrowingFile
 from stream_app.sources.lines import (
     MOST_BYTES,
     PARTITION,
     EmptyFileError,
     FileFormat,
+    GrowingFile,
     LineFile,
     moved,
     open_lines,
@@ -72,11 +72,8 @@ class FileSequence(GrowingFile):
         self._open: dict[int, LineFile] = {}  # the file that is read, and the last file
         self._grown_to: dict[int, int] = {}  # of open plain files: the position after the last complete line
         self._read_at = 0  # the position of the last read, for the lag
-        self._later = (
-            0,
-            0,
-            0,
-        )  # of the last ``ends``: file, known files, and the bytes of those between them
+        # Of the last ``ends``: file, known files, and the bytes of those between them.
+        self._later = (0, 0, 0)
         self._position_checked = False
         try:
             self._advance()
@@ -212,7 +209,7 @@ class FileSequence(GrowingFile):
         if offset > limit:
             raise _another(self._list.path(number))
         self._check_position(number, lines, offset)
-        batch = await lines.read_in_turns(offset, limit)
+        batch = await lines.next_batch(offset, limit)
         if batch is None:
             if not finished:
                 return None

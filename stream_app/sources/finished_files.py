@@ -11,8 +11,10 @@ import mmap
 import os
 import shutil
 from codecs import BOM_UTF8
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
@@ -24,6 +26,7 @@ from stream_app.sources.decode import TimeField, csv_names, csv_values
 from stream_app.sources.file_list import files_of, is_list
 from stream_app.sources.lines import (
     LINE_END,
+    LONGEST_RECORD_BYTES,
     MOST_BYTES,
     EmptyFileError,
     FileFormat,
@@ -32,7 +35,6 @@ from stream_app.sources.lines import (
     open_lines,
 )
 from stream_app.sources.packed import DAMAGE, is_packed, open_packed
-from stream_app.sources.rows import one_line_each
 
 _COPIED_AT_ONCE = 1 << 20
 _MOST_UNPACKED = 1 << 28  # of compressed bytes that a check reads
@@ -264,3 +266,51 @@ def _end_line(whole: IO[bytes]) -> None:
     whole.flush()
     if (length := whole.tell()) and os.pread(whole.fileno(), 1, length - 1) != LINE_END:
         whole.write(LINE_END)
+
+
+def one_line_each(lines: Iterable[bytes], width: int) -> Iterator[bytes]:
+    """Yield the lines of a CSV file, but each row of several lines as one, whose line breaks are CR.
+
+    A line that opens a quote begins such a row only if the next lines close it and give as many values as the
+    header has. Otherwise it stays as it is, so that one damaged row takes no other row with it. Only a
+    finished file is read so: the line that closes a quote of a growing file may not be written yet.
+    Args: lines, each with its end; width, the number of columns.
+    Cost: 0.1 microseconds for a line without an odd number of quotes.
+
+    >>> list(one_line_each([b'7,"one\\n', b'two"\\n', b'8,"open\\n', b"9,x\\n"], 2))
+    [b'7,"one\\rtwo"\\n', b'8,"open\\n', b'9,x\\n']
+    """
+    later, ahead = iter(lines), deque[bytes]()
+    while (line := ahead.popleft() if ahead else next(later, None)) is not None:
+        if line.count(b'"') % 2:
+            taken = _row(line, ahead, later, width)
+            if len(taken) > 1:
+                line = b"\r".join(part.rstrip(b"\r\n") for part in taken) + b"\n"
+        yield line
+
+
+def _row(line: bytes, ahead: deque[bytes], later: Iterator[bytes], width: int) -> list[bytes]:
+    """Return the lines of the row that begins with a line; other lines that it took go back to ``ahead``."""
+    taken: list[bytes] = []
+
+    def texts() -> Iterator[str]:
+        size = 0
+        for part in chain([line], _drained(ahead), later):
+            taken.append(part)
+            size += len(part)
+            if size > LONGEST_RECORD_BYTES:
+                return
+            yield part.decode(errors="surrogateescape")
+
+    try:
+        is_row = len(next(csv.reader(texts(), strict=True))) == width
+    except csv.Error:
+        is_row = False
+    keep = len(taken) if is_row else 1
+    ahead.extendleft(reversed(taken[keep:]))
+    return taken[:keep]
+
+
+def _drained(waiting: deque[bytes]) -> Iterator[bytes]:
+    while waiting:
+        yield waiting.popleft()

@@ -21,16 +21,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from dphist.arrays import Int64Array
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
-from stream_app.kafka_cluster import (
-    Cluster,
-    TopicFacts,
-    answered,
-    check_keeps_records,
-    topic_facts,
-    translating_errors,
-)
+from stream_app.kafka.cluster import Cluster, answered, translating_errors
+from stream_app.kafka.topics import TopicFacts, check_keeps_records, topic_facts
 from stream_app.ports import OperatorError, Source
-from stream_app.shared_answer import SharedAnswer
 from stream_app.sources.decode import decoded_in_turns
 from stream_app.sources.kafka_columns import MOST_RECORDS, Columns, return_columns
 from stream_app.sources.kafka_group import (
@@ -41,6 +34,7 @@ from stream_app.sources.kafka_group import (
     Group,
 )
 from stream_app.sources.topic_records import TopicDecoder
+from stream_app.together import SharedAnswer
 
 # Records of one read, over all partitions, and the bytes of values after which it takes no further piece: all
 # pieces of a read are unpacked in one turn of the event loop, and cuts need turns too.

@@ -35,7 +35,8 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from stream_app.kafka_cluster import Cluster, topic_facts
+from stream_app.kafka.cluster import Cluster
+from stream_app.kafka.topics import topic_facts
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from abc import abstractmethod
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Literal
@@ -35,6 +36,8 @@ ENOUGH_RECORDS = 16_000  # a batch with so many records ends, whatever its bytes
 LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
 _COMPARED_BYTES = 1 << 10  # at both ends of the lines that were seen
+_POLL_S = 0.05
+BATCH_BYTES = 1 << 18  # usually, of a file that is followed
 _MOST_SAMPLED = 8  # batches without a record that can be decoded
 LINE_END = b"\n"
 _NO_HEADER = "no header line; a CSV file begins with the names of its columns"
@@ -58,6 +61,30 @@ class OneFile(Source):
 
     async def kept_since_us(self) -> None:
         """Return None: nothing is ever removed."""
+
+
+class GrowingFile(OneFile):
+    """A file, or files that are one log, which the source checks again until there is a new record."""
+
+    async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        if PARTITION not in positions:
+            await asyncio.sleep(timeout_s)
+            return ()
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        while (batch := await self._after(positions[PARTITION])) is None:
+            left_s = deadline_s - loop.time()
+            if left_s <= 0:
+                return ()
+            await asyncio.sleep(min(_POLL_S, left_s))
+        return (batch,)
+
+    @abstractmethod
+    async def _after(self, position: int) -> RecordBatch | None:
+        """Check the file; return the records after a position, or None if it has none yet.
+
+        Raises: OperatorError if the file is not the one counted so far.
+        """
 
 
 def open_lines(path: Path, format: FileFormat, time: TimeField, others: Sequence[str] = ()) -> LineFile:
@@ -227,6 +254,12 @@ class LineFile:
             if len(batch.positions):
                 break
         return _joined(found)
+
+    async def next_batch(self, start: int, limit: int) -> RecordBatch | None:
+        """Return what ``read_in_turns`` does, but at most ``BATCH_BYTES``, or one longer line."""
+        return await self.read_in_turns(start, min(limit, start + BATCH_BYTES)) or await self.read_in_turns(
+            start, limit
+        )
 
     async def read_in_turns(self, start: int, limit: int) -> RecordBatch | None:
         """Return the result of ``read``, decoded in parts, so that cuts and other tasks run in between."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from stream_app.core.incoming import Reason
-from stream_app.sources.decode import Decoded, Decoder, TimeField, decoded_columns, untimed_columns
+from stream_app.sources.decode import Decoded, TimeField, decoded_columns, untimed_columns
 from stream_app.sources.times import TimeFormat, times_us, why_no_time
 
 if TYPE_CHECKING:
@@ -110,29 +110,6 @@ class RegisteredDecoder(Generic[S]):
             return Reason.UNKNOWN_SCHEMA
         schema = self._registry.known[number]
         return Reason.UNDECODABLE if schema is None else self._fields(schema, value)
-
-
-class UnregisteredDecoder:
-    """Decodes records that name a schema but do not need it: JSON behind the header.
-
-    No schema is fetched, so no record waits for one.
-    Args: decoder, of the bytes behind the header.
-    """
-
-    needs_timestamps = False
-
-    def __init__(self, decoder: Decoder) -> None:
-        self._decoder = decoder
-
-    async def prepare(self, logs: Sequence[Sequence[bytes]]) -> Sequence[int]:
-        """Return how many records can be decoded: all."""
-        return [len(values) for values in logs]
-
-    def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
-        """Decode records. One without the header is undecodable, as no bytes are."""
-        return self._decoder.decode(
-            [b"" if schema_id(value) is None else value[HEADER_BYTES:] for value in values]
-        )
 
 
 def timed(

@@ -13,11 +13,8 @@ from stream_app.durable import sync_directory, write_durably
 from stream_app.ports import OperatorError
 from stream_app.sources.copies import COMPARED_BYTES, beginning_of, notes_more
 from stream_app.sources.decode import TimeField
-from stream_app.sources.growing import GrowingFile
-from stream_app.sources.lines import PARTITION, LineFile, moved, open_lines
+from stream_app.sources.lines import PARTITION, GrowingFile, LineFile, moved, open_lines
 from stream_app.spool import OpenPart, Part, last_batch, noted_batches, parts
-
-BATCH_BYTES = 1 << 18
 
 
 class SpoolSource(GrowingFile):
@@ -133,9 +130,7 @@ class SpoolSource(GrowingFile):
         if offset and lines.bytes_at(offset - 1, 1) != b"\n":
             raise OperatorError(f"{self._directory}: this is not the spool counted so far; put that back")
         await self._note_beginning(start, lines, limit)
-        batch = await lines.read_in_turns(
-            offset, min(limit, offset + BATCH_BYTES)
-        ) or await lines.read_in_turns(offset, limit)
+        batch = await lines.next_batch(offset, limit)
         assert batch is not None  # batches end with a line end
         return moved(batch, start, batch.end + start)
 

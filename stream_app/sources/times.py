@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +15,6 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from stream_app.core.counting.read_values import number_in
 from stream_app.core.incoming import Reason
-from stream_app.sources.local_times import since_1970
 
 TimeFormat = Literal["s", "ms", "us", "ns", "iso8601"]
 Bools = NDArray[np.bool_]
@@ -49,13 +50,17 @@ _WRITTEN = re.compile(
     re.VERBOSE | re.ASCII | re.IGNORECASE,
 )
 _DAY_US = 86_400_000_000
+_LOCAL_1970 = datetime(1970, 1, 1)  # noqa: DTZ001  # of any zone
+_HOUR_US = 3_600_000_000
+_FIRST_HOUR = (datetime(1, 1, 2) - _LOCAL_1970) // timedelta(hours=1)  # noqa: DTZ001
+_LAST_HOUR = (datetime(9999, 12, 30) - _LOCAL_1970) // timedelta(hours=1)  # noqa: DTZ001
 
 
 def times_us(values: Sequence[Any], format: TimeFormat, zone: str | None = None) -> tuple[Int64Array, Bools]:
     """Return the times, and which of the values are valid times.
 
     Args: values, as read: texts for iso8601, else numbers or their texts; zone, of texts without an offset
-        (``local_times.py``); None: such texts are no valid times.
+        (``_since_1970``); None: such texts are no valid times.
     Returns: microseconds since 1970, shape (n,), 0 for invalid times; ns are rounded down.
 
     >>> times_us([1.5, 2], "s")[0].tolist()
@@ -152,7 +157,7 @@ def _from_texts(texts: Sequence[str], zone: str | None) -> Int64Array:
     for row in np.flatnonzero(~common).tolist():
         times[row], local[row] = _from_any_form(texts[row], zone)
     if zone and local.any():
-        times[local] = since_1970(times[local], zone)
+        times[local] = _since_1970(times[local], zone)
     return times
 
 
@@ -250,3 +255,40 @@ def _offset_us(found: re.Match[str]) -> int:
     hours, minutes, seconds = (int(digits or 0) for digits in found.group("hours", "minutes", "seconds"))
     us = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
     return us if sign == "+" else -us
+
+
+def _since_1970(local_us: Int64Array, zone: str) -> Int64Array:
+    """Return the instants of local times of a zone, in microseconds. Each depends on its own time alone.
+
+    A local time that the clocks show twice is read as the first of both. A local time that the clocks skip is
+    read as if they had not changed yet. Both are one rule: the offset from before the change (``fold=0``).
+
+    Args: local_us, the time on clocks of the zone, as microseconds since their 1970.
+    Cost: one look-up per different hour; in hours with a change one per time.
+
+    >>> _since_1970(np.array([1_774_141_200_000_000]), "Europe/Paris").tolist()
+    [1774137600000000]
+    """
+    hours, places = np.unique(local_us // _HOUR_US, return_inverse=True)
+    offsets = [_of_hour(zone, hour) for hour in hours.tolist()]
+    found = local_us - np.array([offset or 0 for offset in offsets], dtype=np.int64)[places]
+    changing = np.array([offset is None for offset in offsets], dtype=np.bool_)[places]
+    for row in np.flatnonzero(changing).tolist():
+        found[row] = local_us[row] - _zone_offset_us(zone, int(local_us[row]))
+    return found
+
+
+@lru_cache(maxsize=1 << 14)
+def _of_hour(zone: str, hour: int) -> int | None:
+    """Return the offset of all local times of an hour, in microseconds; None if the hour has a change."""
+    if not _FIRST_HOUR <= hour <= _LAST_HOUR:
+        return 0  # outside the calendar that is counted
+    first, last = (_zone_offset_us(zone, us) for us in (hour * _HOUR_US, (hour + 1) * _HOUR_US - 1))
+    return first if first == last else None
+
+
+def _zone_offset_us(zone: str, local_us: int) -> int:
+    moment = (_LOCAL_1970 + timedelta(microseconds=local_us)).replace(tzinfo=ZoneInfo(zone))
+    offset = moment.utcoffset()
+    assert offset is not None
+    return offset // timedelta(microseconds=1)

@@ -11,6 +11,7 @@ import numpy as np
 from stream_app.core.incoming import Reason
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField, decoded_columns
+from stream_app.sources.registered import HEADER_BYTES, schema_id
 from stream_app.sources.times import times_us
 
 TopicFormat = Literal["json", "csv", "avro", "protobuf", "json_schema"]
@@ -74,21 +75,17 @@ def _by_value(
         return _ByValue(NdjsonDecoder(time, others))
     if format == "csv":
         return _ByValue(CsvDecoder(columns, time, others))
-    from stream_app.sources.registered import UnregisteredDecoder
-
     if format == "json_schema":
-        return UnregisteredDecoder(NdjsonDecoder(time, others))
+        return _BehindHeader(NdjsonDecoder(time, others))
     from stream_app.sources.schema_registry import SchemaRegistry
 
     url = schema_registry or ""
     try:
         if format == "avro":
-            from stream_app.sources.avro import AvroDecoder
-            from stream_app.sources.avro_schema import AVRO
+            from stream_app.sources.avro import AVRO, AvroDecoder
 
             return AvroDecoder(SchemaRegistry(url, schema_registry_ca, AVRO), time, others)
-        from stream_app.sources.protobuf import ProtobufDecoder
-        from stream_app.sources.protobuf_schema import PROTOBUF
+        from stream_app.sources.protobuf import PROTOBUF, ProtobufDecoder
     except ImportError:
         package = "fastavro" if format == "avro" else format
         said = f'source.format: {format} needs {package}; pip install "private-counts[{format}]"'
@@ -104,6 +101,14 @@ class _ByValue(TopicDecoder):
 
     def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
         return self._decoder.decode(values)
+
+
+class _BehindHeader(_ByValue):
+    """Decodes values behind a registry's header. It needs no schema, so no record waits for one."""
+
+    def decode(self, values: Sequence[bytes], timestamps_ms: Sequence[int]) -> Decoded:
+        whole = [b"" if schema_id(value) is None else value[HEADER_BYTES:] for value in values]
+        return super().decode(whole, timestamps_ms)
 
 
 class _ByTimestamp(TopicDecoder):

@@ -16,7 +16,7 @@ from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from stream_app.redis_address import redis_address
+from stream_app.state.address import redis_address
 from stream_app.state.cluster import ClusterRoundTrips
 from stream_app.state.greeting import Expected, Greeting, Refused
 from stream_app.state.round_trips import Argument, Command, RoundTrips, ServerRoundTrips

@@ -20,8 +20,7 @@ from stream_app.state.connection import batch, connect
 from stream_app.state.greeting import Expected
 from stream_app.state.keys import ALERT_REFUSED, ALERT_STATES, STREAM_NAMES, StreamKeys, transitions_key
 from stream_app.state.round_trips import Command
-from stream_app.state.seen_epochs import Epochs, SeenEpochs
-from stream_app.state.seen_ledgers import SeenLedgers
+from stream_app.state.seen import Epochs, SeenEpochs, SeenLedgers
 
 
 class RedisReader(PublicReader):

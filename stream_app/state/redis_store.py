@@ -5,47 +5,41 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 
-from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import (
-    ALL_WAIT,
     Apply,
-    Cut,
-    EpochRecord,
     LateEvents,
     LedgerEntry,
-    PartitionCuts,
     Release,
     Reply,
     StreamState,
-    Waiting,
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
-from stream_app.core.releases.row_values import settings_beside
+from stream_app.core.releases.row_values import epoch_of, place_of, rows_of_bin, settings_beside, witness_row
 from stream_app.core.segments.history import HISTORY_HASH
-from stream_app.core.segments.strategies import read_strategies
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
-from stream_app.state import arguments, checks, codec, epochs, retention, taking_cuts
-from stream_app.state.append_only import AppendOnlyFiles
-from stream_app.state.cluster_clocks import check_clocks
+from stream_app.state import arguments, checks, codec
 from stream_app.state.connection import batch, connect, script, transaction
+from stream_app.state.epochs import EpochsInRedis
 from stream_app.state.exact_counts import ExactCountsInRedis
 from stream_app.state.greeting import Expected
 from stream_app.state.keys import CLOCK_MARK, NOISE_KEY, STORED_FORMAT, StreamKeys, ledger_key, workers_key
 from stream_app.state.round_trips import Argument, RoundTrips
-from stream_app.state.row_values import rows_with_values
-from stream_app.state.seen_ledgers import SeenLedgers, sources
-from stream_app.stored_format import CHANGES, ENDS, NEWEST, check_format
+from stream_app.state.seen import SeenLedgers, sources
+from stream_app.state.servers import AppendOnlyFiles, check_clocks
+from stream_app.state.taking_cuts import CutsInRedis
+from stream_app.stored_format import ENDS, NEWEST, check_format
 
 
-class RedisStore(ExactCountsInRedis, Store):
+class RedisStore(EpochsInRedis, CutsInRedis, ExactCountsInRedis, Store):
     """``Store`` over one Redis, secrets included; the protocol describes each method.
 
     Args:
@@ -138,22 +132,6 @@ class RedisStore(ExactCountsInRedis, Store):
         }
         return codec.decode_state(state, strategy, epochs, partitions)
 
-    async def open_epoch(
-        self,
-        stream: str,
-        strategy: bytes,
-        record: EpochRecord,
-        head: str,
-        noise: StoredNoise | None = None,
-        carried: bytes = b"",
-        replaced: bytes = b"",
-    ) -> Reply:
-        checks.check_epoch(record)
-        checks.check_noise(noise)
-        if len(read_strategies(strategy)) > 1:
-            await self.need_format(CHANGES)
-        return await epochs.open_epoch(self._redis, stream, strategy, record, head, noise, carried, replaced)
-
     async def noise_key(self, stream: str) -> bytes:
         [mark] = await batch(self._redis, [("HGET", StreamKeys(stream).noise, NOISE_KEY)])
         return bytes(mark or b"")
@@ -170,13 +148,6 @@ class RedisStore(ExactCountsInRedis, Store):
     async def discard_noise(self, stream: str, kept: Sequence[str], nonce: str = "", spent: int = 0) -> None:
         keys = StreamKeys(stream)
         await script("discard_noise")(self._redis, [keys.state, keys.noise], [nonce, spent, *kept])
-
-    async def end_epoch(self, stream: str, epoch: int, expected_seq: int, reason: str) -> Reply:
-        keys = StreamKeys(stream)
-        return await self._reply("end_epoch", [keys.state, keys.epochs], [epoch, expected_seq, reason])
-
-    async def stop(self, stream: str, epoch: int, expected_seq: int) -> Reply:
-        return await epochs.stop(self._redis, stream, epoch, expected_seq)
 
     async def end_at(self, stream: str, until_bin: int, late_to_next: bool = False) -> Reply:
         checks.check_integers(until_bin=until_bin)
@@ -214,36 +185,6 @@ class RedisStore(ExactCountsInRedis, Store):
             [strategy_hash, *packed],
         )
         return codec.decode_replies(reply)
-
-    async def take_cuts(
-        self,
-        stream: str,
-        strategy_hash: str,
-        partition: str,
-        expected_last_cut_bin: int,
-        cuts: Sequence[Cut],
-        max_ahead_bins: int = 0,
-        waiting: Waiting = ALL_WAIT,
-    ) -> Reply:
-        checks.check_cuts(expected_last_cut_bin, cuts)
-        taken = PartitionCuts(partition, expected_last_cut_bin, cuts, max_ahead_bins)
-        return await taking_cuts.take_cuts(self._redis, stream, strategy_hash, taken, waiting)
-
-    async def take_cuts_together(
-        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts]
-    ) -> list[Reply]:
-        for one in taken:
-            checks.check_cuts(one.expected_last_cut_bin, one.cuts)
-        return await taking_cuts.take_together(self._redis, stream, strategy_hash, taken)
-
-    async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:
-        """Return the first positions of records that were set aside and then refused. SECRET."""
-        key = StreamKeys(stream).ahead(partition)[2]
-        [positions] = await batch(self._redis, [("LRANGE", key, 0, limit - 1)])
-        return [int(position) for position in positions]
-
-    async def forget_refused(self, stream: str, partition: str, positions: Sequence[int]) -> None:
-        await self._reply("forget_refused", [StreamKeys(stream).ahead(partition)[2]], list(positions))
 
     async def start_partition(
         self,
@@ -314,12 +255,6 @@ class RedisStore(ExactCountsInRedis, Store):
         [visible] = await batch(self._redis, [("GET", StreamKeys(stream).visible)])
         return int(visible or 0)
 
-    async def oldest_epoch(self, stream: str) -> EpochRecord | None:
-        return await retention.oldest_epoch(self._redis, stream)
-
-    async def trim(self, stream: str, before_us: int) -> int:
-        return await retention.trim(self._redis, stream, before_us, self.need_format)
-
     async def forget(self) -> None:
         if self._rewrites:
             await self._files.forget()
@@ -356,7 +291,36 @@ class RedisStore(ExactCountsInRedis, Store):
             await self.confirm(stream)
         if strategy.kind.rows_hold_values or not rows:
             return [WitnessRow(seq, row, settings_beside(strategy, row)) for seq, row in rows]
-        return await rows_with_values(self._redis, stream, strategy, rows)
+        return await _rows_with_values(self._redis, stream, strategy, rows)
 
     async def _reply(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         return codec.decode_reply(await script(name)(self._redis, keys, arguments))
+
+
+async def _rows_with_values(
+    redis: RoundTrips, stream: str, strategy: Strategy, rows: Sequence[tuple[int, bytes]]
+) -> list[WitnessRow]:
+    """Return released rows of a stream together with their values.
+
+    Raises: ConnectionError if the rows changed meanwhile.
+    """
+    keys = StreamKeys(stream)
+    names = codec.fields_of_epochs(sorted({epoch_of(row) for _, row in rows}))
+    [fields] = await batch(redis, [("HMGET", keys.epochs, *names)])
+    epochs = codec.decode_epochs(codec.present(names, fields))
+    try:
+        commands = [
+            keys.reading(piece)
+            for epoch, bin in [place_of(epochs, row) for _, row in rows]
+            for table_rows in rows_of_bin(strategy.with_found(epoch).kind, bin)
+            for piece in table_rows.slices(epoch.epoch)
+        ]
+        read = iter(await batch(redis, commands))
+
+        def packed() -> list[WitnessRow]:
+            return [witness_row(strategy, epochs, seq, row, lambda piece: next(read)) for seq, row in rows]
+
+        return await asyncio.to_thread(packed)  # wide rows take long to compress; cuts do not wait
+    except (LookupError, ValueError):
+        # Another worker discarded rows that were released but never visible.
+        raise ConnectionError(f"stream {stream}: its last rows changed while they were read") from None

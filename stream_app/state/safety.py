@@ -13,7 +13,7 @@ from redis import exceptions
 from redis.exceptions import RedisError
 
 from stream_app.ports import ACCEPT_LOSS, ACCEPT_MANAGED, OperatorError
-from stream_app.redis_address import redis_address
+from stream_app.state.address import redis_address
 from stream_app.state.connection import connect, execute
 from stream_app.state.greeting import Expected, Refused, feature_version
 from stream_app.state.keys import (

@@ -7,8 +7,8 @@ from itertools import chain
 
 import msgspec
 
-from stream_app.core.records import ALL_WAIT, PartitionCuts, Reply, Waiting
-from stream_app.state import arguments, codec
+from stream_app.core.records import ALL_WAIT, Cut, PartitionCuts, Reply, Waiting
+from stream_app.state import arguments, checks, codec
 from stream_app.state.connection import batch, script
 from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import RoundTrips
@@ -16,33 +16,47 @@ from stream_app.state.round_trips import RoundTrips
 NAMES_PER_SCAN = 5_000
 
 
-async def take_cuts(
-    redis: RoundTrips,
-    stream: str,
-    strategy_hash: str,
-    taken: PartitionCuts,
-    waiting: Waiting,
-) -> Reply:
-    """Take cuts of one partition, as ``Store.take_cuts`` says."""
-    keys, newest_bin = StreamKeys(stream), taken.open_bin + taken.max_ahead_bins
-    while True:
-        # Only a late cut accepts records that were set aside.
-        late = taken.open_bin > taken.expected_last_cut_bin + 2
-        ahead = keys.ahead(taken.partition)[0]
-        seen, names = await _set_aside(redis, ahead, newest_bin) if late else (0, [])
-        [reply] = await _taken(redis, keys, strategy_hash, [taken], waiting, seen, names)
-        if reply is not Reply.SET_ASIDE:
-            return reply
+class CutsInRedis:
+    """The part of ``RedisStore`` about cuts; the protocol describes each method."""
 
+    _redis: RoundTrips
 
-async def take_together(
-    redis: RoundTrips,
-    stream: str,
-    strategy_hash: str,
-    taken: Sequence[PartitionCuts],
-) -> list[Reply]:
-    """Take cuts of several partitions, as ``Store.take_cuts_together`` says."""
-    return await _taken(redis, StreamKeys(stream), strategy_hash, taken, ALL_WAIT)
+    async def take_cuts(
+        self,
+        stream: str,
+        strategy_hash: str,
+        partition: str,
+        expected_last_cut_bin: int,
+        cuts: Sequence[Cut],
+        max_ahead_bins: int = 0,
+        waiting: Waiting = ALL_WAIT,
+    ) -> Reply:
+        checks.check_cuts(expected_last_cut_bin, cuts)
+        taken = PartitionCuts(partition, expected_last_cut_bin, cuts, max_ahead_bins)
+        keys, newest_bin = StreamKeys(stream), taken.open_bin + max_ahead_bins
+        while True:
+            # Only a late cut accepts records that were set aside.
+            late = taken.open_bin > expected_last_cut_bin + 2
+            ahead = keys.ahead(partition)[0]
+            seen, names = await _set_aside(self._redis, ahead, newest_bin) if late else (0, [])
+            [reply] = await _taken(self._redis, keys, strategy_hash, [taken], waiting, seen, names)
+            if reply is not Reply.SET_ASIDE:
+                return reply
+
+    async def take_cuts_together(
+        self, stream: str, strategy_hash: str, taken: Sequence[PartitionCuts]
+    ) -> list[Reply]:
+        for one in taken:
+            checks.check_cuts(one.expected_last_cut_bin, one.cuts)
+        return await _taken(self._redis, StreamKeys(stream), strategy_hash, taken, ALL_WAIT)
+
+    async def refused_ahead(self, stream: str, partition: str, limit: int) -> list[int]:
+        key = StreamKeys(stream).ahead(partition)[2]
+        [positions] = await batch(self._redis, [("LRANGE", key, 0, limit - 1)])
+        return [int(position) for position in positions]
+
+    async def forget_refused(self, stream: str, partition: str, positions: Sequence[int]) -> None:
+        await script("forget_refused")(self._redis, [StreamKeys(stream).ahead(partition)[2]], positions)
 
 
 async def _taken(

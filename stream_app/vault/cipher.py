@@ -1,12 +1,14 @@
-"""Encrypts each page of noise with its own key, from a chain of keys that leads forward only.
+"""Encrypts pages of noise, and the names of keys that no list names.
 
-The chain key of page p gives the page's key and the chain key of page p + 1; no key gives an earlier key.
-So the chain key of the first page that is not spent opens that page and later pages, but no earlier page,
-even in old copies of the store.
+Each page of noise has its own key, from a chain of keys that leads forward only: the chain key of page p
+gives the page's key and the chain key of page p + 1; no key gives an earlier key. So the chain key of the
+first page that is not spent opens that page and later pages, but no earlier page, even in old copies of the
+store.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 
@@ -15,8 +17,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
+from stream_app.core.epochs import SealedKey
+
 KEY_BYTES = 32
 _IV_BYTES = 12
+_HASH_BYTES = 16
 _MARK_BYTES = 16
 
 
@@ -75,3 +80,36 @@ def _page_key(chain_key: bytes) -> bytes:
 
 def _bound(*place: str | int) -> bytes:
     return json.dumps(place).encode()
+
+
+class KeyNames:
+    """The names of one stream's keys in one window.
+
+    Guarantee: without the key neither hash nor encryption reveals a name. A name has one hash in a window.
+    Args: key, of the hashes of users, which the vault holds; window, named by its last bin.
+    """
+
+    def __init__(self, key: bytes, stream: str, window: int) -> None:
+        derived = HKDF(SHA256(), 2 * KEY_BYTES, salt=None, info=_bound("keys", stream, window))
+        own = derived.derive(key)
+        self._hash = hashlib.blake2b(digest_size=_HASH_BYTES, key=own[:KEY_BYTES])
+        self._cipher = AESGCM(own[KEY_BYTES:])
+
+    def sealed(self, name: str) -> SealedKey:
+        """Return a name as the store may keep it."""
+        own, iv = self.hashed(name), secrets.token_bytes(_IV_BYTES)
+        return SealedKey(own, iv + self._cipher.encrypt(iv, name.encode(), own))
+
+    def hashed(self, name: str) -> bytes:
+        """Return the hash of a name."""
+        hashed = self._hash.copy()
+        hashed.update(name.encode())
+        return hashed.digest()
+
+    def name(self, key: SealedKey) -> str:
+        """Return a key's name. Raises: ValueError, without the name, if it was sealed with another key."""
+        iv, body = key.name[:_IV_BYTES], key.name[_IV_BYTES:]
+        try:
+            return self._cipher.decrypt(iv, body, key.hash).decode()
+        except InvalidTag:
+            raise ValueError("a key's name is damaged, or was not sealed with this key") from None

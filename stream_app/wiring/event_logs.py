@@ -121,7 +121,7 @@ async def named_as_begun(stream: StreamSettings, strategy: Strategy, settings: S
     """
     if not isinstance(stream.source, TopicSettings):
         return _of_log(strategy, state_id=_id_of(settings.state_dir))
-    from stream_app.kafka_cluster import topic_facts
+    from stream_app.kafka.topics import topic_facts
     from stream_app.wiring.topics import cluster_of
 
     facts = await topic_facts(cluster_of(settings, stream.source.cluster), stream.source.topic)

@@ -20,7 +20,7 @@ from stream_app.core.segments.names import base_of, generation
 from stream_app.ports.errors import StreamError, about
 
 if TYPE_CHECKING:
-    from stream_app.kafka_cluster import Cluster
+    from stream_app.kafka.cluster import Cluster
     from stream_app.sinks.witness_topic import WitnessTopic
 
 ROWS_AT_ONCE = 500  # in one transaction, which must end within a minute
@@ -62,7 +62,7 @@ async def take_older_rows(settings: Settings, topics: Mapping[tuple[str, str], W
         ``WitnessTopic.newest`` and ``head`` cost for a stream that has such topics.
     Raises: OSError; StreamError for a topic that this build cannot read.
     """
-    from stream_app.kafka_cluster import topic_names  # Kafka's clients are slow to import
+    from stream_app.kafka.topics import topic_names  # Kafka's clients are slow to import
     from stream_app.wiring.topics import cluster_of
 
     older = {name: _numbers(await topic_names(cluster_of(settings, name))) for name, _ in topics}
@@ -90,7 +90,7 @@ def _numbers(names: Iterable[str]) -> Mapping[str, Sequence[int]]:
 
 async def _take(cluster: Cluster, place: str, stream: str, number: int, topic: WitnessTopic) -> None:
     """Copy the rows of a segment that its stream's topic lacks, unless that has rows of a later segment."""
-    from stream_app.kafka_cluster import topic_facts
+    from stream_app.kafka.topics import topic_facts
     from stream_app.sinks.witness_topic import WitnessTopic
 
     name, older_place = generation(stream, number), f"{place}.{number}"

@@ -12,12 +12,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from stream_app.addresses import once_free
 from stream_app.config import Settings
 from stream_app.config.access import check_operator
 from stream_app.config.alerts import format_warnings
 from stream_app.core.alerts.states import trial
 from stream_app.core.answers.labels import AllLabels
+from stream_app.listening import once_free
 from stream_app.loops.alert_delivery import deliver
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.loops.clocks import own_clock_us
@@ -182,7 +182,7 @@ async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: 
 
 
 def _targets(settings: Settings, client: httpx.AsyncClient, resources: AsyncExitStack) -> list[AlertTarget]:
-    from stream_app.sinks.alert_targets import AlertmanagerTarget, LogTarget, WebhookTarget
+    from stream_app.sinks.alert_targets import AlertmanagerTarget, EmailTarget, LogTarget, WebhookTarget
 
     alerts, site = settings.alerts, settings.api.url
     found: list[AlertTarget] = [LogTarget()]
@@ -191,8 +191,6 @@ def _targets(settings: Settings, client: httpx.AsyncClient, resources: AsyncExit
     for number, url in enumerate(alerts.alertmanagers):
         found.append(AlertmanagerTarget(f"alertmanagers[{number}]", url, client, site))
     if alerts.email is not None:
-        from stream_app.sinks.alert_email import EmailTarget
-
         found.append(EmailTarget(alerts.email, site))
     if alerts.topic is not None:
         from stream_app.sinks.alert_topic import TopicTarget

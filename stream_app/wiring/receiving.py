@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stream_app.addresses import once_free
 from stream_app.config import Settings
 from stream_app.config.access import check_operator, is_loopback
 from stream_app.config.key_file import follow_keys, read_keys
 from stream_app.config.settings import IngestSettings
 from stream_app.durable import locked, secret_directory, state_directory
+from stream_app.listening import once_free
 from stream_app.ports import OperatorError
 from stream_app.ports.access import ApiKey
 from stream_app.receiving.known_keys import KnownKeys

@@ -32,9 +32,8 @@ from pathlib import Path
 from stream_app.config import Settings
 from stream_app.core.records import Reply, StreamState
 from stream_app.ports import OperatorError
+from stream_app.state.key_notes import StoredPages, StoredUserKeys
 from stream_app.state.redis_store import RedisStore
-from stream_app.state.stored_noise import StoredPages
-from stream_app.state.user_keys import StoredUserKeys
 from stream_app.vault import key_ring
 from stream_app.vault.cipher import decrypt_page, derived_chain_key, encrypt_page, later_chain_key
 from stream_app.vault.key_files import KeyFiles

@@ -29,11 +29,11 @@ from stream_app.ports.errors import about
 from stream_app.sinks.dead_letter_file import DeadLetterFiles
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
+from stream_app.state.key_notes import StoredUserKeys
 from stream_app.state.redis_store import RedisStore
-from stream_app.state.user_keys import StoredUserKeys
 from stream_app.stored_format import check_directory_format, mark_directory
 from stream_app.vault.key_files import KeyFiles
-from stream_app.vault.shared_key import SharedKey
+from stream_app.vault.key_ring import SharedKey
 from stream_app.wiring.segments import of_all_segments
 
 if TYPE_CHECKING:

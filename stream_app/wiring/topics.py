@@ -6,7 +6,7 @@ Import it only where a topic is configured: Kafka's clients take as long to impo
 from __future__ import annotations
 
 from stream_app.config import Settings
-from stream_app.kafka_cluster import Cluster
+from stream_app.kafka.cluster import Cluster
 
 
 def cluster_of(settings: Settings, name: str) -> Cluster:

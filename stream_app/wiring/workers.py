@@ -20,9 +20,9 @@ from stream_app.monitoring.stored_counts import follow
 from stream_app.ports import ClockDoubt, NothingCountedError, OperatorError
 from stream_app.ports.errors import OvertakenError
 from stream_app.sinks.dead_letter_file import expiring_letters
-from stream_app.state.memory import servers_memory
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
+from stream_app.state.servers import servers_memory
 from stream_app.stored_format import ENTRIES, FIRST
 from stream_app.together import Loop, each_to_its_end, until_one_ends
 from stream_app.wiring.checks import noise_of_this_machine

@@ -104,8 +104,8 @@ async def test_an_epoch_stays_until_readers_see_a_row_after_it(stores: Stores) -
 
 def outdated(patched: pytest.MonkeyPatch) -> None:
     """Let a worker ask for every epoch to be removed, as if the store had changed since it looked."""
-    patched.setattr("stream_app.state.retention.removable", lambda _texts, epochs, *_: epochs)
-    patched.setattr("stream_app.state.retention.last_seq_of", lambda epoch: epoch.first_seq + BINS - 1)
+    patched.setattr("stream_app.state.epochs.removable", lambda _texts, epochs, *_: epochs)
+    patched.setattr("stream_app.state.epochs.last_seq_of", lambda epoch: epoch.first_seq + BINS - 1)
 
 
 async def test_what_a_worker_saw_before_others_changed_it_removes_no_last_row(stores: Stores) -> None:
@@ -124,7 +124,7 @@ async def test_what_a_worker_saw_before_others_changed_it_removes_no_running_epo
     await two_epochs(stores)
     with pytest.MonkeyPatch.context() as patched:
         outdated(patched)
-        patched.setattr("stream_app.state.retention.last_seq_of", lambda epoch: epoch.first_seq - 1)
+        patched.setattr("stream_app.state.epochs.last_seq_of", lambda epoch: epoch.first_seq - 1)
         assert await stores.store.trim(stores.stream, 0) == 1
     assert await seen(stores) == ([1, 2, 3, 4, 5], [1])
 
@@ -140,7 +140,7 @@ async def test_what_a_worker_saw_before_others_changed_it_removes_no_epoch_befor
     await release(stores, 1)
     await stores.store.publish(stores.stream, 2 * BINS + 1)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("stream_app.state.retention.removable", lambda _texts, epochs, *_: epochs[1:2])
+        patched.setattr("stream_app.state.epochs.removable", lambda _texts, epochs, *_: epochs[1:2])
         assert await stores.store.trim(stores.stream, LATER) == 0
     assert (await seen(stores))[1] == [0, 1, 2]
     assert await stores.store.trim(stores.stream, LATER) == 2  # one after the other

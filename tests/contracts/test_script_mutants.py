@@ -10,9 +10,7 @@ import pytest
 
 from dphist.caps import Caps
 from stream_app.core.records import Reply
-from stream_app.state import epochs, exact_counts, redis_store, taking_cuts
-from stream_app.state import retention as in_redis
-from stream_app.state import user_keys as stored_user_keys
+from stream_app.state import epochs, exact_counts, key_notes, redis_store, taking_cuts
 from stream_app.state.connection import Script, script, script_text
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
@@ -727,7 +725,7 @@ async def test_mutant_is_caught(name: str, redis_stores: Stores, monkeypatch: py
     text = script_text(mutant.script)
     assert text.count(mutant.right.encode()) == 1, "the script has changed: change the mutant with it"
     broken = Script(text.replace(mutant.right.encode(), mutant.wrong.encode()))
-    for module in (redis_store, exact_counts, epochs, taking_cuts, in_redis, stored_user_keys):
+    for module in (redis_store, exact_counts, epochs, taking_cuts, key_notes):
         monkeypatch.setattr(
             module, "script", lambda asked: broken if asked == mutant.script else script(asked)
         )

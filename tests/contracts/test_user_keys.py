@@ -6,8 +6,8 @@ import pytest
 
 from stream_app.core.records import Cut, Reply
 from stream_app.core.user_keys import UserKeys
+from stream_app.state.key_notes import StoredUserKeys
 from stream_app.state.redis_store import RedisStore
-from stream_app.state.user_keys import StoredUserKeys
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, of_users, setting_users_aside
 from tests.contracts.test_cap import LAST, counts

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from deploy.ports import free_port
-from stream_app.kafka_cluster import Cluster
+from stream_app.kafka.cluster import Cluster
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import find_server
 from tests.brokers import Topic

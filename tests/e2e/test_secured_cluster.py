@@ -17,7 +17,8 @@ import pytest
 from deploy.kafka import broker
 from deploy.ports import free_port
 from stream_app.config import load
-from stream_app.kafka_cluster import Cluster, topic_facts
+from stream_app.kafka.cluster import Cluster
+from stream_app.kafka.topics import topic_facts
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis

@@ -11,7 +11,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from deploy.kafka.broker import start
-from stream_app.kafka_cluster import Cluster
+from stream_app.kafka.cluster import Cluster
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis
 from tests.brokers import Topic

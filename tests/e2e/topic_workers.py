@@ -13,7 +13,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from stream_app.kafka_cluster import Cluster
+from stream_app.kafka.cluster import Cluster
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.state.embedded import EmbeddedRedis
 from tests.brokers import Topic

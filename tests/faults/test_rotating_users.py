@@ -26,8 +26,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import UserKeys, mark_of_users
 from stream_app.ports import OperatorError, Store
 from stream_app.vault import key_ring
-from stream_app.vault.key_ring import KeyRing
-from stream_app.vault.shared_key import SharedKey
+from stream_app.vault.key_ring import KeyRing, SharedKey
 from stream_app.wiring import rotating_users
 from stream_app.wiring.rotating_users import Held, UsersOfStreams
 from tests.faults.test_rotation import Stopping, write_key

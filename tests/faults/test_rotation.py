@@ -29,14 +29,13 @@ from stream_app.ports import NoiseKeys, OperatorError
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.state.connection import connect, execute
 from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.key_notes import StoredPages
 from stream_app.state.keys import StreamKeys
 from stream_app.state.redis_store import RedisStore
-from stream_app.state.stored_noise import StoredPages
 from stream_app.vault import key_ring
 from stream_app.vault.cipher import decrypt_page, derived_chain_key, later_chain_key
 from stream_app.vault.key_files import KeyFiles
-from stream_app.vault.key_ring import KeyRing
-from stream_app.vault.shared_key import SharedKey
+from stream_app.vault.key_ring import KeyRing, SharedKey
 from stream_app.wiring import rotating
 from tests.faults.roll_over import DESIGN, HandClock, OnePartition, RecordedNoise, strategy
 from tests.models.memory import time_of

@@ -33,7 +33,7 @@ from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Span, node_table
 from stream_app.core.records import Apply, EpochRecord, Release
 from stream_app.core.strategy import Strategy
-from stream_app.vault.key_names import KeyNames
+from stream_app.vault.cipher import KeyNames
 from tests.simulator.checks import Broken, released_columns, use_draw
 from tests.simulator.given_noise import Draw, node_sums
 from tests.simulator.log import PAGES, Kind

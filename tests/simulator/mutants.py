@@ -23,7 +23,7 @@ from stream_app.core.records import Apply, Cut, PartitionCuts, PartitionState, R
 from stream_app.loops import cutting, slices
 from stream_app.loops.stream import Ports
 from stream_app.ports import Clock
-from stream_app.shared_answer import SharedAnswer
+from stream_app.together import SharedAnswer
 from tests.models.memory import MemoryStore
 from tests.models.memory_stream import MemoryStream
 from tests.simulator.given_noise import RememberedNoise

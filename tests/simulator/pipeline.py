@@ -12,8 +12,8 @@ from stream_app.loops.clocks import LiveClock
 from stream_app.loops.lease import Lease
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import Clock
-from stream_app.shared_answer import SharedAnswer
 from stream_app.source_ledger import SourceLedger
+from stream_app.together import SharedAnswer
 from stream_app.wiring import pipeline as wiring
 from stream_app.wiring.starting import compare
 from tests.models.memory import MemoryStore

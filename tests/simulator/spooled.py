@@ -15,7 +15,7 @@ import pytest
 
 from stream_app.core.incoming import RecordBatch
 from stream_app.receiving import spool_writer
-from stream_app.sources import spool_log
+from stream_app.sources import lines
 from stream_app.sources.decode import TimeField
 from stream_app.sources.spool_log import SpoolSource
 from tests.simulator.checks import Broken
@@ -139,7 +139,7 @@ def _small_spool(directory: Path, disk: FailingDisk, seed: int) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "to_thread", _at_once)
         patch.setattr(spool_writer, "PART_BYTES", sizes.choice([400, 3_000, 1 << 20]))
-        patch.setattr(spool_log, "BATCH_BYTES", sizes.choice([300, 2_000, 1 << 18]))
+        patch.setattr(lines, "BATCH_BYTES", sizes.choice([300, 2_000, 1 << 18]))
         disk.install(patch)
         yield
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from deploy.ports import free_port
-from stream_app.addresses import once_free
 from stream_app.api.app import listen
 from stream_app.config import Settings, load
+from stream_app.listening import once_free
 from stream_app.ports import OperatorError
 from stream_app.wiring.public import run_api
 from tests.patience import PATIENCE_S

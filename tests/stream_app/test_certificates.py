@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_app import certificates
+from stream_app import listening
 from tests.certificates import write_certificates
 from tests.patience import eventually_async
 
@@ -18,7 +18,7 @@ from tests.patience import eventually_async
 def test_new_connections_get_the_new_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(certificates, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(listening, "LOOK_EVERY_S", 0.01)
     asyncio.run(replaced(tmp_path, caplog))
 
 
@@ -50,7 +50,7 @@ async def replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         writer.close()
         return str(dict(pair[0] for pair in certificate["subject"])["commonName"])
 
-    async with server, certificates.following(context, files, "api.tls"):
+    async with server, listening.following(context, files, "api.tls"):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
         assert await shown() == "old"
         put("new", "new")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.ports import free_port
-from stream_app.kafka_tokens import Tokens
+from stream_app.kafka.tokens import Tokens
 from stream_app.ports import OperatorError
 from tests.openid import CLIENT, SECRET, Provider, providing
 
@@ -42,7 +42,7 @@ def test_token_is_fetched_again_before_its_life_is_over(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("stream_app.kafka_tokens.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("stream_app.kafka.tokens.time.monotonic", lambda: now[0])
     tokens = Tokens(settings(provider))
     tokens.current()
     now[0] = 0.79 * provider.life_s
@@ -58,7 +58,7 @@ def test_token_without_a_sensible_life_is_fetched_again_soon(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, life_s: float
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("stream_app.kafka_tokens.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("stream_app.kafka.tokens.time.monotonic", lambda: now[0])
     provider.broken = 200, {"access_token": "first", "expires_in": life_s}
     tokens = Tokens(settings(provider))
     assert tokens.current() == "first"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio.connection import SSLConnection, parse_url
 
-from stream_app.redis_address import redis_address, with_certificates
+from stream_app.state.address import redis_address, with_certificates
 
 
 def test_sentinels_have_their_own_user_and_the_primary_has_the_url_s() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from stream_app.core.records import Cut
 from stream_app.loops.clocks import LiveClock
-from stream_app.shared_answer import SharedAnswer
+from stream_app.together import SharedAnswer
 from stream_app.wiring.pipeline import Counting
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import FIRST_BIN, STREAM, design_of, strategy_of

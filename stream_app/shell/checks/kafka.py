@@ -19,13 +19,8 @@ from stream_app.core.counting.count_rows import read_rows
 from stream_app.core.incoming import Reason, Refusal, refused_because
 from stream_app.core.records import PartitionState
 from stream_app.core.segments.names import base_of
-from stream_app.kafka_cluster import (
-    Cluster,
-    TopicFacts,
-    check_keeps_records,
-    reach,
-    topic_facts,
-)
+from stream_app.kafka.cluster import Cluster, reach
+from stream_app.kafka.topics import TopicFacts, check_keeps_records, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.shell.samples.findings import StreamSample, decoding_finding, findings
 from stream_app.shell.samples.of_topic import lacks_records, newest_records

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from redis.exceptions import RedisError
 
 from stream_app.config.access import is_loopback
-from stream_app.redis_address import redis_address
+from stream_app.state.address import redis_address
 from stream_app.state.connection import connect, execute
-from stream_app.state.memory import ServerMemory, servers_memory
 from stream_app.state.round_trips import RoundTrips
+from stream_app.state.servers import ServerMemory, servers_memory
 from stream_app.wiring.checks import Finding
 
 MIB = 1 << 20

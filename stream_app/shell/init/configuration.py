@@ -15,7 +15,7 @@ from stream_app.config import ClusterSettings, values
 from stream_app.config.kafka import FILES, REGISTRY_CA, SECRETS, variables_of
 from stream_app.config.source import format_of
 from stream_app.core.declaration import LogFormat
-from stream_app.kafka_tokens import CLIENT_SECRET
+from stream_app.kafka.tokens import CLIENT_SECRET
 from stream_app.ports import OperatorError
 from stream_app.shell.init.answers import Answers, Topic, unit_of
 from stream_app.shell.samples.of_log import SchemaHints

@@ -51,7 +51,7 @@ def reached(servers: str | None, file: Path | None) -> Reach:
 
 def asked_sample(questions: Questions, asked: Topic, reach: Reach) -> Sample:
     """Return a sample of a topic. Raises: OSError if the cluster is unreachable, or there is no record."""
-    from stream_app.kafka_cluster import Cluster  # its packages may not be installed
+    from stream_app.kafka.cluster import Cluster  # its packages may not be installed
     from stream_app.shell.samples import of_topic
 
     settings, topic = reach.to(asked.cluster)[asked.cluster], asked.name

@@ -23,8 +23,8 @@ from stream_app.core.visits import FIELDS, TIME
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField, csv_names, csv_values
 from stream_app.sources.file_list import files_of, is_list
+from stream_app.sources.finished_files import one_line_each
 from stream_app.sources.lines import MOST_BYTES
-from stream_app.sources.rows import one_line_each
 from stream_app.sources.shapes import why_no_header, why_no_lines
 from stream_app.sources.starts import first_line, later_lines, lines_in, start_of
 from stream_app.sources.web_log import WebLog, WebLogDecoder, form_of

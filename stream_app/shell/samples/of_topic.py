@@ -14,7 +14,8 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from stream_app.core.instants import format_instant
 from stream_app.core.json_objects import is_object
-from stream_app.kafka_cluster import Cluster, TopicFacts, reach, topic_facts, translating_errors
+from stream_app.kafka.cluster import Cluster, reach, translating_errors
+from stream_app.kafka.topics import TopicFacts, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.shell.samples.of_log import DEEPEST, MOST_FIELDS, Sample, SchemaHints, sample_of
 from stream_app.sources.decode import Decoded, Decoder, TimeField, csv_values
@@ -144,8 +145,10 @@ _Read = tuple[Any, Callable[[TimeField | None, Sequence[str]], RegisteredDecoder
 
 
 async def _of_avro(url: str, authority: Path | None, ids: Sequence[int]) -> _Read | None:
-    from stream_app.sources.avro import AvroDecoder  # its package may not be installed
-    from stream_app.sources.avro_schema import AVRO
+    from stream_app.sources.avro import (
+        AVRO,
+        AvroDecoder,  # its package may not be installed
+    )
 
     registry = SchemaRegistry(url, authority, AVRO)
     schemas = await _schemas(registry, ids)
@@ -156,8 +159,10 @@ async def _of_avro(url: str, authority: Path | None, ids: Sequence[int]) -> _Rea
 
 
 async def _of_protobuf(url: str, authority: Path | None, ids: Sequence[int]) -> _Read | None:
-    from stream_app.sources.protobuf import ProtobufDecoder  # its package may not be installed
-    from stream_app.sources.protobuf_schema import PROTOBUF
+    from stream_app.sources.protobuf import (
+        PROTOBUF,
+        ProtobufDecoder,  # its package may not be installed
+    )
 
     registry = SchemaRegistry(url, authority, PROTOBUF)
     schemas = await _schemas(registry, ids)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from stream_app.audit.backups import check_of_noise_key
-from stream_app.vault.key_ring import KeyRing
-from stream_app.vault.shared_key import SharedKey
+from stream_app.vault.key_ring import KeyRing, SharedKey
 from tests.models.memory import MemoryStore
 
 

@@ -20,8 +20,7 @@ from stream_app.loops.recovery import OwnWitness
 from stream_app.loops.stream import Stream
 from stream_app.ports import NoiseKeys, OperatorError
 from stream_app.vault.key_files import KeyFiles
-from stream_app.vault.key_ring import KeyRing
-from stream_app.vault.shared_key import SharedKey
+from stream_app.vault.key_ring import KeyRing, SharedKey
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, STREAM, design_of, strategy_of
 from tests.world import Struck, World, first, slow

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from deploy.ports import free_port
-from stream_app.addresses import once_free
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.core.records import GENESIS, Cut, Reply, StreamState
+from stream_app.listening import once_free
 from stream_app.monitoring import listener
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics

@@ -19,7 +19,7 @@ import pytest
 from deploy.ports import free_port
 from stream_app.config.key_file import add_key
 from stream_app.ports import OperatorError
-from stream_app.receiving import arriving
+from stream_app.receiving import listener
 from stream_app.wiring.receiving import receive_lines, run_ingest
 from tests.certificates import write_certificates
 from tests.patience import PATIENCE_S, eventually
@@ -128,7 +128,7 @@ def test_one_address_has_so_many_connections_and_learns_the_limit(running: Runni
 
 
 def test_bodies_that_wait_do_not_fill_the_memory(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arriving, "MOST_OF_ONE_BYTES", 150_000)
+    monkeypatch.setattr(listener, "MOST_OF_ONE_BYTES", 150_000)
     with contextlib.ExitStack() as stack:
         for _ in range(3):
             waiting = stack.enter_context(running.connection())

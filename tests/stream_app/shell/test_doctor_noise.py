@@ -21,8 +21,7 @@ from stream_app.shell.checks.redis import redis_findings
 from stream_app.shell.checks.stored import users_findings
 from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
-from stream_app.vault.key_ring import KeyRing
-from stream_app.vault.shared_key import SharedKey
+from stream_app.vault.key_ring import KeyRing, SharedKey
 from stream_app.wiring.checks import Finding
 from stream_app.wiring.storage import holds_users_keys, noise_keys
 from tests.contracts import test_store

@@ -18,7 +18,7 @@ import pytest
 from deploy.ports import free_port
 from stream_app.core.alerts.targets import Email
 from stream_app.ports.alerts import NotDelivered, Refused
-from stream_app.sinks.alert_email import EmailTarget
+from stream_app.sinks.alert_targets import EmailTarget
 from tests.certificates import write_certificates
 from tests.stream_app.sinks.test_alert_targets import TOLD
 

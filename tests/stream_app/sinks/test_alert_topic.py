@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deploy.ports import free_port
-from stream_app.kafka_cluster import Cluster
+from stream_app.kafka.cluster import Cluster
 from stream_app.loops.alert_delivery import send_waiting
 from stream_app.ports.alerts import NotDelivered
 from stream_app.sinks import alert_topic

@@ -17,7 +17,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from deploy.ports import free_port
 from stream_app.core.incoming import Reason, Refusal
-from stream_app.kafka_cluster import Cluster, TopicFacts, create_topic, topic_facts
+from stream_app.kafka.cluster import Cluster
+from stream_app.kafka.topics import TopicFacts, create_topic, topic_facts
 from stream_app.ports import OperatorError
 from stream_app.sinks import dead_letter_topic
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping

@@ -18,7 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import LedgerEntry
-from stream_app.kafka_cluster import Cluster
+from stream_app.kafka.cluster import Cluster
 from stream_app.ports import OperatorError, OutsideLedger
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.ledger_topic import LedgerTopic

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from stream_app import kafka_cluster
 from stream_app.core.records import WitnessRow
 from stream_app.core.releases.row_values import LARGEST_BYTES, settings_beside, settings_in_row
 from stream_app.core.strategy import canonical_json
-from stream_app.kafka_cluster import Cluster, records_of, topic_facts
+from stream_app.kafka import cluster as kafka_cluster
+from stream_app.kafka.cluster import Cluster
+from stream_app.kafka.topics import records_of, topic_facts
 from stream_app.ports import OperatorError
-from stream_app.sinks.own_records import Record
+from stream_app.sinks.topics import Record
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.stored_format import GENERATIONS, NEWEST
 from tests.brokers import Topic

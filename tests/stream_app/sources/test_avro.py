@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.core.counting.cells import Buckets
-from stream_app.kafka_cluster import Cluster
+from stream_app.kafka.cluster import Cluster
 from stream_app.monitoring.logs import configure
 from stream_app.ports import OperatorError
 from stream_app.sources import schema_registry
-from stream_app.sources.avro_schema import AVRO
+from stream_app.sources.avro import AVRO
 from stream_app.sources.decode import Decoded, NdjsonDecoder, TimeField
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.schema_registry import SchemaRegistry

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from stream_app.core.incoming import Reason
-from stream_app.sources.avro_bounds import FREE_VALUES, MOST_DEPTH
-from stream_app.sources.avro_schema import read_schema
+from stream_app.sources.avro import FREE_VALUES, MOST_DEPTH, read_schema
 from stream_app.sources.decode import TimeField
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 from tests.registry import Registry, record, serving

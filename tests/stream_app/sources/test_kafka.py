@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 from kafka import KafkaAdminClient
 
 from stream_app.core.incoming import RecordBatch
-from stream_app.kafka_cluster import Cluster
+from stream_app.kafka.cluster import Cluster
 from stream_app.ports import OperatorError
 from stream_app.sources import kafka_group
 from stream_app.sources.decode import TimeField

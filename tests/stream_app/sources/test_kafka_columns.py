@@ -24,7 +24,7 @@ from aiokafka.structs import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.sources import kafka_codecs, kafka_columns
+from stream_app.sources import kafka_columns
 from stream_app.sources.kafka_columns import PartitionColumns
 
 # The offsets of fields in a broker's batch (message format 2).
@@ -134,7 +134,7 @@ def zeros(base: int, count: int, codec: int) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_batch_that_decompresses_too_far_is_refused_alone(codec: str) -> None:
     used = getattr(DefaultRecordBatch, codec)
-    kafka_codecs.bound_decompression()
+    kafka_columns.bound_decompression()
     batches = [zeros(0, 20, used), zeros(20, 70, used), as_broker(90, [(None, (90, 1, b"after"))], 90, used)]
     columns = PartitionColumns(fetched(b"".join(batches), [], 0, READ_COMMITTED), timestamps=True)
     [piece] = list(columns)
@@ -151,7 +151,7 @@ def test_a_batch_that_decompresses_too_far_takes_neither_memory_nor_time() -> No
         "from tests.stream_app.sources.test_kafka_columns import *\n"
         "data = stuffed(4 << 30)\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-        "kafka_codecs.bound_decompression()\n"
+        "kafka_columns.bound_decompression()\n"
         "began_s = time.process_time()\n"
         "[piece] = PartitionColumns(fetched(data, [], 5, READ_COMMITTED), timestamps=False)\n"
         "print(len(data) < 200_000, piece.unreadable, time.process_time() - began_s < 2)"
@@ -174,7 +174,7 @@ def stuffed(size: int) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_batch_that_its_codec_cannot_read_is_refused_as_one(codec: str) -> None:
     used = getattr(DefaultRecordBatch, codec)
-    kafka_codecs.bound_decompression()
+    kafka_columns.bound_decompression()
     data = bytearray(as_broker(5, [(None, (5, 1, b"x" * 1_000))], 9, used))
     data[61:] = bytes(reversed(data[61:]))
     struct.pack_into(">I", data, CRC_AT, calc_crc32c(data[ATTRIBUTES_AT:]))
@@ -215,7 +215,7 @@ def test_up_to_three_bytes_behind_the_last_snappy_block_cost_no_record(
     behind: bytes, longer: int, offsets: list[int], unreadable: list[int]
 ) -> None:
     """Kafka's own reader ignores them too. With more bytes after the last block, a batch cannot be read."""
-    kafka_codecs.bound_decompression()
+    kafka_columns.bound_decompression()
     data = in_snappy([b"a", b"b", b"c"], behind, longer) + as_broker(3, [(None, (3, 1, b"after"))], 3, 0)
     columns = PartitionColumns(fetched(data, [], 0, READ_COMMITTED), timestamps=False)
     [piece] = list(columns)

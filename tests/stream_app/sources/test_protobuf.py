@@ -15,11 +15,10 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.sources import protobuf, protobuf_schema
+from stream_app.sources import protobuf
 from stream_app.sources.decode import Decoded, NdjsonDecoder, TimeField
-from stream_app.sources.protobuf import MOST_BYTES, ProtobufDecoder
+from stream_app.sources.protobuf import MOST_BYTES, PROTOBUF, ProtobufDecoder, ProtobufSchema, read_schema
 from stream_app.sources.protobuf_fields import message_reader
-from stream_app.sources.protobuf_schema import PROTOBUF, ProtobufSchema, read_schema
 from stream_app.sources.schema_registry import SchemaRegistry
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 from tests.examples import examples
@@ -358,7 +357,7 @@ def test_a_records_indexes_are_looked_up_and_not_searched(
     ] * 50
     decoder = decoder_of(registry)
     asyncio.run(decoder.prepare([values]))
-    monkeypatch.setattr(protobuf_schema, "_messages", None)
+    monkeypatch.setattr(protobuf, "_messages", None)
     found = decoder.decode(values, [])
     assert found.columns["at"].tolist() == [1_000_000] * 50
     assert [str(reason) for _, reason in found.refused] == ["undecodable"] * 50

@@ -17,11 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.ports import OperatorError
-from stream_app.sources import sort
+from stream_app.sources import replay
 from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.finished_files import check_whole
-from stream_app.sources.replay import ReplaySource
-from stream_app.sources.sort import in_order_of_time
+from stream_app.sources.replay import ReplaySource, in_order_of_time
 from tests.examples import examples
 from tests.stream_app.one_source import AT, event_line, write_events
 
@@ -159,7 +158,7 @@ def test_another_order_of_the_same_file_is_refused(tmp_path: Path, monkeypatch: 
     """Another version may read a time differently. Then old positions would mean other records."""
     path = write_events(tmp_path / "events.ndjson", [5, 1, 3])
     in_order_of_time(path, "ndjson", AT, tmp_path / "order").lines.close()
-    monkeypatch.setattr(sort, "_filled", lambda times_us: times_us[::-1])
+    monkeypatch.setattr(replay, "_filled", lambda times_us: times_us[::-1])
     with pytest.raises(OperatorError, match="it is unchanged, but this version reads more of its records"):
         in_order_of_time(path, "ndjson", AT, tmp_path / "order")
 

@@ -13,8 +13,7 @@ from stream_app.core.user_keys import mark_of_users
 from stream_app.ports import OperatorError
 from stream_app.vault import key_ring
 from stream_app.vault.cipher import derived_chain_key, derived_user_key, mark_of
-from stream_app.vault.key_ring import KeyRing
-from stream_app.vault.shared_key import SharedKey
+from stream_app.vault.key_ring import KeyRing, SharedKey
 
 OLD, NEW, USERS = bytes(range(32)), bytes(range(1, 33)), bytes(range(2, 34))
 

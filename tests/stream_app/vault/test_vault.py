@@ -12,8 +12,7 @@ import pytest
 from stream_app.ports import OperatorError
 from stream_app.vault.cipher import decrypt_page, encrypt_page, later_chain_key, new_chain_key
 from stream_app.vault.key_files import KeyFiles
-from stream_app.vault.key_ring import others_may_read
-from stream_app.vault.shared_key import SharedKey
+from stream_app.vault.key_ring import SharedKey, others_may_read
 
 PLACE = ("visits", 3, "a" * 32, 5)
 

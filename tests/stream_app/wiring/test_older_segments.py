@@ -10,7 +10,8 @@ from aiokafka import TopicPartition
 
 from stream_app.config.load import load
 from stream_app.core.records import WitnessRow
-from stream_app.kafka_cluster import Cluster, records_of
+from stream_app.kafka.cluster import Cluster
+from stream_app.kafka.topics import records_of
 from stream_app.sinks.witness_topic import WitnessTopic
 from stream_app.wiring.older_segments import ROWS_AT_ONCE, take_older_rows
 from tests.brokers import Topic

@@ -1,17 +1,45 @@
-"""Certificates of listeners, read again when their files change."""
+"""Addresses and certificates of listeners: waits for an address, and reads new certificates."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
-LOOK_EVERY_S = 1.0
+from stream_app.durable import version_of
+
+Taken = TypeVar("Taken")
+
+LOOK_EVERY_S = 1.0  # for new certificates
+# An earlier process that had just started loads its modules and answers for a moment, before it ends.
+_PREDECESSOR_S = 10.0
+_ORPHANED_S = 0.05  # within this time a process learns that its parent is gone
 
 log = logging.getLogger(__name__)
+
+
+async def once_free(take: Callable[[], Taken], patience_s: float = _PREDECESSOR_S) -> Taken:
+    """Return the result of ``take``, trying again while the address is in use.
+
+    An earlier process that still holds the address ends soon after its parent.
+    Raises: the OSError of ``take`` after ``patience_s``; any error other than "in use" at once.
+    """
+    clock = asyncio.get_running_loop().time
+    # If this process's parent is gone, it is cancelled here, before it takes the address from its successor.
+    await asyncio.sleep(_ORPHANED_S)
+    deadline_s = clock() + patience_s
+    while True:
+        try:
+            return take()
+        except OSError as failure:
+            if failure.errno != errno.EADDRINUSE or clock() > deadline_s:
+                raise
+        await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
@@ -35,10 +63,10 @@ async def following(
 
 
 async def _follow(context: ssl.SSLContext, files: tuple[Path, Path], setting: str) -> None:
-    seen = loaded = _marks(files)
+    seen = loaded = [*map(version_of, files)]
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
-        before, seen = seen, _marks(files)
+        before, seen = seen, [*map(version_of, files)]
         if seen == loaded or seen != before:
             continue  # nothing new, or the other file may still follow
         loaded = seen
@@ -56,16 +84,3 @@ async def _follow(context: ssl.SSLContext, files: tuple[Path, Path], setting: st
 
 def _load(context: ssl.SSLContext, files: tuple[Path, Path]) -> None:
     context.load_cert_chain(*files, password=lambda: "")  # an encrypted key is refused, not asked about
-
-
-def _marks(files: tuple[Path, Path]) -> list[tuple[int, ...] | None]:
-    """Return values that change with the content of each file; None for a file that is not there."""
-    found: list[tuple[int, ...] | None] = []
-    for file in files:
-        try:
-            status = file.stat()
-        except OSError:
-            found.append(None)
-        else:
-            found.append((status.st_ino, status.st_ctime_ns, status.st_size))
-    return found

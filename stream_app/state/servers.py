@@ -1,9 +1,13 @@
-"""Rewrites Redis's append-only file, so that it no longer holds deleted counts."""
+"""Questions to each server that takes writes: its append-only file, its memory and its clock."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
+from stream_app.ports import ClockDoubt
 from stream_app.ports.errors import WorkerError
 from stream_app.state.connection import batch, unknown_outcome
 from stream_app.state.round_trips import RoundTrips
@@ -77,3 +81,61 @@ class AppendOnlyFile:
                 return False
             raise
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMemory:
+    """The memory of one server, in bytes.
+
+    Args:
+        used: for its data.
+        resident: the memory that its process takes from the machine.
+        limit: the most that it may use: ``maxmemory``, or the machine's memory; None if neither is known.
+        policy: its policy when ``maxmemory`` is reached.
+    """
+
+    used: int
+    resident: int
+    limit: int | None
+    policy: str
+
+
+async def servers_memory(redis: RoundTrips) -> dict[str, ServerMemory]:
+    """Return the memory of each server that takes writes, by its address. Raises: OSError."""
+    with unknown_outcome():
+        servers = await redis.primaries()
+    found = {}
+    for server in servers:
+        [info] = await batch(server, [("INFO", "memory")])
+        found[server.place] = _memory_of(info)
+    return found
+
+
+def _memory_of(info: Mapping[str, Any]) -> ServerMemory:
+    limit = int(info.get("maxmemory", 0)) or int(info.get("total_system_memory", 0)) or None
+    used, policy = int(info["used_memory"]), str(info.get("maxmemory_policy", ""))
+    return ServerMemory(used, int(info.get("used_memory_rss", used)), limit, policy)
+
+
+MOST_APART_US = 1_000_000
+
+
+async def check_clocks(redis: RoundTrips, now_us: int) -> None:
+    """Compare the clocks of all primaries with the one that closes bins; one server has one clock.
+
+    Args: now_us, the time that closes bins.
+    Raises: ClockDoubt if they differ too much; OSError if a node does not answer.
+    """
+    with unknown_outcome():
+        servers = await redis.primaries()
+    if len(servers) == 1:
+        return
+    told = await asyncio.gather(*(batch(one, [("TIME",)]) for one in servers))
+    for server, [(seconds, microseconds)] in zip(servers, told, strict=True):
+        apart_us = int(seconds) * 1_000_000 + int(microseconds) - now_us
+        if abs(apart_us) > MOST_APART_US:
+            raise ClockDoubt(
+                f"clocks: the clock of {server.place} is {abs(apart_us) / 1e6:.1f} s "
+                f"{'ahead of' if apart_us > 0 else 'behind'} the one that closes bins in this cluster; "
+                "nothing is closed until they agree, set the wrong one"
+            )

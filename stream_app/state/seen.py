@@ -1,22 +1,23 @@
-"""The ledgers of sources as this process last read them. An entry never changes, so only new ones are read.
+"""The ledgers of sources and the epochs of streams as this process last read them.
 
-A ledger grows with every epoch of every stream of its source, and the API asks for it with every new row.
+Both grow with every epoch, and readers ask for them several times a second: only what is new is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stream_app.core.ledger import entry_from_json
-from stream_app.core.records import LedgerEntry
+from stream_app.core.records import EpochRecord, LedgerEntry, Trimmed
 from stream_app.core.segments.strategies import source_of
-from stream_app.shared_answer import SharedAnswer
 from stream_app.state import codec
 from stream_app.state.connection import batch, transaction
 from stream_app.state.keys import STREAM_NAMES, StreamKeys, ledger_key
-from stream_app.state.round_trips import RoundTrips
+from stream_app.state.round_trips import Command, RoundTrips
+from stream_app.together import SharedAnswer
 
 
 async def sources(redis: RoundTrips) -> dict[str, str]:
@@ -104,3 +105,57 @@ class SeenLedgers:
             place = f"{added[-1].stream}:{added[-1].epoch}"
             seen = _Seen(seen.connections, place, b"%d %b" % (number, text), newest, (*seen.entries, *added))
         self._seen[source] = seen
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """A stream's entry in the hash of epochs; the same object while nothing changes.
+
+    Args: all, its epochs, in order; trimmed, the rows that retention removed; halted, whether a fault has
+        stopped it.
+    """
+
+    all: tuple[EpochRecord, ...]
+    trimmed: Trimmed | None
+    halted: bool
+
+
+class SeenEpochs:
+    """Reads the epochs of streams: all of them at first and after a change, otherwise a few fields.
+
+    An opening adds the next number or another field. Only the last epoch ends, unless another one opens.
+    Retention changes ``trimmed`` or removes fields. Rows that are put back add the fields of their epochs in
+    order; each step of one epoch moves its end, and it is the epoch before the last one meanwhile.
+    """
+
+    def __init__(self, redis: RoundTrips) -> None:
+        self._redis = redis
+        # By stream: the number of fields, the fields that show a change and their values, and the epochs.
+        self._seen: dict[str, tuple[int, list[bytes], list[bytes | None], Epochs]] = {}
+
+    async def read(self, stream: str, commands: Sequence[Command]) -> tuple[Epochs, list[Any]]:
+        """Return a stream's epochs and the replies to commands about it, all read in one step.
+
+        Raises: OSError; OperatorError for a stream that only a newer build knows.
+        """
+        key = StreamKeys(stream).epochs
+        if stream in self._seen:
+            length, names, values, epochs = self._seen[stream]
+            asked: list[Command] = [("HLEN", key), ("HMGET", key, *names), *commands]
+            now, told, *replies = await transaction(self._redis, asked)
+            if (now, told) == (length, values):
+                return epochs, replies
+        fields, *replies = await transaction(self._redis, [("HGETALL", key), *commands])
+        codec.check_stream_format(stream, fields)
+        epochs = Epochs(
+            codec.decode_epochs(fields),
+            codec.decode_trimmed(fields),
+            b"halted" in fields,
+        )
+        self._seen.pop(stream, None)
+        if epochs.all:
+            last = epochs.all[-1].epoch
+            before = [epoch.epoch for epoch in epochs.all[-2:-1]]
+            names = codec.fields_of_epochs([*before, last, last + 1])
+            self._seen[stream] = len(fields), names, [fields.get(name) for name in names], epochs
+        return epochs, replies
