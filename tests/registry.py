@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import fastavro
+
+from stream_app.sources.decode import Decoded
+from stream_app.sources.topic_records import TopicDecoder
 
 
 class Registry:
@@ -81,3 +85,14 @@ def record(schema_id: int, schema: Any, value: Any) -> bytes:
     body = io.BytesIO()
     fastavro.schemaless_writer(body, schema, value)
     return b"\0" + schema_id.to_bytes(4, "big") + body.getvalue()
+
+
+def decoded(decoder: TopicDecoder, values: Sequence[bytes]) -> Decoded:
+    """Return decoded records, once all their schemas are fetched."""
+    assert list(asyncio.run(decoder.prepare([values]))) == [len(values)]
+    return decoder.decode(values, [])
+
+
+def refusals(found: Decoded) -> list[tuple[int, str]]:
+    """Return the refused records and why."""
+    return [(index, str(reason)) for index, reason in found.refused]

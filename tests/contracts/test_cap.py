@@ -81,7 +81,7 @@ async def untallied(stores: Stores) -> list[str]:
     """Return the names of the shards that the store has not tallied yet. Only tests read them."""
     if isinstance(stores.store, MemoryStore):
         return sorted(shard.name for shard in stores.store.streams[stores.stream].untallied)
-    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec"
+    client, prefix = stores.store.connection, f"dp:{{{stores.stream}}}:sec"
     names = sorted(
         key.removeprefix(f"{prefix}:entries:") for key in await names_of(client, f"{prefix}:entries:*")
     )
@@ -95,7 +95,7 @@ async def as_older_build(stores: Stores) -> None:
     """Keep all users' records that wait as builds of format 2 do: in hashes."""
     if not isinstance(stores.store, RedisStore):
         return
-    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec"
+    client, prefix = stores.store.connection, f"dp:{{{stores.stream}}}:sec"
     for shard in await untallied(stores):
         held = (await execute(client, "GET", f"{prefix}:entries:{shard}"))[4:]
         older = f"{prefix}:untallied:{shard}"
@@ -135,7 +135,7 @@ async def kept_users(stores: Stores) -> int:
     """Return how many users the store still keeps in all windows of the cap."""
     if isinstance(stores.store, MemoryStore):
         return sum(len(users) for users in stores.store.streams[stores.stream].users.values())
-    client = stores.store._redis
+    client = stores.store.connection
     keys = await names_of(client, f"dp:{{{stores.stream}}}:sec:users:*")
     return sum([await execute(client, "HLEN", key) - 1 for key in keys])  # one field is the key's mark
 
@@ -239,8 +239,7 @@ async def test_a_sealed_bin_is_neither_read_nor_released_before_it_is_tallied(st
     )
     assert await stores.store.tally(stores.stream, HASH, BOUNDS, FIRST_BIN) == Reply.NOT_SEALED
     await cut_and_seal(stores, FIRST_BIN + 1)
-    state = await stores.store.load(stores.stream)
-    assert state is not None
+    state = await loaded(stores)
     for last_bin in (FIRST_BIN, FIRST_BIN + 1):
         with pytest.raises(ValueError, match=f"bin {last_bin}, or one before it, is not tallied"):
             await stores.store.read_cells(stores.stream, FIRST_BIN, last_bin, WIDTH)
@@ -330,7 +329,7 @@ async def kept_windows(stores: Stores) -> list[int]:
         state = stores.store.streams[stores.stream]
         assert state.users.keys() == state.user_keys.keys()
         return sorted(state.users)
-    client, prefix = stores.store._redis, f"dp:{{{stores.stream}}}:sec:"
+    client, prefix = stores.store.connection, f"dp:{{{stores.stream}}}:sec:"
     keys = await names_of(client, f"{prefix}users:*")
     windows = sorted(int(key.removeprefix(f"{prefix}users:")) for key in keys)
     assert windows == [int(name) for name in await execute(client, "ZRANGE", f"{prefix}open_windows", 0, -1)]

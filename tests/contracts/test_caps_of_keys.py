@@ -207,7 +207,7 @@ async def test_what_is_kept_of_a_user_is_small(stores: Stores) -> None:
     records = [(FIRST_BIN, place, f"user {n}") for place in range(10) for n in range(100)]
     await stores.store.apply(stores.stream, of_users(0, 1000, records))
     await counts(stores, Bounds(Caps(None, 10, 1)), FIRST_BIN)
-    client = stores.store._redis
+    client = stores.store.connection
     [key] = await names_of(client, f"dp:{{{stores.stream}}}:sec:users:*")
     held = await execute(client, "HGETALL", key)
     pages = {name: value for name, value in held.items() if name != b"key mark"}

@@ -19,7 +19,7 @@ from stream_app.state.keys import STORED_FORMAT, StreamKeys
 from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import BINS, FIRST_BIN, HASH, NEXT_EPOCH, STRATEGY, TEXT, WIDTH, apply
-from tests.contracts.test_store import loaded, opened, release
+from tests.contracts.test_store import loaded, opened, release, shown
 
 pytestmark = pytest.mark.anyio
 
@@ -82,12 +82,10 @@ async def test_only_the_known_strategies_are_replaced(stores: Stores) -> None:
 async def test_readers_know_each_epoch_s_strategy(stores: Stores) -> None:
     await changed(stores)
     await stores.store.publish(stores.stream, BINS - 1)
-    public = await stores.reader.public_state(stores.stream)
-    assert public is not None
+    public = await shown(stores)
     assert public.texts == (TEXT,)
     await stores.store.publish(stores.stream, BINS)
-    public = await stores.reader.public_state(stores.stream)
-    assert public is not None
+    public = await shown(stores)
     assert public.texts == (TEXT, CHANGED.to_json())
     assert public.epochs[-1].changed_from == HASH
     rows = await stores.reader.tile_rows(stores.stream, 0, "2", 0, BINS, WIDTH)

@@ -25,7 +25,7 @@ from stream_app.state.round_trips import Command, RoundTrips
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import BINS, FIRST_BIN, HASH, NEXT_EPOCH, TEXT, apply, of_users, release_of
 from tests.contracts.test_cap import names_of
-from tests.contracts.test_store import cut_and_seal, loaded, opened
+from tests.contracts.test_store import cut_and_seal, loaded, opened, shown
 from tests.stream_app.found_keys import DISCOVER, Recount, check_recount, drawn_visits, replay, write_visits
 
 pytestmark = pytest.mark.anyio
@@ -296,8 +296,7 @@ async def test_an_epoch_lists_the_keys_that_earlier_ones_found(stores: Stores) -
         assert await store.open_epoch(name, TEXT, opening, last.head) is reply
     assert (await loaded(stores)).epoch.found == listed
     await store.publish(name, last.expected_seq + len(last.rows))
-    seen = await stores.reader.public_state(name)
-    assert seen is not None
+    seen = await shown(stores)
     assert seen.epochs[-1].found == listed
 
 
@@ -349,12 +348,10 @@ async def test_counts_of_keys_stay_until_the_epoch_ends(stores: Stores) -> None:
     assert await store.release(name, first) is Reply.ALREADY
     assert await store.read_kept(name, [FIRST_BIN], []) == [{4: 5}]
     assert (await loaded(stores)).epoch.found == (FoundKeys(FIRST_BIN, ("/a", "ü")),)
-    seen = await stores.reader.public_state(name)
-    assert seen is not None
+    seen = await shown(stores)
     assert seen.epochs[-1].found == ()
     await store.publish(name, 1)
-    seen = await stores.reader.public_state(name)
-    assert seen is not None
+    seen = await shown(stores)
     assert seen.epochs[-1].found == (FoundKeys(FIRST_BIN, ("/a", "ü")),)
     assert await store.forget_kept(name, 0) is Reply.CONFLICT
     rest = replace(release_of(await loaded(stores), BINS - 1), shown_cells=[0, 3])
@@ -400,8 +397,7 @@ async def test_keys_of_rows_that_nobody_saw_are_forgotten(stores: Stores) -> Non
     await store.publish(name, 1)
     elsewhere = replace(NEXT_EPOCH, first_bin=FIRST_BIN + 2, first_seq=4)
     assert await store.open_epoch(name, TEXT, elsewhere, "f" * 64) is Reply.DONE
-    seen = await stores.reader.public_state(name)
-    assert seen is not None
+    seen = await shown(stores)
     assert seen.epochs[0].found == (FoundKeys(FIRST_BIN, ("/a",)),)
 
 

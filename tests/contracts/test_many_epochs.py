@@ -19,7 +19,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.round_trips import Command, ServerRoundTrips
 from tests.contracts.conftest import SERVERS, Servers, Stores
 from tests.contracts.examples import BINS, ENTRY, EPOCH, FIRST_BIN, TEXT
-from tests.contracts.test_store import loaded, opened, release
+from tests.contracts.test_store import loaded, opened, release, shown
 from tests.stream_app.declared import BIN_US
 
 pytestmark = pytest.mark.anyio
@@ -88,8 +88,7 @@ def entry(stores: Stores, epoch: int) -> LedgerEntry:
 
 async def asked_at_each_bin(stores: Stores, replies: Replies) -> dict[str, int]:
     """Return how many values Redis replies with, to what a worker and an API ask at each bin."""
-    public = await stores.reader.public_state(stores.stream)
-    assert public is not None
+    public = await shown(stores)
     found = {}
     for name, asking in {
         "load": lambda: stores.store.load(stores.stream),

@@ -13,7 +13,7 @@ from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import tile_appends
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import BINS, EPOCH, FIRST_BIN, HASH, NEXT_EPOCH, TEXT, WIDTH
-from tests.contracts.test_store import loaded
+from tests.contracts.test_store import loaded, shown
 from tests.contracts.test_store import release as release_bins
 
 pytestmark = pytest.mark.anyio
@@ -41,8 +41,7 @@ async def emptied(stores: Stores) -> None:
 
 async def read(stores: Stores) -> tuple[list[tuple[int, bytes]], list[tuple[int, int | None, str | None]]]:
     await stores.store.publish(stores.stream, BINS)
-    state = await stores.reader.public_state(stores.stream)
-    assert state is not None
+    state = await shown(stores)
     rows = await stores.reader.rows(stores.stream, 0, 100)
     return rows, [(e.epoch, e.last_bin, e.end_reason) for e in state.epochs]
 

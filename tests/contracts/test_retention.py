@@ -18,7 +18,7 @@ from stream_app.stored_format import ENDS, TRIMMED
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import BINS, EPOCH, FIRST_BIN, NEXT_EPOCH, TEXT, WIDTH, release_of
 from tests.contracts.test_put_back import lost
-from tests.contracts.test_store import loaded, opened, release
+from tests.contracts.test_store import loaded, opened, release, shown
 from tests.stream_app.declared import BIN_US
 
 pytestmark = pytest.mark.anyio
@@ -40,8 +40,7 @@ async def two_epochs(stores: Stores, second: int = 1, visible: int = BINS + 1) -
 
 async def seen(stores: Stores) -> tuple[list[int], list[int]]:
     """Return the visible rows and the epochs that a reader finds."""
-    state = await stores.reader.public_state(stores.stream)
-    assert state is not None
+    state = await shown(stores)
     rows = await stores.reader.rows(stores.stream, 0, 100)
     return [seq for seq, _ in rows], [epoch.epoch for epoch in state.epochs]
 
@@ -52,8 +51,7 @@ async def test_an_old_epoch_leaves_and_the_stream_goes_on(stores: Stores) -> Non
     oldest = await stores.store.oldest_epoch(stores.stream)
     assert oldest == replace(EPOCH, last_bin=FIRST_BIN + BINS - 1, end_reason="complete")
     assert await stores.store.trim(stores.stream, ENDED_US) == 1
-    public = await stores.reader.public_state(stores.stream)
-    assert public is not None
+    public = await shown(stores)
     assert public.trimmed is not None
     assert public.trimmed.seq == BINS
     assert (public.trimmed.epoch, public.trimmed.bin) == (0, FIRST_BIN + BINS - 1)

@@ -12,7 +12,7 @@ import pytest
 from stream_app.core.answers.answered import Missing
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.kinds.tables import PUBLISHED, node_table
-from stream_app.core.records import GENESIS, Apply, Cut, PartitionState, Reply, StreamState
+from stream_app.core.records import GENESIS, Apply, Cut, PartitionState, PublicState, Reply, StreamState
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
     BINS,
@@ -42,6 +42,13 @@ async def opened(stores: Stores) -> StreamState:
 
 async def loaded(stores: Stores) -> StreamState:
     state = await stores.store.load(stores.stream)
+    assert state is not None
+    return state
+
+
+async def shown(stores: Stores) -> PublicState:
+    """Return what readers see of the stream."""
+    state = await stores.reader.public_state(stores.stream)
     assert state is not None
     return state
 
@@ -125,8 +132,7 @@ class TestOpenEpoch:
         record = replace(NEXT_EPOCH, first_bin=FIRST_BIN + 3, first_seq=2)
         assert await stores.store.open_epoch(stores.stream, TEXT, record, state.head) == Reply.DONE
         await stores.store.publish(stores.stream, 1)
-        public = await stores.reader.public_state(stores.stream)
-        assert public is not None
+        public = await shown(stores)
         assert [epoch.last_bin for epoch in public.epochs] == [FIRST_BIN, None]
         after = await loaded(stores)
         assert after.released_bin == after.sealed_bin == FIRST_BIN + 2
@@ -159,8 +165,7 @@ class TestOpenEpoch:
         assert await stores.store.release(stores.stream, release_of(state, 1)) == Reply.DONE
         await stores.store.publish(stores.stream, 9)
         assert [seq for seq, _ in await stores.reader.rows(stores.stream, 0, 9)] == [1, 9]
-        public = await stores.reader.public_state(stores.stream)
-        assert public is not None
+        public = await shown(stores)
         assert [(epoch.epoch, epoch.last_bin) for epoch in public.epochs] == [(0, FIRST_BIN), (4, None)]
         with pytest.raises(ValueError, match="1 are visible"):
             await stores.reader.tile_rows(stores.stream, 0, PUBLISHED, 0, 2, WIDTH)
@@ -518,8 +523,7 @@ class TestReader:
         await stores.store.release(stores.stream, release_of(state, BINS - 1))
         for visible in range(BINS + 1):
             await stores.store.publish(stores.stream, visible)
-            public = await stores.reader.public_state(stores.stream)
-            assert public is not None
+            public = await shown(stores)
             assert (public.strategy, public.visible_seq) == (TEXT, visible)
             assert [e.end_reason for e in public.epochs] == ["complete" if visible == BINS else None]
             rows = await stores.reader.rows(stores.stream, 0, 9)
@@ -539,8 +543,7 @@ class TestReader:
         await cut_and_seal(stores, FIRST_BIN + BINS - 1)
         await stores.store.release(stores.stream, release_of(state, BINS - 1))
         await stores.store.publish(stores.stream, BINS - 1)
-        public = await stores.reader.public_state(stores.stream)
-        assert public is not None
+        public = await shown(stores)
         wanted = [Missing(0, PUBLISHED, 1, BINS - 2), Missing(0, node_table(1), 0, 1)]
         found = await stores.reader.news(stores.stream, public, 2, wanted)
         assert found is not None
@@ -559,8 +562,7 @@ class TestReader:
         await opened(stores)
         await release(stores, 1)
         await stores.store.publish(stores.stream, 1)
-        public = await stores.reader.public_state(stores.stream)
-        assert public is not None
+        public = await shown(stores)
         [epoch] = public.epochs
         ended = replace(epoch, last_bin=epoch.first_bin, end_reason="operator")
         for other in (
@@ -576,8 +578,7 @@ class TestReader:
         await release(stores, 2)
         for seq, expected in ((3, 0), (1, 1), (0, 1), (2, 2), (1, 2), (99, 2)):
             await stores.store.publish(stores.stream, seq)
-            public = await stores.reader.public_state(stores.stream)
-            assert public is not None
+            public = await shown(stores)
             assert public.visible_seq == expected
 
     async def test_unknown_epoch_has_no_rows(self, stores: Stores) -> None:

@@ -11,7 +11,7 @@ from stream_app.state.redis_store import RedisStore
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, of_users, setting_users_aside
 from tests.contracts.test_cap import LAST, counts
-from tests.contracts.test_store import opened
+from tests.contracts.test_store import loaded, opened
 from tests.models.memory_user_keys import MemoryUserKeys
 
 pytestmark = pytest.mark.anyio
@@ -51,8 +51,7 @@ async def test_each_window_counts_under_its_key_alone(stores: Stores) -> None:
 async def test_what_is_noted_holds_where_nobody_has_counted(stores: Stores) -> None:
     await opened(stores)
     await noted(stores)
-    state = await stores.store.load(stores.stream)
-    assert state is not None
+    state = await loaded(stores)
     assert state.user_keys == AFTER
     assert await applied(stores, 0, 1, BOTH[1:]) == Reply.USER_KEY
     assert await applied(stores, 0, 1, BOTH[:1], key_mark=NEW) == Reply.USER_KEY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from stream_app.loops.clocks import LiveClock
 from stream_app.loops.closer import Closer
 from stream_app.loops.ingest import Start
 from stream_app.loops.stream import Ports, Stream
-from stream_app.ports import NoiseKeys
+from stream_app.ports import NoiseKeys, Source
 from stream_app.source_ledger import SourceLedger
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file import FileSource
@@ -43,6 +44,36 @@ def write_events(path: Path, times_us: Iterable[int]) -> Path:
     """Write a file of events."""
     path.write_bytes(b"".join(event_line(time_us, n=n) for n, time_us in enumerate(times_us)))
     return path
+
+
+def packed(path: Path) -> Path:
+    """Compress a file in its place, as gzip does."""
+    target = path.with_name(f"{path.name}.gz")
+    target.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return target
+
+
+def read(source: Source, position: int = 0) -> tuple[list[RecordBatch], int]:
+    """Return everything that can be read from a position of a log of files, and where that ends."""
+    batches: list[RecordBatch] = []
+    while found := asyncio.run(source.read({"0": position}, 0.0)):  # type: ignore[arg-type]
+        [batch] = found
+        assert batch.start == position < batch.end
+        batches.append(batch)
+        position = batch.end
+    return batches, position
+
+
+def times(batches: Sequence[RecordBatch]) -> list[int]:
+    """Return the event times."""
+    return [time for batch in batches for time in batch.columns["at"].tolist()]
+
+
+def end_of(source: Source) -> int:
+    """Return where a log of files ends now: the next cut."""
+    [end] = asyncio.run(source.positions_at(["0"], [7]))["0"]  # type: ignore[arg-type]
+    return int(end)
 
 
 @dataclass

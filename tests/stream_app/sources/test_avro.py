@@ -24,7 +24,7 @@ from stream_app.monitoring.logs import configure
 from stream_app.ports import OperatorError
 from stream_app.sources import schema_registry
 from stream_app.sources.avro import AVRO
-from stream_app.sources.decode import Decoded, NdjsonDecoder, TimeField
+from stream_app.sources.decode import NdjsonDecoder, TimeField
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.schema_registry import SchemaRegistry
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
@@ -32,7 +32,7 @@ from tests.brokers import Topic
 from tests.certificates import write_certificates
 from tests.examples import examples
 from tests.patience import PATIENCE_S, eventually
-from tests.registry import Registry, record, serving
+from tests.registry import Registry, decoded, record, refusals, serving
 
 USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": ["null", "string", "bytes"]}]}
 CLICK: dict[str, Any] = {
@@ -49,24 +49,9 @@ MOMENT = datetime(2024, 2, 29, 12, 0, 0, 123_000, tzinfo=UTC)
 MOMENT_US = (MOMENT - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    with serving(Registry()) as served:
-        yield served
-
-
 def decoder_of(registry: Registry, field: str = "at", format: Any = "s") -> TopicDecoder:
     others = ["user.id"]
     return topic_decoder("avro", TimeField(field, format), (), others, registry.url)
-
-
-def decoded(decoder: TopicDecoder, values: Sequence[bytes]) -> Decoded:
-    asyncio.run(decoder.prepare([values]))
-    return decoder.decode(values, [])
-
-
-def refusals(found: Decoded) -> list[tuple[int, str]]:
-    return [(index, str(reason)) for index, reason in found.refused]
 
 
 def of_time(kind: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import os
 import shutil
@@ -20,18 +19,10 @@ from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.finished_files import open_whole
 from stream_app.sources.lines import FileFormat
 from stream_app.wiring.event_logs import check_log
-from tests.stream_app.one_source import AT, event_line, write_events
+from tests.stream_app.one_source import AT, event_line, packed, read, times, write_events
 
 LINES = [event_line(time_us, n=time_us) for time_us in range(200)]
 HEADER = b"at,n\n"
-
-
-def packed(path: Path) -> Path:
-    """Compress a file in its place."""
-    target = path.with_name(f"{path.name}.gz")
-    target.write_bytes(gzip.compress(path.read_bytes()))
-    path.unlink()
-    return target
 
 
 class Log:
@@ -54,9 +45,8 @@ class Log:
         """Read all there is; return the times of everything that was read."""
         if self.source is None:
             self.source = FileSequence(self.pattern, self.format, AT, self.path / "notes")
-        while found := asyncio.run(self.source.read({"0": self.position}, 0.0)):
-            self.times += found[0].columns["at"].tolist()
-            self.position = found[0].end
+        batches, self.position = read(self.source, self.position)
+        self.times += times(batches)
         return self.times
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from stream_app.sources import lines as lines_module
 from stream_app.sources.decode import BYTES_AT_ONCE, RECORDS_AT_ONCE, TimeField
 from stream_app.sources.file import FileSource
 from stream_app.sources.lines import ENOUGH_RECORDS, FileFormat, LineFile, open_lines
-from tests.stream_app.one_source import AT, event_line, write_events
+from tests.stream_app.one_source import AT, event_line, times, write_events
 
 
 @pytest.fixture
@@ -39,11 +39,6 @@ def source(path: Path, tmp_path: Path) -> Iterator[FileSource]:
 def read(source: FileSource, position: int) -> list[RecordBatch]:
     """Return the records that can be read now."""
     return list(asyncio.run(source.read({"0": position}, 0.0)))
-
-
-def times(batches: list[RecordBatch]) -> list[int]:
-    """Return the event times in these batches."""
-    return [time for batch in batches for time in batch.columns["at"].tolist()]
 
 
 def append(path: Path, data: bytes) -> None:

@@ -18,13 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.core.incoming import RecordBatch
 from stream_app.ports import OperatorError
 from stream_app.sources import file_list
 from stream_app.sources.file_list import FileList, in_order
 from stream_app.sources.file_sequence import FILE_SPAN, FileSequence
 from stream_app.sources.finished_files import open_whole
-from tests.stream_app.one_source import AT, event_line, write_events
+from tests.stream_app.one_source import AT, end_of, event_line, packed, read, times, write_events
 
 
 class Folder:
@@ -57,36 +56,6 @@ def folder(tmp_path: Path):
     folder = Folder(tmp_path)
     yield folder
     folder.close()
-
-
-def read(source: FileSequence, position: int = 0) -> tuple[list[RecordBatch], int]:
-    """Return everything that can be read from a position, and where that ends."""
-    batches: list[RecordBatch] = []
-    while found := asyncio.run(source.read({"0": position}, 0.0)):
-        [batch] = found
-        assert batch.start == position < batch.end
-        batches.append(batch)
-        position = batch.end
-    return batches, position
-
-
-def times(batches: list[RecordBatch]) -> list[int]:
-    """Return the event times."""
-    return [time for batch in batches for time in batch.columns["at"].tolist()]
-
-
-def end_of(source: FileSequence) -> int:
-    """Return where the log ends now: the next cut."""
-    [end] = asyncio.run(source.positions_at(["0"], [7]))["0"]
-    return int(end)
-
-
-def pack(path: Path) -> Path:
-    """Compress a file in its place, as gzip does."""
-    packed = path.with_name(f"{path.name}.gz")
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    path.unlink()
-    return packed
 
 
 ONE, TWO, THREE = (event_line(time_us) for time_us in (10, 20, 30))
@@ -138,7 +107,7 @@ def test_the_last_file_grows_until_the_next_appears(folder: Folder) -> None:
 
 def test_compressed_files_are_read_like_plain_ones(folder: Folder) -> None:
     for day in (1, 2, 3):
-        pack(folder.events(day, day * 10, day * 10 + 1))
+        packed(folder.events(day, day * 10, day * 10 + 1))
     folder.events(4, 40)
     plain = Folder(folder.path / "plain")
     plain.path.mkdir()
@@ -153,8 +122,8 @@ def test_compressed_files_are_read_like_plain_ones(folder: Folder) -> None:
 
 
 def test_a_log_may_end_with_a_compressed_file(folder: Folder) -> None:
-    pack(folder.events(1, 10))
-    pack(folder.events(2, 20))
+    packed(folder.events(1, 10))
+    packed(folder.events(2, 20))
     source = folder.source()
     assert end_of(source) == 2 * FILE_SPAN
     batches, position = read(source)
@@ -172,7 +141,7 @@ def test_a_finished_file_may_be_compressed_where_it_is_read(folder: Folder, rest
     middle = int(batch.positions[20])
     folder.events(2, 100)
     end_of(source)
-    pack(first)
+    packed(first)
     source = folder.source() if restart else source
     batches, _ = read(source, middle)
     assert times(batches) == [*range(20, 50), 100]
@@ -191,7 +160,7 @@ def test_a_file_may_be_compressed_between_the_look_at_the_folder_and_its_opening
             refresh(self, certainly=True)
 
     monkeypatch.setattr(FileList, "refresh", too_early)
-    pack(files[day - 1])
+    packed(files[day - 1])
     batches, _ = read(source)
     assert times(batches) == [10, 20, 30]
     assert end_of(source) // FILE_SPAN == day
@@ -211,7 +180,7 @@ def test_a_file_may_be_compressed_while_the_next_one_is_noted(
     def slowly(pattern: Path) -> dict[str, Path]:
         found = list_files(pattern)
         if first.exists():
-            pack(first)
+            packed(first)
         return found
 
     monkeypatch.setattr(file_list, "files_of", slowly)
@@ -261,7 +230,7 @@ def test_what_is_written_after_the_next_file_appeared_is_not_counted(
 
 def test_every_position_goes_on_after_a_restart(folder: Folder) -> None:
     folder.events(1, 10, 11)
-    pack(folder.events(2, 20, 21))
+    packed(folder.events(2, 20, 21))
     folder.events(3, 30)
     batches, _ = read(folder.source())
     everything = times(batches)
@@ -413,8 +382,8 @@ def test_a_file_that_is_truncated_and_regrown_between_two_looks_is_refused(
 
 
 def test_a_damaged_gzip_file_is_refused(folder: Folder) -> None:
-    packed = pack(folder.events(1, *range(100)))
-    packed.write_bytes(packed.read_bytes()[:-20])
+    damaged = packed(folder.events(1, *range(100)))
+    damaged.write_bytes(damaged.read_bytes()[:-20])
     with pytest.raises(OperatorError, match=r"clicks-01.ndjson.gz: cannot be decompressed .*; put a"):
         read(folder.source())
 
@@ -521,10 +490,10 @@ def test_any_history_of_rotations_counts_each_record_once(tmp_path_factory, acti
                         end_of(source)
                 source = folder.source()
         elif action == "pack" and number > 1:
-            packed = path / f"clicks-{number - 1:02}.ndjson"
-            if packed.exists() and source is not None:
+            before = path / f"clicks-{number - 1:02}.ndjson"
+            if before.exists() and source is not None:
                 end_of(source)
-                pack(packed)
+                packed(before)
         elif action == "restart":
             source = folder.source()
         elif action == "read":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_app.sources import protobuf
-from stream_app.sources.decode import Decoded, NdjsonDecoder, TimeField
+from stream_app.sources.decode import NdjsonDecoder, TimeField
 from stream_app.sources.protobuf import MOST_BYTES, PROTOBUF, ProtobufDecoder, ProtobufSchema, read_schema
 from stream_app.sources.protobuf_fields import message_reader
 from stream_app.sources.schema_registry import SchemaRegistry
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 from tests.examples import examples
-from tests.registry import Registry, serving
+from tests.registry import Registry, decoded, refusals
 
 FIELD = descriptor_pb2.FieldDescriptorProto
 MOMENT_US = 1_709_208_000_123_456
@@ -93,12 +93,6 @@ OTHERS = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    with serving(Registry()) as served:
-        yield served
-
-
 def serialized(file: descriptor_pb2.FileDescriptorProto) -> str:
     return base64.b64encode(file.SerializeToString()).decode()
 
@@ -117,16 +111,6 @@ def decoder_of(
     registry: Registry, others: Sequence[str] = (), field: str = "at", format: Any = "s"
 ) -> TopicDecoder:
     return topic_decoder("protobuf", TimeField(field, format), (), others, registry.url)
-
-
-def decoded(decoder: TopicDecoder, values: Sequence[bytes]) -> Decoded:
-    ready = asyncio.run(decoder.prepare([values]))
-    assert list(ready) == [len(values)]
-    return decoder.decode(values, [])
-
-
-def refusals(found: Decoded) -> list[tuple[int, str]]:
-    return [(index, str(reason)) for index, reason in found.refused]
 
 
 def moment(us: int = MOMENT_US) -> dict[str, int]:

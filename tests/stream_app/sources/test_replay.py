@@ -22,7 +22,7 @@ from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.finished_files import check_whole
 from stream_app.sources.replay import ReplaySource, in_order_of_time
 from tests.examples import examples
-from tests.stream_app.one_source import AT, event_line, write_events
+from tests.stream_app.one_source import AT, event_line, read, write_events
 
 records = st.lists(st.integers(0, 30) | st.none(), max_size=15)  # None means a line that cannot be decoded
 
@@ -52,12 +52,10 @@ def open_replay(path: Path, directory: Path, reached_us: int = 10**9) -> ReplayS
 def replayed(source: ReplaySource, position: int = 0) -> list[bytes]:
     """Read all records up to the time of the replay's clock."""
     found: list[bytes] = []
-    while batches := asyncio.run(source.read({"0": position}, 0.0)):
-        [batch] = batches
+    for batch in read(source, position)[0]:
         kept = list(zip(batch.positions.tolist(), batch.records, strict=True))
         refused = [(refusal.position, refusal.record) for refusal in batch.refused]
         found += [record + b"\n" for _, record in sorted([*kept, *refused])]
-        position = batch.end
     return found
 
 
@@ -251,11 +249,10 @@ def test_files_of_a_list_are_read_by_the_names_in_their_headers(
     replay = ReplaySource(tmp_path / "b-*.csv", "csv", AT, tmp_path / "replay", lambda: 10**9, ["n"])
     live = FileSequence(tmp_path / "b-*.csv", "csv", AT, tmp_path / "live", ["n"])
     for source in (live, replay):
-        found, lost, position = list[tuple[int, str | None]](), 0, 0
-        while batches := asyncio.run(source.read({"0": position}, 0.0)):
-            [batch] = batches
+        found, lost = list[tuple[int, str | None]](), 0
+        for batch in read(source)[0]:
             found += zip(batch.columns["at"].tolist(), batch.columns["n"].tolist(), strict=True)
-            lost, position = lost + len(batch.refused), batch.end
+            lost += len(batch.refused)
         if source is replay or text.endswith("\n") or not text:  # of a list that grows, a last line may grow
             assert (sorted(found), lost) == (sorted([(30, "1"), *kept]), refused)
         asyncio.run(source.close())

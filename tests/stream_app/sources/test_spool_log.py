@@ -14,7 +14,7 @@ from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.sources.spool_log import SpoolSource
 from stream_app.spool import delete_parts, parts
-from tests.stream_app.one_source import AT, event_line
+from tests.stream_app.one_source import AT, end_of, event_line, read, times
 
 DAY_US = 86_400_000_000
 
@@ -34,18 +34,12 @@ class Spool:
 
     def read(self, position: int = 0) -> tuple[list[int], int]:
         """Return the times of all events from a position, and where they end."""
-        found: list[int] = []
-        while batches := asyncio.run(self.source.read({"0": position}, 0.0)):
-            [batch] = batches
-            assert batch.start == position < batch.end
-            found += batch.columns["at"].tolist()
-            position = batch.end
-        return found, position
+        batches, end = read(self.source, position)
+        return times(batches), end
 
     def end(self) -> int:
         """Return where the log ends now: the next cut."""
-        [end] = asyncio.run(self.source.positions_at(["0"], [7]))["0"]
-        return int(end)
+        return end_of(self.source)
 
 
 @pytest.fixture

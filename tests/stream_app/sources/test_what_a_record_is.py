@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from bisect import bisect
 from codecs import BOM_UTF8
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_app.config import load_text
 from stream_app.core.incoming import Reason
 from stream_app.core.json_objects import nested_value
 from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField
-from stream_app.sources.topic_records import TIMESTAMP, topic_decoder
+from stream_app.sources.topic_records import TIMESTAMP, TopicDecoder, topic_decoder
+from tests.registry import Registry, record
+from tests.stream_app.sources.test_avro import CLICK, MOMENT
 
 AT = TimeField("at", "us")
 FIELDS = ("k", "a.b", "a", "a.b.c")
@@ -241,3 +246,67 @@ def test_a_neighbour_takes_no_room_for_nested_values(others: list[str]) -> None:
     for damaged in (b'{"at": 1, "k": 1e400}', b"{"):
         for lines in ([nested(deepest), damaged], [damaged, nested(deepest)]):
             assert lines.index(nested(deepest)) in decoder.decode(lines).kept.tolist()
+
+
+TIME = TimeField(TIMESTAMP, "ms")
+TEXT = """
+kafka: {bootstrap_servers: "one:9092", group: counts}
+streams:
+  sales:
+    source: {topic: shop, start: latest}
+    time: {field: "@timestamp", bin: 5m, grace: 30s, epoch: 1d}
+    keys: {field: country, list: [FR, DE]}
+    sum: {field: cart.amount, min: 0, max: 500, unit: 0.01}
+    where: {paid: true}
+    privacy: {epsilon: 1.0}
+"""
+
+
+def timestamped(decoder: TopicDecoder, values: list[bytes], at_ms: list[int]) -> dict[str, list[object]]:
+    """Return the columns, and the refused records under ``refused``."""
+    asyncio.run(decoder.prepare([values]))
+    found = decoder.decode(values, at_ms)
+    assert decoder.needs_timestamps
+    return {path: column.tolist() for path, column in found.columns.items()} | {"refused": [*found.refused]}
+
+
+def test_configuration_takes_keys_sum_and_where_beside_the_records_timestamp() -> None:
+    [stream] = load_text(TEXT, Path("/app/app.yaml"), {}).streams
+    assert stream.declared.time.field == "@timestamp"
+    assert stream.declared.cell_fields == ("country", "cart.amount", "paid")
+
+
+def test_json_fields_stand_beside_timestamps_and_a_broken_value_has_no_field() -> None:
+    decoder = topic_decoder("json", TIME, others=["country", "cart.amount"])
+    values = [b'{"country":"FR","cart":{"amount":3}}', b"{", b'{"country":"DE"}', b'{"country":"FR"}']
+    assert timestamped(decoder, values, [5, 6, -1, 7]) == {
+        TIMESTAMP: [5_000, 6_000, 7_000],
+        "country": ["FR", None, "FR"],
+        "cart.amount": [3, None, None],
+        "refused": [(2, Reason.BAD_TIME)],
+    }
+
+
+def test_csv_fields_stand_beside_timestamps() -> None:
+    decoder = topic_decoder("csv", TIME, ["country", "amount"], ["amount"])
+    assert timestamped(decoder, [b"FR,3", b"FR", b"DE,"], [5, 6, 7]) == {
+        TIMESTAMP: [5_000, 6_000, 7_000],
+        "amount": ["3", None, None],
+        "refused": [],
+    }
+
+
+def test_avro_fields_stand_beside_timestamps(registry: Registry) -> None:
+    registry.register(7, CLICK)
+    decoder = topic_decoder("avro", TIME, (), ["user.id"], registry.url)
+    found = timestamped(decoder, [record(7, CLICK, {"user": {"id": "3"}, "at": MOMENT}), b"{}"], [5, 6])
+    assert (found[TIMESTAMP], found["refused"]) == ([5_000, 6_000], [])
+    assert found["user.id"] == ["3", None]
+
+
+def test_another_stream_that_reads_fields_changes_no_count_of_a_stream_without_fields() -> None:
+    values, at_ms = [b'{"country":"FR"}', b"\xff{", b"[1]", b"7"], [1, 2, 3, 4]
+    alone = timestamped(topic_decoder("json", TIME), values, at_ms)
+    beside = timestamped(topic_decoder("json", TIME, others=["country"]), values, at_ms)
+    assert beside[TIMESTAMP] == alone[TIMESTAMP]
+    assert beside["refused"] == alone["refused"] == []
