@@ -11,7 +11,7 @@ from deploy.ports import free_port
 from stream_app.kafka.cluster import Cluster
 from stream_app.loops.alert_delivery import send_waiting
 from stream_app.ports.alerts import NotDelivered
-from stream_app.sinks import alert_topic
+from stream_app.sinks import topics
 from stream_app.sinks.alert_topic import TopicTarget, cloud_event
 from tests.brokers import Topic
 from tests.e2e.test_alerts import told
@@ -91,7 +91,7 @@ def test_waiting_transitions_are_sent_in_order_and_once(bootstrap_servers: str) 
 async def test_sending_waits_for_a_missing_topic(
     bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alert_topic, "_ANSWER_MS", 1_000)
+    monkeypatch.setattr(topics, "_ANSWER_MS", 1_000)
     target = TopicTarget(Cluster(bootstrap_servers), "nobody-made-this")
     try:
         with pytest.raises(NotDelivered):

@@ -135,20 +135,32 @@ def test_letters_without_room_are_counted_and_logged_and_nothing_waits(
     assert any(line.startswith("dead_letters.topic letters: ") and "trying again" in line for line in said)
 
 
+class Queue:
+    """The place of a topic, which keeps the letters."""
+
+    room = 10**6
+
+    def __init__(self) -> None:
+        self.positions: list[int] = []
+
+    def put(self, copies: Copies) -> None:
+        self.positions += [json.loads(text)["position"] for _, text in copies.letters]
+        assert not copies.unsent
+
+
 async def test_letters_are_made_once_for_both_and_never_on_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made_in, copied_in, unsent = list[int](), list[int](), list[int]()
+    made_in, copied_in = list[int](), list[int]()
     monkeypatch.setattr(DeadLetterFiles, "_line", _noting(made_in, DeadLetterFiles._line))
     monkeypatch.setattr(Copies, "add", _noting(copied_in, Copies.add))
-    topic = opened(Cluster(f"127.0.0.1:{free_port()}"), "letters", unsent)
+    topic = Queue()
     files = DeadLetterFiles(tmp_path, Keeping(60, 10**7, content=True))
-    await LettersInBoth(files, topic, "file:clicks").write(refusals(*range(200)), ("clicks",))
+    await LettersInBoth(files, topic, "file:clicks").write(refusals(*range(200)), ("clicks",))  # type: ignore[arg-type]
     files.close()
-    assert [json.loads(text)["position"] for _, text in topic._waiting] == list(range(200))
+    assert topic.positions == list(range(200))
     assert len(made_in) == len(copied_in) == 200
     assert threading.get_ident() not in {*made_in, *copied_in}
-    assert unsent == []
 
 
 def _noting(threads: list[int], make: Callable[..., R]) -> Callable[..., R]:
@@ -175,12 +187,12 @@ def test_a_letter_without_room_is_not_made() -> None:
 
 
 async def test_a_disk_that_fails_keeps_no_letter_from_the_topic(tmp_path: Path) -> None:
-    unsent = list[int]()
-    topic = opened(Cluster(f"127.0.0.1:{free_port()}"), "letters", unsent)
+    topic = Queue()
     (tmp_path / "file").touch()
     files = DeadLetterFiles(tmp_path / "file" / "none", Keeping(60, 10**7, content=False))
-    assert await LettersInBoth(files, topic, "file:clicks").write(refusals(1, 2), ("clicks",)) == [0]
-    assert [json.loads(text)["position"] for _, text in topic._waiting] == [1, 2]
+    both = LettersInBoth(files, topic, "file:clicks")  # type: ignore[arg-type]
+    assert await both.write(refusals(1, 2), ("clicks",)) == [0]
+    assert topic.positions == [1, 2]
 
 
 @pytest.mark.kafka
@@ -228,14 +240,15 @@ def test_letters_arrive_in_order_after_an_outage_in_a_topic_made_for_them(
     name, unsent = f"letters-{uuid4().hex}", list[int]()
 
     async def run() -> Sequence[dict[str, object]]:
-        topic = opened(Cluster(f"127.0.0.1:{free_port()}"), name, unsent)
+        cluster = Cluster(f"127.0.0.1:{free_port()}")
+        topic = opened(cluster, name, unsent)
         await topic.open()
         files = DeadLetterFiles(tmp_path, Keeping(60, 10**8, content=True))
         both = LettersInBoth(files, topic, "file:clicks")
         async with sending(topic):
             await both.write(refusals(3, 5), ("clicks",))
             await both.write([Refusal("0", 6, Reason.LATE, b"x" * 2_000_000)])  # no record takes so much
-            topic._cluster = Cluster(bootstrap_servers)  # the brokers are up
+            object.__setattr__(cluster, "bootstrap_servers", bootstrap_servers)  # the brokers are up
             found = await letters_when_there(name)
             await both.write(refusals(8))
             found = await letters_in(bootstrap_servers, name, 3)

@@ -40,9 +40,9 @@ LARGE = bytes(range(250)) * (LARGEST_BYTES // 250)
 
 
 @asynccontextmanager
-async def opened(topic: Topic, *streams: str) -> AsyncIterator[WitnessTopic]:
+async def opened(topic: Topic, *streams: str, over: Cluster | None = None) -> AsyncIterator[WitnessTopic]:
     """Yield a witness that has claimed the given streams."""
-    witness = await WitnessTopic.open(Cluster(topic.servers), topic.name)
+    witness = await WitnessTopic.open(over or Cluster(topic.servers), topic.name)
     try:
         for stream in streams:
             await witness.claim(stream)
@@ -157,27 +157,30 @@ async def test_a_broker_that_never_answers_is_given_up(
     bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
-    async with opened(topic, "a") as witness:
+    cluster = Cluster(topic.servers)
+    async with opened(topic, "a", over=cluster) as witness:
         await witness.append("a", [row(1)])
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            witness._cluster = Cluster(f"127.0.0.1:{silent.getsockname()[1]}")
+            object.__setattr__(cluster, "bootstrap_servers", f"127.0.0.1:{silent.getsockname()[1]}")
             monkeypatch.setattr(kafka_cluster, "LONGEST_ANSWER_S", 0.5)
             with pytest.raises(TimeoutError, match=r"no answer for 0\.5 s; see that Kafka runs"):
                 await witness.claim("a")
-            assert not witness._writers
         monkeypatch.undo()
-        witness._cluster = Cluster(topic.servers)
+        object.__setattr__(cluster, "bootstrap_servers", topic.servers)
+        with pytest.raises(OSError, match="a is not claimed"):
+            await witness.append("a", [row(2)])
         await witness.claim("a")
         await witness.append("a", [row(2)])
         assert await witness.rows("a", 0) == [row(1), row(2)]
 
 
-QUESTIONS: dict[str, tuple[str, Callable[[WitnessTopic], Awaitable[object]]]] = {
-    "the log's start": ("_committed.beginning_offsets", lambda witness: witness.head("b")),
-    "the log's end": ("_written.end_offsets", lambda witness: witness.head("b")),
-    "the end of what is committed": ("_committed.end_offsets", lambda witness: witness.rows("a", 0)),
-    "a transaction": ("_writers[a].begin_transaction", lambda witness: witness.append("a", [row(2)])),
-    "the end of a writer": ("_writers[a].stop", lambda witness: _claimed_again(witness)),
+# A method of a client, which of its calls gets no answer, and what asks it.
+QUESTIONS: dict[str, tuple[type, str, int, Callable[[WitnessTopic], Awaitable[object]]]] = {
+    "the log's start": (AIOKafkaConsumer, "beginning_offsets", 1, lambda witness: witness.head("b")),
+    "the log's end": (AIOKafkaConsumer, "end_offsets", 1, lambda witness: witness.head("b")),
+    "the end of what is committed": (AIOKafkaConsumer, "end_offsets", 2, lambda one: one.rows("a", 0)),
+    "a transaction": (AIOKafkaProducer, "begin_transaction", 1, lambda one: one.append("a", [row(2)])),
+    "the end of a writer": (AIOKafkaProducer, "stop", 1, lambda witness: _claimed_again(witness)),
 }
 
 
@@ -192,27 +195,29 @@ async def test_no_question_waits_for_ever(
     bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:
     """A client gets no answer and does not heed its first cancelling, as after a broker's restart."""
-    place, ask = QUESTIONS[question]
-    let_go = asyncio.Event()
+    client, method, call, ask = QUESTIONS[question]
+    real, asked, let_go = getattr(client, method), list[Any](), asyncio.Event()
 
-    async def silent(*_: object) -> None:
+    async def silent(self: Any, *given: Any) -> Any:
+        asked.append(self)
+        if len(asked) != call:
+            return await real(self, *given)
         with suppress(asyncio.CancelledError):
             await let_go.wait()
         await let_go.wait()
+        return None
 
     topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
     async with opened(topic, "a") as witness:
         await witness.append("a", [row(1)])
-        client, method = place.split(".")
-        asked = witness._writers["a"] if client == "_writers[a]" else getattr(witness, client)
         with monkeypatch.context() as patch:
             patch.setattr(kafka_cluster, "LONGEST_ANSWER_S", 0.3)
-            patch.setattr(asked, method, silent)
+            patch.setattr(client, method, silent)
             with pytest.raises(TimeoutError, match=r"no answer for 0\.3 s; see that Kafka runs"):
                 await ask(witness)
         let_go.set()
         if method == "stop":
-            await asked.stop()
+            await real(asked[0])
         await witness.claim("a")
         await witness.append("a", [row(1), row(2)])
         assert await witness.rows("a", 0) == [row(1), row(2)]
