@@ -58,12 +58,10 @@ class Part:
 
     @property
     def records(self) -> Path:
-        """The file of records."""
         return self.directory / f"{self.start:020}{RECORDS}"
 
     @property
     def batches(self) -> Path:
-        """The file of batches."""
         return self.directory / f"{self.start:020}{BATCHES}"
 
 
@@ -73,7 +71,6 @@ def parts(directory: Path) -> list[Part]:
 
 
 def bytes_kept(directory: Path) -> int:
-    """Return how much space the files of all parts take."""
     total = 0
     for entry in os.scandir(directory):
         if _NAMED.fullmatch(entry.name):
@@ -101,7 +98,6 @@ class Kept:
     directory: Path
 
     def bytes_kept(self) -> int:
-        """Return the space that its files take."""
         return bytes_kept(self.directory)
 
     def kept_since_us(self) -> int | None:
@@ -165,7 +161,6 @@ class OpenPart:
             raise
 
     def close(self) -> None:
-        """Close both files."""
         os.close(self.records)
         os.close(self.batches)
 

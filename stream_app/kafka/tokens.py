@@ -57,7 +57,6 @@ class Tokens:
             return self._token
 
     def extensions(self) -> dict[str, str]:
-        """Return the extensions that a client sends beside its token."""
         written = [item for item in self._given.get(EXTENSIONS, "").split(",") if item]
         return {name.strip(): value for name, _, value in (item.partition("=") for item in written)}
 

@@ -91,7 +91,6 @@ class Listener:
         self._arriving = ArrivingBytes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
@@ -291,7 +290,6 @@ class ArrivingBytes:
         return self._bytes[sender] <= MOST_OF_ONE_BYTES and self._total <= MOST_BYTES
 
     def give_back(self, sender: str, count: int) -> None:
-        """Free bytes that were counted."""
         self._total -= count
         self._bytes[sender] -= count
         if not self._bytes[sender]:

@@ -75,7 +75,6 @@ class _Server(uvicorn.Server):
         self._entrance: Entrance | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and accept connections."""
         await super().startup(sockets)
         limits, refused = self._rules.limits, self._rules.refused
         own = {
@@ -101,7 +100,6 @@ class _Server(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, then end the connections."""
         if self._entrance is not None:
             self._entrance.close()
         await super().shutdown(sockets)

@@ -102,7 +102,6 @@ class SpoolWriter:
             raise
 
     def close(self) -> None:
-        """Close all files."""
         self._forget_last()
         os.close(self._lock)
 

@@ -48,7 +48,6 @@ class _UnfinishedLine:
         self._is_too_long = False
 
     def add(self, data: bytes) -> None:
-        """Continue the line."""
         if self._is_too_long:
             return
         self.data += data
@@ -57,7 +56,6 @@ class _UnfinishedLine:
             self._is_too_long = True
 
     def taken(self) -> bytes:
-        """Return the line, and begin the next one."""
         data, self.data, self._is_too_long = bytes(self.data), bytearray(), False
         return data
 

@@ -72,5 +72,4 @@ class TopicTarget(AlertTarget):
         return "acknowledged by all replicas"
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._producer.stop()

@@ -88,7 +88,6 @@ class DeadLetterFiles(DeadLetters):
         return await asyncio.to_thread(self._write, refusals, streams, copy)
 
     def close(self) -> None:
-        """Close the file."""
         with self._alone:
             self._close()
 

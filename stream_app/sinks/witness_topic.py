@@ -97,7 +97,6 @@ class WitnessTopic(Witness):
             await answered(self._cluster, self._place.topic, client.start())
 
     async def close(self) -> None:
-        """Close all connections."""
         for client in (*self._writers.values(), self._committed, self._written):
             with suppress(OSError):
                 await answered(self._cluster, self._place.topic, client.stop())

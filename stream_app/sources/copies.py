@@ -135,7 +135,6 @@ def beginning(path: Path, csv: bool, most: int = COMPARED_BYTES) -> dict[str, An
 
 
 def beginning_of(start: bytes) -> dict[str, Any]:
-    """Return the note of a file's first bytes."""
     return {"bytes": len(start), "sha256": hashlib.sha256(start).hexdigest()}
 
 

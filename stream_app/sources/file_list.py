@@ -167,7 +167,6 @@ class FileList:
             self._take(json.loads(line))
 
     def close(self) -> None:
-        """Close the notes."""
         self._notes.close()
 
     def path(self, number: int) -> Path:

@@ -85,7 +85,6 @@ class Group(ABC):
         return OperatorError(f"topic {self._topic}: {LACKS_RECORDS}")
 
     def own(self, partitions: Iterable[TopicPartition]) -> None:
-        """Own these partitions from now on."""
         self.moment += 1
         self.partitions = frozenset(partitions)
 
@@ -118,7 +117,6 @@ class ClassicGroup(Group, ConsumerRebalanceListener):  # type: ignore[misc]
         self.own(())
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Own the assigned partitions."""
         self.own(assigned)
 
 

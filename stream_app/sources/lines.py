@@ -168,11 +168,9 @@ class LineFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def fileno(self) -> int:
-        """Return the open file's descriptor."""
         return self._file.fileno()
 
     def bytes_at(self, start: int, count: int) -> bytes:

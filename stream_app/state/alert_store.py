@@ -35,7 +35,6 @@ class RedisAlertStore(AlertStore):
         self._refused: set[str] = set()  # fields of the refusals that readers see
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._redis.aclose()
 
     async def load(self) -> tuple[dict[str, bytes], dict[str, int]]:

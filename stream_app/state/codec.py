@@ -78,7 +78,6 @@ def present(names: Sequence[bytes], values: Sequence[bytes | None]) -> dict[byte
 
 
 def decode_epochs(fields: Mapping[bytes, bytes]) -> tuple[EpochRecord, ...]:
-    """Return all epochs from the hash of epochs, in order."""
     return tuple(decode_epoch(fields, number) for number in sorted(int(n) for n in fields if n.isdigit()))
 
 
@@ -103,7 +102,6 @@ def decode_found(lines: bytes) -> tuple[FoundKeys, ...]:
 
 
 def encode_trimmed(trimmed: Trimmed) -> bytes:
-    """Return the text about the rows that retention removed."""
     return canonical_json(asdict(trimmed))
 
 
@@ -180,7 +178,6 @@ def _decode_late_from(state: Mapping[bytes, bytes]) -> dict[str, int] | None:
 
 
 def decode_cuts(entries: Sequence[bytes]) -> tuple[Cut, ...]:
-    """Return the cuts of a partition."""
     return tuple(Cut(*map(int, entry.split())) for entry in entries)
 
 
@@ -190,7 +187,6 @@ def decode_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tup
 
 
 def decode_reply(reply: bytes | None) -> Reply:
-    """Return a script's reply."""
     return Reply((reply or b"").decode())
 
 

@@ -26,7 +26,6 @@ class StoredPages:
         self._redis = store.connection
 
     async def streams(self) -> list[str]:
-        """Return the names of all streams of the store."""
         [names] = await batch(self._redis, [("SMEMBERS", STREAM_NAMES)])
         return sorted(name.decode() for name in names)
 
@@ -35,7 +34,6 @@ class StoredPages:
         await batch(self._redis, [("HSET", StreamKeys(stream).noise, NOISE_KEY, mark)])
 
     async def pages(self, stream: str, nonce: str) -> Sequence[int]:
-        """Return the numbers of the stored pages of a stream's noise."""
         [fields] = await batch(self._redis, [("HKEYS", StreamKeys(stream).noise)])
         places = [field.decode().rpartition(":") for field in fields]
         return sorted(int(page) for own, _, page in places if own and own == nonce)

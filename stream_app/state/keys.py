@@ -99,12 +99,10 @@ ALERT_REFUSED = "dp:{!alerts}:pub:refused"
 
 
 def transitions_key(stream: str) -> str:
-    """Return the key of the last transitions of the rules over a stream."""
     return f"dp:{{!alerts}}:pub:transitions:{_plain(stream)}"
 
 
 def ledger_key(source: str) -> str:
-    """Return the key of a source's ledger."""
     return f"dp:{{{_plain(source)}}}:pub:ledger"
 
 
@@ -142,7 +140,6 @@ class StreamKeys:
         self.operator_counts = f"{self._secret}:operator_counts"
 
     def tile(self, key: TileKey) -> str:
-        """Return the name of a tile."""
         table = _NUMBERED.get(key.table, key.table)
         return f"{self._public}:tile:{key.epoch}:{table}:{key.row_block}:{key.cell_block}"
 
@@ -152,7 +149,6 @@ class StreamKeys:
         return "GETRANGE", self.tile(part.key), part.offset_bytes, last_byte
 
     def cuts(self, partition: str) -> str:
-        """Return the name of a partition's list of cuts."""
         return f"{self._secret}:cuts:{_plain(partition)}"
 
     def ahead(self, partition: str) -> tuple[str, str, str]:

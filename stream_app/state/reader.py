@@ -36,7 +36,6 @@ class RedisReader(PublicReader):
         self._ledgers = SeenLedgers(self._redis)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._redis.aclose()
 
     async def streams(self) -> tuple[str, ...]:

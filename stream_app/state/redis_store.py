@@ -69,7 +69,6 @@ class RedisStore(EpochsInRedis, CutsInRedis, ExactCountsInRedis, Store):
         return self._redis
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._redis.aclose()
 
     async def now_us(self, latest_us: int = 0) -> tuple[int, int]:

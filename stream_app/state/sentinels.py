@@ -60,7 +60,6 @@ class Sentinels:
         return host.decode(), int(port)
 
     async def aclose(self) -> None:
-        """Close the connections to the Sentinels."""
         with suppress(RedisError, OSError):
             await asyncio.gather(*(one.aclose() for one in self._sentinels))
 

@@ -101,7 +101,6 @@ class KeyNames:
         return SealedKey(own, iv + self._cipher.encrypt(iv, name.encode(), own))
 
     def hashed(self, name: str) -> bytes:
-        """Return the hash of a name."""
         hashed = self._hash.copy()
         hashed.update(name.encode())
         return hashed.digest()
