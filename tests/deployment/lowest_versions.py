@@ -30,7 +30,7 @@ TESTS = (
     "tests/stream_app/api/test_server.py",
     "tests/stream_app/client",
     "tests/stream_app/sources/test_decode.py",
-    "tests/stream_app/test_kafka_tokens.py",
+    "tests/stream_app/kafka/test_tokens.py",
     "tests/stream_app/vault",
 )
 IMPORT_ALL = """

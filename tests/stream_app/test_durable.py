@@ -1,7 +1,8 @@
-"""Durable files are whole or absent, contain whole lines only, and have one writer."""
+"""Durable files are whole or absent, contain whole lines only, have one writer, and are secret."""
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_app.durable import LineLog, secret_directory, write_durably
+from stream_app.durable import LineLog, check_directory, secret_directory, state_directory, write_durably
 from stream_app.ports import OperatorError
 
 texts = st.lists(st.binary(max_size=5).filter(lambda line: b"\n" not in line), max_size=6)
@@ -118,3 +119,61 @@ def test_a_secret_directory_is_closed_and_so_are_those_it_needed(tmp_path: Path)
     (outer / "file").touch()
     with pytest.raises(FileExistsError):
         secret_directory(outer / "file")
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_a_new_directory_is_for_its_owner_only_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        made = state_directory("state.dir", tmp_path / "above" / "state")
+    finally:
+        os.umask(before)
+    assert (mode_of(made), mode_of(made.parent)) == (0o700, 0o700)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o711, 0o707])
+def test_a_directory_that_others_may_enter_is_closed_to_them_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(mode)
+    with caplog.at_level(logging.WARNING):
+        state_directory("state.dir", state)
+        state_directory("state.dir", state)
+    assert mode_of(state) == mode & 0o700
+    [line] = caplog.messages
+    assert line == (
+        f"state.dir: others could enter {state} (mode {mode:o}), which holds secrets; its mode is "
+        f"{mode & 0o700:o} now, but copies that they made before remain"
+    )
+
+
+def test_a_directory_that_cannot_be_closed_to_others_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may change every mode, so the test pretends that the system refuses."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(OperatorError, match=r"mode 755.*name a directory inside it"):
+        state_directory("state.dir", tmp_path)
+
+
+def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for path in ("file", "file/state", "dangling"):
+        for use in (state_directory, check_directory):
+            with pytest.raises(
+                OperatorError, match=r"^state\.dir: .* is not a directory; name another place"
+            ):
+                use("state.dir", tmp_path / path)
+    check_directory("state.dir", tmp_path / "new" / "state")
+    assert not (tmp_path / "new").exists()

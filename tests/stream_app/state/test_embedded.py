@@ -12,15 +12,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from stream_app.core.records import GENESIS, Cut, Reply
 from stream_app.ports import OperatorError
 from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.loaded_copy import loaded_copy
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_safety
 from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, TEXT, WIDTH, apply
 from tests.contracts.servers import server_paths
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.redis
 STREAM = "departures"
@@ -226,3 +228,22 @@ def test_server_that_died_starts_again_at_the_same_address(tmp_path: Path) -> No
         assert server.running
         assert server.worker_url == url
         asyncio.run(recovered(server, acknowledged))
+
+
+@pytest.mark.parametrize("name", server_paths())
+def test_a_copy_of_each_server_is_loaded(name: str, tmp_path: Path) -> None:
+    server, address = server_paths()[name], tmp_path / "s.sock"
+    words = [str(server), "--port", "0", "--unixsocket", str(address), "--dir", str(tmp_path), "--save", ""]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(words, stdout=log) as writing:
+        try:
+            eventually(address.exists, "the server answers")
+            with Redis(unix_socket_path=str(address)) as client:
+                client.set("a", "1")
+                client.save()
+        finally:
+            writing.kill()
+    copied = tmp_path / "dump.rdb"
+    if name == "valkey":
+        assert copied.read_bytes().startswith(b"VALKEY")
+    with loaded_copy([copied], server) as url, Redis.from_url(url) as client:
+        assert client.get("a") == b"1"

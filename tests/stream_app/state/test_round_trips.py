@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from redis import exceptions
 from stream_app.state import round_trips
 from stream_app.state.connection import batch, connect, execute, transaction
 from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.redis_store import RedisStore
 from stream_app.state.round_trips import MOST_AT_ONCE, RoundTrips
 from tests.patience import PATIENCE_S
 
@@ -189,3 +191,47 @@ def test_no_connection_is_opened_by_a_command_that_outlives_the_client(
         assert await connected(redis) == before
 
     run(server, test)
+
+
+def test_no_cancellation_is_lost_in_the_client(server: EmbeddedRedis) -> None:
+    """Before Python 3.12, ``asyncio.wait_for`` in the client lost about one cancellation in a hundred."""
+    moments = random.Random(1)
+
+    async def for_ever(store: RedisStore) -> None:
+        while True:
+            await store.now_us()
+            await store.load("none")
+
+    async def cancel_many() -> None:
+        store = RedisStore(server.worker_url)
+        for _ in range(1_000):
+            task = asyncio.create_task(for_ever(store))
+            for _ in range(moments.randrange(40)):
+                await asyncio.sleep(0)
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
+            assert done, "the loop goes on although it was cancelled"
+            assert task.cancelled()
+        await store.close()
+
+    asyncio.run(cancel_many())
+
+
+def test_clean_up_after_a_cancellation_may_call_the_store(server: EmbeddedRedis) -> None:
+    async def clean_up(store: RedisStore) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await store.now_us()
+            raise ValueError("the reason of the end")
+
+    async def cancelled() -> None:
+        store = RedisStore(server.worker_url)
+        task = asyncio.create_task(clean_up(store))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(ValueError, match="the reason of the end"):
+            await task
+        await store.close()
+
+    asyncio.run(cancelled())
