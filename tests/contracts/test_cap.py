@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ import pytest
 from dphist.caps import Caps
 from dphist.users import BUCKETS
 from stream_app.core.counting.bounding import Bounds, user_fields, user_ids
-from stream_app.core.records import Cut, Reply, StreamState, Users
+from stream_app.core.records import Reply, StreamState, Users
 from stream_app.state import checks
 from stream_app.state.connection import execute
 from stream_app.state.redis_store import RedisStore
@@ -33,7 +33,7 @@ from tests.contracts.examples import (
 )
 from tests.contracts.test_store import cut_and_seal, loaded, opened
 from tests.models import memory_stream
-from tests.models.choosing import counted
+from tests.models.choosing import by_key, chosen
 from tests.models.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -113,22 +113,23 @@ async def names_of(client: RoundTrips, pattern: str) -> list[str]:
     return [key.decode() for key in keys]
 
 
-def expected(records: Records, max_events: int, last_bin: int) -> list[list[int]]:
-    """Return the counts per bin and cell under the cap, counted record by record as an oracle."""
-    cells = np.zeros((last_bin - FIRST_BIN + 1, WIDTH), dtype=np.int64)
-    numbers, room = Counter(records), Counter[tuple[int, str]]()
+def by_rule(records: Records, bounds: Bounds, width: int = WIDTH) -> list[list[int]]:
+    """Return the counts per bin and column by ``chosen``, one user and bin after the other."""
+    numbers, before = Counter(records), defaultdict[tuple[int, str], dict[int, int]](dict)
+    last_bin = max(bin for bin, _, _ in records)
+    rows = np.zeros((last_bin - FIRST_BIN + 1, width), dtype=np.int64)
     for bin in range(FIRST_BIN, last_bin + 1):
         window = int(WINDOWS.of(np.array([bin]))[0])
-        for user in {user for _, _, user in records}:
-            own = [cell for cell in range(WIDTH) if numbers[bin, cell, user]]
-            ids, places = user_ids([user] * len(own), np.full(len(own), window), lambda window: bytes(32))
-            fields = dict(zip(user_fields(ids[places], np.array(own, dtype=np.int64)), own, strict=True))
-            left = max_events - room[window, user]
-            taken = counted({name: numbers[bin, cell, user] for name, cell in fields.items()}, left)
-            for cell, number in taken.items():
-                cells[bin - FIRST_BIN, cell] += number
-                room[window, user] += number
-    return cells.tolist()
+        for user in sorted({user for _, _, user in records}):
+            own = [place for place in range(width) if numbers[bin, place, user]]
+            ids, of_id = user_ids([user] * len(own), np.full(len(own), window), lambda window: bytes(32))
+            fields = user_fields(ids[of_id], np.array(own, dtype=np.int64))
+            held = {field: numbers[bin, place, user] for field, place in zip(fields, own, strict=True)}
+            taken = chosen(held, bounds, before[window, user])
+            before[window, user] = by_key(taken.items(), bounds, before[window, user])
+            for place, number in taken.items():
+                rows[bin - FIRST_BIN, place] += number
+    return rows.tolist()
 
 
 async def kept_users(stores: Stores) -> int:
@@ -158,43 +159,6 @@ async def test_earlier_bins_count_first_in_whatever_order_records_are_applied(st
     await stores.store.apply(stores.stream, of_users(0, 1, records[:1]))
     await stores.store.apply(stores.stream, of_users(1, 2, records[1:]))
     assert await counts(stores, FIRST_BIN + 1, max_events=1) == [[1, 0, 0], [0, 0, 0]]
-
-
-@pytest.mark.parametrize("seed", range(3))
-async def test_neither_order_nor_partitions_nor_other_users_choose_the_cell(
-    stores: Stores, seed: int
-) -> None:
-    await opened(stores)
-    await stores.store.start_partition(stores.stream, HASH, "1", 0)
-    rng = random.Random(seed)
-    people = [f"user {number}" for number in range(40)]
-    records = [(FIRST_BIN + rng.randrange(3), rng.randrange(WIDTH), rng.choice(people)) for _ in range(150)]
-    ends = {"0": 0, "1": 0}
-    for first in range(0, len(records), 10):
-        partition = rng.choice("01")
-        change = of_users(
-            ends[partition], ends[partition] + 10, records[first : first + 10], partition=partition
-        )
-        assert await stores.store.apply(stores.stream, change) == Reply.DONE
-        ends[partition] += 10
-    for partition, end in ends.items():
-        await stores.store.take_cuts(stores.stream, HASH, partition, FIRST_BIN - 1, [Cut(FIRST_BIN + 2, end)])
-    await stores.store.seal(stores.stream, HASH, ["0", "1"], FIRST_BIN + 2)
-    await tallied(stores, FIRST_BIN + 2, max_events=3)
-    cells = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 2, WIDTH)
-    assert cells.tolist() == expected(records, 3, FIRST_BIN + 2)
-    over = (await stores.store.operator_counts(stores.stream)).get("over_cap", 0)
-    assert over + cells.sum() == len(records)
-
-
-async def test_no_cell_is_favoured(stores: Stores) -> None:
-    """If each user has one record in each cell, about a third of the counted records are in each cell."""
-    await opened(stores)
-    records = [(FIRST_BIN, cell, f"user {number}") for number in range(600) for cell in range(WIDTH)]
-    await stores.store.apply(stores.stream, of_users(0, len(records), records))
-    [cells] = await counts(stores, FIRST_BIN, max_events=1)
-    assert sum(cells) == 600
-    assert min(cells) > 140  # five standard deviations below 200 are 142
 
 
 async def test_a_repeated_call_uses_nothing_up(stores: Stores) -> None:
@@ -275,7 +239,7 @@ async def test_records_of_an_older_build_are_read(stores: Stores, older: int) ->
     await tallied(stores, FIRST_BIN + 1)
     assert await untallied(stores) == []
     counts = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 1, WIDTH)
-    assert counts.tolist() == expected(records, 2, FIRST_BIN + 1)
+    assert counts.tolist() == by_rule(records, BOUNDS)
 
 
 @pytest.mark.parametrize(("fields", "shards"), [(1, 64), (10, 64), (10_000, 3), (10_000, 64)])
@@ -303,7 +267,7 @@ async def test_tallying_in_steps_gives_the_same_as_at_once(
     assert not left
     assert steps >= max(least, len(set(records)) / max(fields, 5))
     cells = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 1, WIDTH)
-    assert cells.tolist() == expected(records, 2, FIRST_BIN + 1)
+    assert cells.tolist() == by_rule(records, BOUNDS)
 
 
 def in_order(name: str) -> tuple[int, str]:
@@ -427,7 +391,7 @@ async def test_users_are_counted_by_all_of_their_records(
     while await stores.store.tally(stores.stream, HASH, bounds, FIRST_BIN + 2) is Reply.DONE:
         pass
     found = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 2, width)
-    assert found[:, :WIDTH].tolist() == expected(records, 2, FIRST_BIN + 2)
+    assert found[:, :WIDTH].tolist() == by_rule(records, BOUNDS)
     in_buckets = found[:, WIDTH:].cumsum(axis=0)
     assert in_buckets[:, :4].tolist() == [[2, 0, 0, 0], [0, 1, 1, 0], [0, 2, 1, 0]]
     assert not in_buckets[:, 4:].any()

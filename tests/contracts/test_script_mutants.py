@@ -73,13 +73,10 @@ users_are_in_one_bucket = patching(cap.test_users_are_counted_by_all_of_their_re
 users_that_are_jumped_over_are_forgotten = partial(
     cap.test_users_of_windows_that_are_jumped_over_are_forgotten, first_bin=cap.LAST + 99, kept=[]
 )
-cells_are_in_order_of_rank = partial(
-    cap.test_neither_order_nor_partitions_nor_other_users_choose_the_cell, seed=0
-)
 records_of_an_older_build_count = partial(cap.test_records_of_an_older_build_are_read, older=60)
-caps_of_keys_hold, one_key_counts, caps_of_keys_and_events_hold = (
+cells_are_in_order_of_rank, caps_of_keys_hold, one_key_counts, caps_of_keys_and_events_hold = (
     partial(caps_of_keys.test_counts_are_those_of_the_rule, caps=caps)
-    for caps in (Caps(None, 2, 1), Caps(None, 1, 3), Caps(4, 3, 2))
+    for caps in (Caps(3), Caps(None, 2, 1), Caps(None, 1, 3), Caps(4, 3, 2))
 )
 single_records_use_the_cap_up = caps_of_keys.test_a_user_with_a_record_a_bin_uses_the_caps_up
 users_bring_keys, users_with_a_small_cap_bring_keys, users_with_few_keys_bring_keys = (
