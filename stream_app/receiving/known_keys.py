@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 _KEPT_DIGITS = 32  # of the digest: 128 bits
 _MARK_DIGITS = 16
@@ -18,10 +18,6 @@ class Stored:
     crc: int
     length: int
     is_new: bool = False
-
-    def again(self) -> Stored:
-        """Return the answer for a repeated call."""
-        return replace(self, is_new=False)
 
 
 def digest(sender: str, key: str) -> str:

@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stream_app.durable import secret_directory, sync_directory, waited_for
@@ -131,7 +131,7 @@ class SpoolWriter:
                 stored = Stored(noted.records, noted.crc, len(batch.data), is_new=True)
                 replies.append(stored)
                 if key is not None:
-                    sent[key] = stored.again()
+                    sent[key] = replace(stored, is_new=False)
                     coming[sender] += 1
             if new:
                 self._write(last, new)

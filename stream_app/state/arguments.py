@@ -14,8 +14,9 @@ from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import UserShard, shard_numbers, user_entries, user_fields
 from stream_app.core.counting.unlisted import Slots
 from stream_app.core.records import Ahead, Apply, PartitionCuts, Release, TileAppend, Users
+from stream_app.core.strategy import canonical_json
 from stream_app.state import checks
-from stream_app.state.codec import encode_found, origins_text
+from stream_app.state.codec import encode_found
 from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument
 
@@ -98,7 +99,7 @@ def _packed_ahead(ahead: Ahead | None) -> bytes:
 def _packed_counts(change: Apply) -> bytes:
     """Return the packed names and numbers of the operator's counters to add to, and the closed bin."""
     counts = change.operator_counts
-    closing = [origins_text(change.origins), str(change.closes_bin)] if change.origins else []
+    closing = [canonical_json(change.origins).decode(), str(change.closes_bin)] if change.origins else []
     return _pack([list(counts), list(counts.values()), *closing])
 
 

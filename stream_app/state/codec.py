@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from hashlib import sha256
 from itertools import chain
-from typing import Any
 
 import msgspec
-import numpy as np
 
-from dphist.arrays import Int64Array
-from stream_app.core.counting.bounding import UserShard
 from stream_app.core.epochs import FoundKeys
 from stream_app.core.records import (
     Cut,
@@ -101,10 +97,6 @@ def decode_found(lines: bytes) -> tuple[FoundKeys, ...]:
     return tuple(_FOUND.decode_lines(lines))
 
 
-def encode_trimmed(trimmed: Trimmed) -> bytes:
-    return canonical_json(asdict(trimmed))
-
-
 def decode_trimmed(fields: Mapping[bytes, bytes]) -> Trimmed | None:
     """Return which rows retention removed, from the hash of epochs; None: no row."""
     text = fields.get(b"trimmed")
@@ -157,17 +149,8 @@ def decode_partition(
     late_before = None if taken is None else LateEvents(*map(int, taken.split()))
     origins = tuple(Origin(*one) for one in json.loads(state.get(b"origins:" + name, b"[]")))
     place = int(positions[name]), int(base_bins[name])
-    return PartitionState(*place, decode_cuts(cuts), late_before, origins)
-
-
-def origins_text(origins: Sequence[Origin]) -> str:
-    """Return the stored state of the rows of an engine, for each partition of origin."""
-    return canonical_json(origins).decode()
-
-
-def late_events_text(taken: LateEvents | None) -> str:
-    """Return the stored state of the late records that a segment takes over."""
-    return "" if taken is None else f"{taken.position} {taken.since_bin}"
+    taken_cuts = tuple(Cut(*map(int, cut.split())) for cut in cuts)
+    return PartitionState(*place, taken_cuts, late_before, origins)
 
 
 def _decode_late_from(state: Mapping[bytes, bytes]) -> dict[str, int] | None:
@@ -175,10 +158,6 @@ def _decode_late_from(state: Mapping[bytes, bytes]) -> dict[str, int] | None:
         return None
     sign = b"over:"
     return {key[len(sign) :].decode(): int(at) for key, at in state.items() if key.startswith(sign)}
-
-
-def decode_cuts(entries: Sequence[bytes]) -> tuple[Cut, ...]:
-    return tuple(Cut(*map(int, entry.split())) for entry in entries)
 
 
 def decode_rows(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[int, bytes]]:
@@ -200,17 +179,3 @@ def decode_sealed_bin(stream: str, value: bytes | None) -> int:
     if value is None:
         raise LookupError(f"stream {stream!r} was never opened; open its first epoch")
     return int(value)
-
-
-def decode_shard(name: bytes) -> UserShard:
-    """Return a shard of users from a member of the set of shards: its name, or its name and ".entries"."""
-    return UserShard(*map(int, name.partition(b".")[0].split(b":")))
-
-
-def add_cells(row: Int64Array, cells: dict[bytes, Any]) -> None:
-    """Write a bin's exact counts into its row. Raises: ValueError for a cell outside the row."""
-    if cells:
-        indices = np.array([int(cell) for cell in cells])
-        if int(indices.max()) >= len(row):
-            raise ValueError(f"read_cells: cell {int(indices.max())} is outside a width of {len(row)}")
-        row[indices] = [int(count) for count in cells.values()]

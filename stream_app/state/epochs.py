@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import asdict
 
 from stream_app.core.answers.visible import invisible_slices
 from stream_app.core.kinds.pages import StoredNoise
@@ -11,6 +12,7 @@ from stream_app.core.releases.tiles import TileSlice
 from stream_app.core.segments.history import read_strategy
 from stream_app.core.segments.retention import anchor, last_seq_of, removable, tiles_of
 from stream_app.core.segments.strategies import read_strategies
+from stream_app.core.strategy import canonical_json
 from stream_app.state import checks, codec
 from stream_app.state.connection import batch, script, transaction
 from stream_app.state.keys import STREAM_NAMES, StreamKeys
@@ -151,7 +153,7 @@ class EpochsInRedis:
             last_seq = last_seq_of(epoch)
             # The epoch's last row, or an earlier one if the store had lost this one.
             [newest] = await batch(self._redis, [("XREVRANGE", keys.chain, f"{last_seq}-0", "-", "COUNT", 1)])
-            left = [codec.encode_trimmed(anchor(epoch, *row)) for row in codec.decode_rows(newest)]
+            left = [canonical_json(asdict(anchor(epoch, *row))) for row in codec.decode_rows(newest)]
             reply = await script("trim")(
                 self._redis,
                 [keys.epochs, keys.visible, keys.chain, *map(keys.tile, tiles_of(texts, epoch))],

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.counting.bounding import ID_BYTES, Bounds
+from stream_app.core.counting.bounding import ID_BYTES, Bounds, UserShard
 from stream_app.core.counting.unlisted import Slots
 from stream_app.core.epochs import SealedKey
 from stream_app.core.records import Reply, StreamState
@@ -42,7 +42,9 @@ class ExactCountsInRedis(ExactCounts):
         keys = StreamKeys(stream)
         limits = ("LIMIT", 0, checks.LARGEST_TALLY_SHARDS)
         [names] = await batch(self._redis, [("ZRANGEBYSCORE", keys.untallied, "-inf", up_to_bin, *limits)])
-        shards = list(dict.fromkeys(map(codec.decode_shard, names)))
+        # A shard's member is its name, or its name and ".entries".
+        numbers = (map(int, name.partition(b".")[0].split(b":")) for name in names)
+        shards = list(dict.fromkeys(UserShard(*one) for one in numbers))
         targets = [
             (keys.entries(one), keys.untallied_shard(one.name), keys.users(one.window), keys.cells(one.bin))
             for one in shards
@@ -72,7 +74,10 @@ class ExactCountsInRedis(ExactCounts):
             rows = range(start, min(start + _BINS_PER_READ, len(counts)))
             bins = await batch(self._redis, [("HGETALL", keys.cells(first_bin + row)) for row in rows])
             for row, cells in zip(rows, bins, strict=True):
-                codec.add_cells(counts[row], cells)
+                places = [int(cell) for cell in cells]
+                if max(places, default=0) >= width:
+                    raise ValueError(f"read_cells: cell {max(places)} is outside a width of {width}")
+                counts[row, places] = [int(count) for count in cells.values()]
         return counts
 
     async def name_keys(

@@ -195,10 +195,11 @@ class RedisStore(EpochsInRedis, CutsInRedis, ExactCountsInRedis, Store):
     ) -> Reply:
         checks.check_integers(position=position)
         keys = StreamKeys(stream)
+        taken = "" if late_before is None else f"{late_before.position} {late_before.since_bin}"
         return await self._reply(
             "start_partition",
             [keys.state, keys.positions, keys.starts, keys.base_bins],
-            [strategy_hash, partition, position, codec.late_events_text(late_before)],
+            [strategy_hash, partition, position, taken],
         )
 
     async def seal(self, stream: str, strategy_hash: str, partitions: Sequence[str], up_to_bin: int) -> int:
