@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -228,22 +228,24 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_line(
     assert "\n" not in str(refusal.value)
 
 
-def test_a_vanished_file_is_refused(path: Path, source: FileSource) -> None:
-    path.unlink()
-    with pytest.raises(OperatorError, match="it is gone"):
-        read(source, 0)
-
-
-def test_a_replaced_file_is_refused(path: Path, source: FileSource) -> None:
+def _replace(path: Path) -> None:
     path.rename(path.with_suffix(".old"))
     write_events(path, [1, 2, 3, 4])
-    with pytest.raises(OperatorError, match="it was replaced"):
-        read(source, 0)
 
 
-def test_a_truncated_file_is_refused(path: Path, source: FileSource) -> None:
-    os.truncate(path, path.stat().st_size - 5)
-    with pytest.raises(OperatorError, match="it was truncated"):
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Path.unlink, "it is gone"),
+        (_replace, "it was replaced"),
+        (lambda path: os.truncate(path, path.stat().st_size - 5), "it was truncated"),
+    ],
+)
+def test_a_changed_file_is_refused(
+    path: Path, source: FileSource, change: Callable[[Path], object], said: str
+) -> None:
+    change(path)
+    with pytest.raises(OperatorError, match=said):
         asyncio.run(source.positions_at(["0"], [10]))
 
 

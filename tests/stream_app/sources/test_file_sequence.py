@@ -88,39 +88,6 @@ def test_files_are_read_as_one_log(
     assert numbers == sorted({time_us // 10 - 1 for time_us in counted})
 
 
-def test_the_last_file_grows_until_the_next_appears(folder: Folder) -> None:
-    first = folder.events(1, 10)
-    source = folder.source()
-    _, position = read(source)
-    with first.open("ab") as file:
-        file.write(event_line(11) + event_line(12)[:-4])
-    batches, position = read(source, position)
-    assert times(batches) == [11]
-    with first.open("ab") as file:
-        file.write(event_line(12)[-4:])
-    folder.events(2, 20)
-    assert end_of(source) == FILE_SPAN + len(event_line(20, n=0))
-    batches, position = read(source, position)
-    assert times(batches) == [12, 20]
-    assert position == end_of(source)
-
-
-def test_compressed_files_are_read_like_plain_ones(folder: Folder) -> None:
-    for day in (1, 2, 3):
-        packed(folder.events(day, day * 10, day * 10 + 1))
-    folder.events(4, 40)
-    plain = Folder(folder.path / "plain")
-    plain.path.mkdir()
-    for day in (1, 2, 3):
-        plain.events(day, day * 10, day * 10 + 1)
-    plain.events(4, 40)
-    found, expected = read(folder.source()), read(plain.source())
-    plain.close()
-    assert times(found[0]) == [10, 11, 20, 21, 30, 31, 40]
-    assert found[1] == expected[1]
-    assert [b.positions.tolist() for b in found[0]] == [b.positions.tolist() for b in expected[0]]
-
-
 def test_a_log_may_end_with_a_compressed_file(folder: Folder) -> None:
     packed(folder.events(1, 10))
     packed(folder.events(2, 20))
@@ -379,13 +346,6 @@ def test_a_file_that_is_truncated_and_regrown_between_two_looks_is_refused(
         folder.events(3, 40)
     with pytest.raises(OperatorError, match=r"it was truncated|not the file counted so far"):
         read(folder.source() if restart else source, position)
-
-
-def test_a_damaged_gzip_file_is_refused(folder: Folder) -> None:
-    damaged = packed(folder.events(1, *range(100)))
-    damaged.write_bytes(damaged.read_bytes()[:-20])
-    with pytest.raises(OperatorError, match=r"clicks-01.ndjson.gz: cannot be decompressed .*; put a"):
-        read(folder.source())
 
 
 TEXT = b"".join(event_line(time_us, n=0) for time_us in range(9))
