@@ -31,6 +31,11 @@ from tests.stream_app.declared import strategy_of
 pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
 
 
+@pytest.fixture
+async def topic(bootstrap_servers: str) -> Topic:
+    return await Topic.create(bootstrap_servers, cleanup_policy="compact")
+
+
 def row(seq: int, epoch: int = 0, text: str = "x", values: bytes = b"") -> WitnessRow:
     fields = {"seq": seq, "epoch": epoch, "bin": 100 + seq, "text": text}
     return WitnessRow(seq, json.dumps(fields).encode(), values)
@@ -51,8 +56,7 @@ async def opened(topic: Topic, *streams: str, over: Cluster | None = None) -> As
         await witness.close()
 
 
-async def test_a_new_topic_has_no_rows(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+async def test_a_new_topic_has_no_rows(topic: Topic) -> None:
     async with opened(topic, "a") as witness:
         assert await witness.rows("a", 0) == []
 
@@ -88,11 +92,8 @@ async def test_rows_are_kept_in_order_by_stream_and_survive_their_writer(bootstr
     ]
 
 
-async def test_between_faults_the_writer_reads_nothing(
-    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_between_faults_the_writer_reads_nothing(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read would poll, and every answer about the log would then wait for half a second."""
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
     async with opened(topic, "a", "b") as witness:
         await witness.append("a", [row(1)])
         polls = Counter[str]()
@@ -111,8 +112,7 @@ async def test_between_faults_the_writer_reads_nothing(
         assert (await witness.head("a")) == row(41)[:2]
 
 
-async def test_a_writer_that_resigned_reads_the_head_again(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+async def test_a_writer_that_resigned_reads_the_head_again(topic: Topic) -> None:
     async with opened(topic, "a") as first:
         await first.append("a", [row(1)])
         await first.resign("a")
@@ -121,8 +121,7 @@ async def test_a_writer_that_resigned_reads_the_head_again(bootstrap_servers: st
         assert await first.head("a") == row(2)[:2]
 
 
-async def test_a_paused_writer_adds_nothing(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+async def test_a_paused_writer_adds_nothing(topic: Topic) -> None:
     async with opened(topic, "a", "b") as first, opened(topic, "a") as second:
         await second.append("a", [row(1)])
         with pytest.raises(OSError, match="ProducerFenced"):
@@ -140,9 +139,8 @@ async def test_a_paused_writer_adds_nothing(bootstrap_servers: str) -> None:
     gc.collect()  # a failure that nobody was told of would fail this test now
 
 
-async def test_the_head_waits_for_an_open_transaction(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
-    other = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=f"other-{topic.name}")
+async def test_the_head_waits_for_an_open_transaction(topic: Topic) -> None:
+    other = AIOKafkaProducer(bootstrap_servers=topic.servers, transactional_id=f"other-{topic.name}")
     async with opened(topic, "a") as witness, other:
         await other.begin_transaction()
         await other.send_and_wait(topic.name, b"{}", b"other/0/1")
@@ -153,10 +151,7 @@ async def test_the_head_waits_for_an_open_transaction(bootstrap_servers: str) ->
         assert await looking is None
 
 
-async def test_a_broker_that_never_answers_is_given_up(
-    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+async def test_a_broker_that_never_answers_is_given_up(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(topic.servers)
     async with opened(topic, "a", over=cluster) as witness:
         await witness.append("a", [row(1)])
@@ -192,7 +187,7 @@ async def _claimed_again(witness: WitnessTopic) -> None:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 async def test_no_question_waits_for_ever(
-    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch, question: str
+    topic: Topic, monkeypatch: pytest.MonkeyPatch, question: str
 ) -> None:
     """A client gets no answer and does not heed its first cancelling, as after a broker's restart."""
     client, method, call, ask = QUESTIONS[question]
@@ -207,7 +202,6 @@ async def test_no_question_waits_for_ever(
         await let_go.wait()
         return None
 
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
     async with opened(topic, "a") as witness:
         await witness.append("a", [row(1)])
         with monkeypatch.context() as patch:
@@ -223,8 +217,7 @@ async def test_no_question_waits_for_ever(
         assert await witness.rows("a", 0) == [row(1), row(2)]
 
 
-async def test_a_row_of_a_newer_format_is_refused(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+async def test_a_row_of_a_newer_format_is_refused(topic: Topic) -> None:
     async with AIOKafkaProducer(bootstrap_servers=topic.servers) as newer:
         headers = [("format", b"%d" % (NEWEST + 1))]
         await newer.send_and_wait(topic.name, row(1).row, b"a/0/101", headers=headers)
@@ -254,8 +247,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("place", ["before", "between", "after"])
-async def test_records_of_others_and_tombstones_are_read_past(bootstrap_servers: str, place: str) -> None:
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+async def test_records_of_others_and_tombstones_are_read_past(topic: Topic, place: str) -> None:
 
     async def foreign(when: str) -> None:
         if when == place:
@@ -278,9 +270,8 @@ async def test_records_of_others_and_tombstones_are_read_past(bootstrap_servers:
         assert await witness.newest(["a", "b", "c"]) == {"a": 1, "b": 1}
 
 
-async def test_rows_of_a_generation_tell_its_settings(bootstrap_servers: str) -> None:
+async def test_rows_of_a_generation_tell_its_settings(topic: Topic) -> None:
     """They need a build that knows generations, and so do the last rows of the first one."""
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
     cluster, noted, strategy = Cluster(topic.servers), b'{"a": 1, "a@2": 2}', strategy_of()
     fields = {"seq": 2, "epoch": 0, "bin": 102, "strategy": strategy.hash} | settings_in_row(
         strategy.to_json()
@@ -307,16 +298,14 @@ async def test_rows_of_a_generation_tell_its_settings(bootstrap_servers: str) ->
     assert headers == [[], [], [format], [("generations", noted), format], [values, format], [format]]
 
 
-async def test_another_row_under_a_known_number_is_refused(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+async def test_another_row_under_a_known_number_is_refused(topic: Topic) -> None:
     async with opened(topic, "a") as witness:
         await witness.append("a", [row(1)])
         with pytest.raises(OperatorError, match="row 1 of a differs from the store's"):
             await witness.append("a", [row(1, text="y"), row(2)])
 
 
-async def test_the_head_is_found_far_from_the_end(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
+async def test_the_head_is_found_far_from_the_end(topic: Topic) -> None:
     async with opened(topic, "a", "b") as witness:
         await witness.append("a", [row(1)])
         await witness.append("b", [row(seq) for seq in range(1, 1500)])
@@ -326,10 +315,9 @@ async def test_the_head_is_found_far_from_the_end(bootstrap_servers: str) -> Non
 
 
 async def test_no_row_of_a_segment_is_looked_for_before_the_segment_before(
-    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic of a year is not read for the head of a segment that has released nothing."""
-    topic = await Topic.create(bootstrap_servers, cleanup_policy="compact")
     async with opened(topic, "a", "a@2", "a@10") as witness:
         await witness.append("a", [row(seq) for seq in range(1, 3000)])
         read = list[int]()

@@ -26,6 +26,11 @@ from tests.patience import PATIENCE_S
 pytestmark = [pytest.mark.kafka, pytest.mark.anyio]
 
 
+@pytest.fixture
+async def topic(bootstrap_servers: str) -> Topic:
+    return await Topic.create(bootstrap_servers)
+
+
 # By both protocols of groups: whether members have names, which the new one keeps over restarts.
 PROTOCOLS = pytest.mark.parametrize("named", [False, True], ids=["classic", "consumer"])
 
@@ -88,8 +93,7 @@ def reasons(batches: Sequence[RecordBatch]) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "lz4", "snappy", "zstd"])
-async def test_every_codec_is_read_from_any_position(bootstrap_servers: str, codec: str | None) -> None:
-    topic = await Topic.create(bootstrap_servers)
+async def test_every_codec_is_read_from_any_position(topic: Topic, codec: str | None) -> None:
     await topic.send([event(at) for at in range(500)], compression_type=codec)
     async with opened(topic) as source:
         assert times(await read_to(source, 500)) == list(range(500))
@@ -99,8 +103,7 @@ async def test_every_codec_is_read_from_any_position(bootstrap_servers: str, cod
         assert await source.read({"0": 500}, 0.05) == []
 
 
-async def test_each_kind_of_uncountable_record_has_its_reason(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers)
+async def test_each_kind_of_uncountable_record_has_its_reason(topic: Topic) -> None:
     await topic.send([event(5), None, b"not json", b'{"at": null}', b"{}", None, event(6)])
     async with opened(topic) as source:
         batches = await read_to(source, 7)
@@ -146,9 +149,8 @@ async def test_one_read_takes_no_further_piece_after_large_records(
     assert sorted(counted) == sorted([*range(3)] * 3)
 
 
-async def test_a_record_may_be_counted_by_its_own_timestamp(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers)
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
+async def test_a_record_may_be_counted_by_its_own_timestamp(topic: Topic) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=topic.servers) as producer:
         await producer.send_and_wait(topic.name, b"anything", timestamp_ms=1_700_000_000_123)
         await producer.send_and_wait(topic.name, None, key=b"k", timestamp_ms=1_700_000_000_124)
         await producer.send_and_wait(topic.name, b"else", timestamp_ms=1_700_000_000_125)
@@ -165,9 +167,8 @@ async def test_a_record_may_be_counted_by_its_own_timestamp(bootstrap_servers: s
     assert [user for batch in batches for user in batch.columns["user.id"].tolist()] == [None, None, 7]
 
 
-async def test_only_committed_records_are_read_and_positions_pass_the_rest(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers)
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=topic.name) as producer:
+async def test_only_committed_records_are_read_and_positions_pass_the_rest(topic: Topic) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=topic.servers, transactional_id=topic.name) as producer:
         async with producer.transaction():
             await producer.send_and_wait(topic.name, event(1))  # 0, marker 1
         await producer.begin_transaction()
@@ -186,9 +187,8 @@ async def test_only_committed_records_are_read_and_positions_pass_the_rest(boots
             assert times(batches) == [3]
 
 
-async def test_a_log_of_aborted_records_alone_is_passed(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers)
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=topic.name) as producer:
+async def test_a_log_of_aborted_records_alone_is_passed(topic: Topic) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=topic.servers, transactional_id=topic.name) as producer:
         await producer.begin_transaction()
         await producer.send_and_wait(topic.name, event(1))
         await producer.abort_transaction()
@@ -206,9 +206,8 @@ async def test_records_larger_than_a_fetch_are_read(bootstrap_servers: str) -> N
 
 @PROTOCOLS
 async def test_a_new_partition_is_listed_at_once_and_owned_soon(
-    tmp_path: Path, bootstrap_servers: str, named: bool
+    tmp_path: Path, topic: Topic, named: bool
 ) -> None:
-    topic = await Topic.create(bootstrap_servers)
     async with opened(topic, names=tmp_path if named else None) as source:
         await topic.grow(3)
         assert await source.partitions() == ["0", "1", "2"]
@@ -277,9 +276,8 @@ async def test_partitions_that_stay_with_their_worker_are_owned_all_the_time(
 
 
 async def test_broker_that_does_not_know_the_new_protocol_is_refused_in_one_line(
-    tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = await Topic.create(bootstrap_servers)
     monkeypatch.setattr(kafka_group._HeartbeatRequest, "API_VERSION", 99)
     with pytest.raises(OperatorError, match=r"group_protocol: consumer needs brokers of Kafka 4\.0 or newer"):
         async with opened(topic, names=tmp_path):
@@ -306,8 +304,7 @@ async def _killed(topic: Topic, names: Path) -> None:
         group._epoch = 0
 
 
-async def test_a_position_outside_the_log_is_refused(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers)
+async def test_a_position_outside_the_log_is_refused(topic: Topic) -> None:
     await topic.send([event(1)])
     async with opened(topic) as source:
         with pytest.raises(OperatorError, match=r"topic events-\w+: it no longer holds the records") as told:
@@ -366,9 +363,8 @@ async def until_refused(ask: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_where_a_partition_begins(bootstrap_servers: str) -> None:
-    topic = await Topic.create(bootstrap_servers)
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
+async def test_where_a_partition_begins(topic: Topic) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=topic.servers) as producer:
         for second in range(5):
             await producer.send_and_wait(topic.name, event(1), timestamp_ms=1_700_000_000_000 + 1000 * second)
     async with opened(topic) as source:
@@ -396,9 +392,8 @@ async def test_a_topic_whose_records_remove_one_another_is_refused(
 
 
 async def test_a_topic_is_read_by_a_user_that_may_not_see_its_policy(
-    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = await Topic.create(bootstrap_servers)
     await topic.send([event(1)])
     monkeypatch.setattr(KafkaAdminClient, "describe_configs", settings_untold)
     async with opened(topic) as source:
@@ -419,9 +414,8 @@ async def test_an_unreachable_broker_is_an_os_error() -> None:
 
 
 async def test_a_batch_that_decompresses_too_far_is_refused_and_later_ones_are_read(
-    bootstrap_servers: str,
+    topic: Topic,
 ) -> None:
-    topic = await Topic.create(bootstrap_servers)
     await topic.send([event(1)])
     large = event(2)[:-1] + b', "x": "' + b"a" * (65 << 20) + b'"}'  # 65 kB as it is sent
     await topic.send([large], compression_type="gzip", max_request_size=1 << 27, max_batch_size=1 << 27)
