@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -28,6 +28,17 @@ class Stores:
     stream: str
 
 
+@asynccontextmanager
+async def over(server: EmbeddedRedis) -> AsyncIterator[Stores]:
+    """Yield the store on a server."""
+    store, reader = RedisStore(server.worker_url), RedisReader(server.api_url)
+    try:
+        yield Stores(store, reader, f"stream-{uuid4().hex}")
+    finally:
+        await store.close()
+        await reader.close()
+
+
 class Servers:
     """Real servers. Each of them starts at its first use."""
 
@@ -49,13 +60,9 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture(params=["memory", *SERVERS])
 async def stores(request: pytest.FixtureRequest, servers: Servers) -> AsyncIterator[Stores]:
-    stream = f"stream-{uuid4().hex}"
     if request.param == "memory":
         memory = MemoryStore()
-        yield Stores(memory, memory.reader(), stream)
+        yield Stores(memory, memory.reader(), f"stream-{uuid4().hex}")
         return
-    server = servers[request.param]
-    store, reader = RedisStore(server.worker_url), RedisReader(server.api_url)
-    yield Stores(store, reader, stream)
-    await store.close()
-    await reader.close()
+    async with over(servers[request.param]) as real:
+        yield real

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from uuid import uuid4
 
 import pytest
 
 from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
 from stream_app.core.records import Cut, PartitionCuts, PartitionState, Reply
 from stream_app.state.connection import batch
-from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.taking_cuts import NAMES_PER_SCAN
-from tests.contracts.conftest import SERVERS, Servers, Stores
+from tests.contracts.conftest import SERVERS, Servers, Stores, over
 from tests.contracts.examples import FIRST_BIN, HASH, WIDTH, apply, setting_aside
 from tests.contracts.test_store import loaded, opened
 
@@ -183,11 +181,8 @@ _WHOLE_HASH = {"hgetall", "hkeys", "hvals"}  # a single such command would read 
 
 @pytest.fixture(params=SERVERS)
 async def real_stores(request: pytest.FixtureRequest, servers: Servers) -> AsyncIterator[Stores]:
-    server = servers[request.param]
-    store, reader = RedisStore(server.worker_url), RedisReader(server.api_url)
-    yield Stores(store, reader, f"stream-{uuid4().hex}")
-    await store.close()
-    await reader.close()
+    async with over(servers[request.param]) as stores:
+        yield stores
 
 
 async def commands_run(stores: Stores) -> Counter[str]:

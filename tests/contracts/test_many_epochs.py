@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -17,7 +16,7 @@ from stream_app.state.keys import ledger_key
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.round_trips import Command, ServerRoundTrips
-from tests.contracts.conftest import SERVERS, Servers, Stores
+from tests.contracts.conftest import SERVERS, Servers, Stores, over
 from tests.contracts.examples import BINS, ENTRY, EPOCH, FIRST_BIN, TEXT
 from tests.contracts.test_store import loaded, opened, release, shown
 from tests.stream_app.declared import BIN_US
@@ -59,10 +58,8 @@ def server(request: pytest.FixtureRequest, servers: Servers) -> EmbeddedRedis:
 
 @pytest.fixture
 async def redis_stores(server: EmbeddedRedis) -> AsyncIterator[Stores]:
-    store, reader = RedisStore(server.worker_url), RedisReader(server.api_url)
-    yield Stores(store, reader, f"many-epochs-{uuid4().hex}")
-    await store.close()
-    await reader.close()
+    async with over(server) as stores:
+        yield stores
 
 
 async def with_epochs(stores: Stores, number: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
-from uuid import uuid4
 
 import pytest
 
@@ -13,8 +12,6 @@ from dphist.caps import Caps
 from stream_app.core.records import Reply
 from stream_app.state import epochs, exact_counts, key_notes, redis_store, taking_cuts
 from stream_app.state.connection import Script, script, script_text
-from stream_app.state.reader import RedisReader
-from stream_app.state.redis_store import RedisStore
 from tests.contracts import test_ahead as ahead
 from tests.contracts import test_apply_together as changes_together
 from tests.contracts import test_cap as cap
@@ -25,7 +22,7 @@ from tests.contracts import test_stop as stop
 from tests.contracts import test_store as contract
 from tests.contracts import test_user_keys as user_keys
 from tests.contracts import test_users_of_many_cells as busy
-from tests.contracts.conftest import Servers, Stores
+from tests.contracts.conftest import Servers, Stores, over
 from tests.contracts.examples import FIRST_BIN, apply
 
 pytestmark = [pytest.mark.redis, pytest.mark.anyio]
@@ -588,11 +585,8 @@ MUTANTS: dict[str, dict[str, Mutant]] = {
 
 @pytest.fixture
 async def redis_stores(servers: Servers) -> AsyncIterator[Stores]:
-    server = servers["bundled"]
-    store, reader = RedisStore(server.worker_url), RedisReader(server.api_url)
-    yield Stores(store, reader, f"stream-{uuid4().hex}")
-    await store.close()
-    await reader.close()
+    async with over(servers["bundled"]) as stores:
+        yield stores
 
 
 @pytest.mark.parametrize(("name", "mutant"), [(name, one) for name in MUTANTS for one in MUTANTS[name]])
