@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -18,8 +18,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.round_trips import MOST_AT_ONCE, RoundTrips
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.redis
-Test = Callable[[RoundTrips], Awaitable[None]]
+pytestmark = [pytest.mark.redis, pytest.mark.anyio]
 
 
 @pytest.fixture(scope="module")
@@ -28,15 +27,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
         yield server
 
 
-def run(server: EmbeddedRedis, test: Test, connections: int = 16) -> None:
-    async def whole() -> None:
-        redis = connect(server.operator_url, connections)
-        try:
-            await test(redis)
-        finally:
-            await redis.aclose()
-
-    asyncio.run(whole())
+@pytest.fixture
+async def redis(server: EmbeddedRedis, request: pytest.FixtureRequest) -> AsyncIterator[RoundTrips]:
+    """Yield a client. Parameter: how many connections it may have."""
+    redis = connect(server.operator_url, getattr(request, "param", 16))
+    yield redis
+    await redis.aclose()
 
 
 @contextlib.contextmanager
@@ -54,95 +50,79 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         yield sizes
 
 
-def test_commands_of_one_turn_of_the_loop_are_sent_together(
-    server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+async def test_commands_of_one_turn_of_the_loop_are_sent_together(
+    redis: RoundTrips, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(redis: RoundTrips) -> None:
-        await execute(redis, "PING")
-        with writes(monkeypatch) as sizes:
-            numbers = range(20)
-            asking = (execute(redis, "ECHO", str(number)) for number in numbers)
-            assert await asyncio.gather(*asking) == [b"%d" % number for number in numbers]
-            assert sizes == [20]
-
-    run(server, test)
+    await execute(redis, "PING")
+    with writes(monkeypatch) as sizes:
+        numbers = range(20)
+        asking = (execute(redis, "ECHO", str(number)) for number in numbers)
+        assert await asyncio.gather(*asking) == [b"%d" % number for number in numbers]
+        assert sizes == [20]
 
 
-@pytest.mark.parametrize("connections", [1, 16])
-def test_commands_of_many_tasks_are_sent_in_parts(
-    server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch, connections: int
+@pytest.mark.parametrize("redis", [1, 16], indirect=True)
+async def test_commands_of_many_tasks_are_sent_in_parts(
+    redis: RoundTrips, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test(redis: RoundTrips) -> None:
-        await execute(redis, "PING")
-        with writes(monkeypatch) as sizes:
-            numbers = range(2 * MOST_AT_ONCE + 5)
-            asking = (execute(redis, "ECHO", str(number)) for number in numbers)
-            assert await asyncio.gather(*asking) == [b"%d" % number for number in numbers]
-            assert sizes == [MOST_AT_ONCE, MOST_AT_ONCE, 5]
-
-    run(server, test, connections)
+    await execute(redis, "PING")
+    with writes(monkeypatch) as sizes:
+        numbers = range(2 * MOST_AT_ONCE + 5)
+        asking = (execute(redis, "ECHO", str(number)) for number in numbers)
+        assert await asyncio.gather(*asking) == [b"%d" % number for number in numbers]
+        assert sizes == [MOST_AT_ONCE, MOST_AT_ONCE, 5]
 
 
-def test_each_task_gets_its_own_refusal_only(server: EmbeddedRedis) -> None:
-    async def test(redis: RoundTrips) -> None:
-        await execute(redis, "SET", "text", "word")
-        outcomes = await asyncio.gather(
-            execute(redis, "GET", "text"),
-            execute(redis, "INCR", "text"),
-            batch(redis, [("ECHO", "a"), ("INCR", "text"), ("ECHO", "b")]),
-            transaction(redis, [("SET", "kept", "1"), ("INCR", "text"), ("GET", "kept")]),
-            transaction(redis, [("NONSENSE",), ("SET", "lost", "1")]),
-            transaction(redis, [("GET", "kept"), ("GET", "lost")]),
-            return_exceptions=True,
-        )
-        refused = "not an integer"
-        assert outcomes[0] == b"word"
-        assert [refused in str(outcome) for outcome in outcomes[1:4]] == [True] * 3
-        assert "unknown command" in str(outcomes[4])
-        assert all(isinstance(outcome, OSError) for outcome in outcomes[2:5])
-        assert outcomes[5] == [b"1", None]
-
-    run(server, test)
+async def test_each_task_gets_its_own_refusal_only(redis: RoundTrips) -> None:
+    await execute(redis, "SET", "text", "word")
+    outcomes = await asyncio.gather(
+        execute(redis, "GET", "text"),
+        execute(redis, "INCR", "text"),
+        batch(redis, [("ECHO", "a"), ("INCR", "text"), ("ECHO", "b")]),
+        transaction(redis, [("SET", "kept", "1"), ("INCR", "text"), ("GET", "kept")]),
+        transaction(redis, [("NONSENSE",), ("SET", "lost", "1")]),
+        transaction(redis, [("GET", "kept"), ("GET", "lost")]),
+        return_exceptions=True,
+    )
+    refused = "not an integer"
+    assert outcomes[0] == b"word"
+    assert [refused in str(outcome) for outcome in outcomes[1:4]] == [True] * 3
+    assert "unknown command" in str(outcomes[4])
+    assert all(isinstance(outcome, OSError) for outcome in outcomes[2:5])
+    assert outcomes[5] == [b"1", None]
 
 
-def test_replies_have_the_shapes_of_the_client(server: EmbeddedRedis) -> None:
-    async def test(redis: RoundTrips) -> None:
-        await execute(redis, "HSET", "hash", "field", "value")
-        [fields] = await transaction(redis, [("HGETALL", "hash")])
-        assert fields == await execute(redis, "HGETALL", "hash") == {b"field": b"value"}
-
-    run(server, test)
+async def test_replies_have_the_shapes_of_the_client(redis: RoundTrips) -> None:
+    await execute(redis, "HSET", "hash", "field", "value")
+    [fields] = await transaction(redis, [("HGETALL", "hash")])
+    assert fields == await execute(redis, "HGETALL", "hash") == {b"field": b"value"}
 
 
-def test_a_cancelled_task_takes_no_reply_from_another(server: EmbeddedRedis) -> None:
-    async def test(redis: RoundTrips) -> None:
-        for turns in range(12):
-            leaving = asyncio.create_task(execute(redis, "ECHO", "mine"))
-            staying = asyncio.create_task(execute(redis, "ECHO", "yours"))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            leaving.cancel()
-            assert await staying == b"yours"
-            assert await execute(redis, "ECHO", "next") == b"next"
-
-    run(server, test, connections=1)
+@pytest.mark.parametrize("redis", [1], indirect=True)
+async def test_a_cancelled_task_takes_no_reply_from_another(redis: RoundTrips) -> None:
+    for turns in range(12):
+        leaving = asyncio.create_task(execute(redis, "ECHO", "mine"))
+        staying = asyncio.create_task(execute(redis, "ECHO", "yours"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        leaving.cancel()
+        assert await staying == b"yours"
+        assert await execute(redis, "ECHO", "next") == b"next"
 
 
-def test_a_lost_connection_fails_all_tasks_and_the_next_command_works(
+async def test_a_lost_connection_fails_all_tasks_and_the_next_command_works(
+    redis: RoundTrips,
     server: EmbeddedRedis,
 ) -> None:
-    async def test(redis: RoundTrips) -> None:
-        killer = connect(server.operator_url)
-        name = await execute(redis, "CLIENT ID")
-        asking = [asyncio.create_task(execute(redis, "BLPOP", f"empty{place}", 20)) for place in range(3)]
-        await asyncio.sleep(0.05)
-        await execute(killer, "CLIENT KILL", "ID", name)
-        outcomes = await asyncio.gather(*asking, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [exceptions.ConnectionError] * 3
-        assert await execute(redis, "ECHO", "again") == b"again"
-        await killer.aclose()
-
-    run(server, test)
+    killer = connect(server.operator_url)
+    name = await execute(redis, "CLIENT ID")
+    asking = [asyncio.create_task(execute(redis, "BLPOP", f"empty{place}", 20)) for place in range(3)]
+    await asyncio.sleep(0.05)
+    await execute(killer, "CLIENT KILL", "ID", name)
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [exceptions.ConnectionError] * 3
+    assert await execute(redis, "ECHO", "again") == b"again"
+    await killer.aclose()
 
 
 def test_a_client_works_after_a_loop_ended_during_a_command(server: EmbeddedRedis) -> None:
@@ -162,8 +142,8 @@ def test_a_client_works_after_a_loop_ended_during_a_command(server: EmbeddedRedi
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-def test_no_connection_is_opened_by_a_command_that_outlives_the_client(
-    server: EmbeddedRedis, is_cancelled: bool
+async def test_no_connection_is_opened_by_a_command_that_outlives_the_client(
+    redis: RoundTrips, server: EmbeddedRedis, is_cancelled: bool
 ) -> None:
     """The client is closed at each turn of the loop after a command was given."""
 
@@ -183,17 +163,14 @@ def test_no_connection_is_opened_by_a_command_that_outlives_the_client(
         expected = (asyncio.CancelledError, exceptions.ConnectionError)
         assert outcome in (True, b"PONG") or isinstance(outcome, expected), outcome
 
-    async def test(redis: RoundTrips) -> None:
-        before = await connected(redis)
-        for turns in range(1, 40):
-            await closed_after(turns)
-        await asyncio.sleep(0.05)  # what outlived its client has opened its connection by now
-        assert await connected(redis) == before
-
-    run(server, test)
+    before = await connected(redis)
+    for turns in range(1, 40):
+        await closed_after(turns)
+    await asyncio.sleep(0.05)  # what outlived its client has opened its connection by now
+    assert await connected(redis) == before
 
 
-def test_no_cancellation_is_lost_in_the_client(server: EmbeddedRedis) -> None:
+async def test_no_cancellation_is_lost_in_the_client(server: EmbeddedRedis) -> None:
     """Before Python 3.12, ``asyncio.wait_for`` in the client lost about one cancellation in a hundred."""
     moments = random.Random(1)
 
@@ -202,22 +179,19 @@ def test_no_cancellation_is_lost_in_the_client(server: EmbeddedRedis) -> None:
             await store.now_us()
             await store.load("none")
 
-    async def cancel_many() -> None:
-        store = RedisStore(server.worker_url)
-        for _ in range(1_000):
-            task = asyncio.create_task(for_ever(store))
-            for _ in range(moments.randrange(40)):
-                await asyncio.sleep(0)
-            task.cancel()
-            done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
-            assert done, "the loop goes on although it was cancelled"
-            assert task.cancelled()
-        await store.close()
-
-    asyncio.run(cancel_many())
+    store = RedisStore(server.worker_url)
+    for _ in range(1_000):
+        task = asyncio.create_task(for_ever(store))
+        for _ in range(moments.randrange(40)):
+            await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
+        assert done, "the loop goes on although it was cancelled"
+        assert task.cancelled()
+    await store.close()
 
 
-def test_clean_up_after_a_cancellation_may_call_the_store(server: EmbeddedRedis) -> None:
+async def test_clean_up_after_a_cancellation_may_call_the_store(server: EmbeddedRedis) -> None:
     async def clean_up(store: RedisStore) -> None:
         try:
             await asyncio.Event().wait()
@@ -225,13 +199,10 @@ def test_clean_up_after_a_cancellation_may_call_the_store(server: EmbeddedRedis)
             await store.now_us()
             raise ValueError("the reason of the end")
 
-    async def cancelled() -> None:
-        store = RedisStore(server.worker_url)
-        task = asyncio.create_task(clean_up(store))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(ValueError, match="the reason of the end"):
-            await task
-        await store.close()
-
-    asyncio.run(cancelled())
+    store = RedisStore(server.worker_url)
+    task = asyncio.create_task(clean_up(store))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(ValueError, match="the reason of the end"):
+        await task
+    await store.close()
