@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
@@ -163,16 +163,22 @@ class WitnessTopic(Witness):
 
         Cost: reads back from the end until each of them has a row.
         """
-        first, start, window = await self._first(), await self._settled_end(), _FIRST_WINDOW
         found = dict[str, int]()
-        while start > first and not found.keys() >= set(streams):
-            start, before = max(start - window, first), start
-            window *= 4
-            read = await records_of(self._cluster, self._place, start, before)
+        async for read in self._back(await self._first(), await self._settled_end()):
             for stream in streams:
                 if stream not in found and (numbers := [*_numbers(read, stream)]):
                     found[stream] = max(numbers)
+            if found.keys() >= set(streams):
+                break
         return found
+
+    async def _back(self, first: int, end: int) -> AsyncIterator[list[Record]]:
+        """Yield the records between two offsets in parts, the last part first."""
+        window = _FIRST_WINDOW
+        while end > first:
+            start = max(end - window, first)
+            yield await records_of(self._cluster, self._place, start, end)
+            end, window = start, window * 4
 
     async def _write(self, stream: str, rows: Sequence[WitnessRow], noted: bytes) -> None:
         writer = self._writers.get(stream)
@@ -188,10 +194,8 @@ class WitnessTopic(Witness):
     async def _send(
         self, stream: str, writer: AIOKafkaProducer, rows: Sequence[WitnessRow], noted: bytes
     ) -> None:
-        base = base_of(stream)
-        of_several = number_of(stream) > 1 or any(
-            base_of(name) == base and number_of(name) > 1 for name in self._writers
-        )
+        own = (name for name in self._writers if base_of(name) == base_of(stream))
+        of_several = any(number_of(name) > 1 for name in own)
         async with writer.transaction():
             for row in rows:
                 headers = _headers(row, noted if row.seq == 1 else b"", of_several=of_several)
@@ -223,13 +227,9 @@ class WitnessTopic(Witness):
         if stream in self._known:
             return self._heads.get(stream)
         first, end = await self._first(), await self._settled_end()
-        start, window = end, _FIRST_WINDOW
         looked_at = self._looked_at.get(stream)
         stop_at = first if looked_at is None or looked_at > end else max(looked_at, first)
-        while start > stop_at:
-            start, before = max(start - window, stop_at), start
-            window *= 4
-            read = await records_of(self._cluster, self._place, start, before)
+        async for read in self._back(stop_at, end):
             if own := [row for row, _ in _rows(read, stream)]:
                 self._heads[stream] = own[-1][:2]
                 break
