@@ -132,9 +132,7 @@ class NdjsonDecoder(Decoder):
             columns = _with_less_room(_ROOM, self._together, records)
         if columns is None:
             kept, columns = self._decode_each(records, refused)
-        if self._time is None:
-            return untimed_columns(kept, columns, refused)
-        return timed_columns(kept, self._time, columns.pop(self._time.path), columns, refused)
+        return _timed_columns(kept, self._time, columns, refused)
 
     def _together(self, records: Sequence[bytes]) -> dict[str, list[Any]] | None:
         """Return the values of each field; None if a record is unusual."""
@@ -229,9 +227,7 @@ class CsvDecoder(Decoder):
             path: [values[place] or None for values in rows]
             for path, place in zip(self._paths, self._places, strict=True)
         }
-        if self._time is None:
-            return untimed_columns(kept, columns, refused)
-        return timed_columns(kept, self._time, columns.pop(self._time.path), columns, refused)
+        return _timed_columns(kept, self._time, columns, refused)
 
 
 def _place_of(path: str, names: Sequence[str], time: TimeField | None) -> int:
@@ -249,18 +245,21 @@ def _place_of(path: str, names: Sequence[str], time: TimeField | None) -> int:
     raise OperatorError(f"the header line has no column {path}; correct {key}")
 
 
-def timed_columns(
+def _timed_columns(
     kept: Sequence[int],
-    time: TimeField,
-    written: Sequence[Any],
-    others: Mapping[str, Iterable[Any]],
+    time: TimeField | None,
+    columns: Mapping[str, Sequence[Any]],
     refused: Sequence[tuple[int, Reason]],
 ) -> Decoded:
-    """Return decoded records; refuse those without a valid time. Args: written, the n times as read."""
+    """Return decoded records; refuse those without a valid time. Args: columns, values by path, as read."""
+    if time is None:
+        return untimed_columns(kept, columns, refused)
+    written = columns[time.path]
 
     def why(row: int) -> Reason:
         return why_no_time(written[row], time.format, time.zone)
 
+    others = {path: values for path, values in columns.items() if path != time.path}
     return decoded_columns(kept, time.path, times_us(written, time.format, time.zone), others, refused, why)
 
 

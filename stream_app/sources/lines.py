@@ -306,7 +306,7 @@ class LineFile:
                     end=position + line_end + 1,
                     positions=np.empty(0, np.int64),
                     columns=self._decoder.decode([]).columns,
-                    refused=[self._refusal(start, Reason.UNDECODABLE, self._start_of(start))],
+                    refused=[self._refused_line(start)],
                 )
             position += len(data)
         return None
@@ -319,8 +319,7 @@ class LineFile:
         if limit - start <= LONGEST_RECORD_BYTES:
             batch = self.decode(start, self.bytes_at(start, limit - start) + b"\n")
             return replace(batch, end=limit)
-        refused = self._refusal(start, Reason.UNDECODABLE, self._start_of(start))
-        return replace(self.decode(start, b"\n"), end=limit, refused=[refused])
+        return replace(self.decode(start, b"\n"), end=limit, refused=[self._refused_line(start)])
 
     def decode(self, start: int, data: bytes) -> RecordBatch:
         """Return the decoded lines that begin at a position. Blank lines are not records."""
@@ -349,9 +348,9 @@ class LineFile:
             records=[records[index] for index in decoded.kept.tolist()] if refused and records else records,
         )
 
-    def _start_of(self, long_record: int) -> bytes:
-        """Return the part of an overlong record that is kept. Args: its position."""
-        return self.bytes_at(long_record, _KEPT_OF_LONG_RECORD)
+    def _refused_line(self, start: int) -> Refusal:
+        """Return the refusal of an overlong line."""
+        return self._refusal(start, Reason.UNDECODABLE, self.bytes_at(start, _KEPT_OF_LONG_RECORD))
 
     def _refusal(self, position: int, reason: Reason, record: bytes) -> Refusal:
         return Refusal(PARTITION, position, reason, b"" if self._hides else record)
