@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -63,49 +62,34 @@ def log(tmp_path: Path):
     log.close()
 
 
-def soft(target: Path, name: Path) -> None:
-    name.symlink_to(target.name)
-
-
-def absolute(target: Path, name: Path) -> None:
-    name.symlink_to(target.absolute())
-
-
-def chain(target: Path, name: Path) -> None:
-    name.with_name("other").symlink_to(target)
-    name.symlink_to("other")
-
-
-def through_a_folder(target: Path, name: Path) -> None:
-    name.with_name("folder").symlink_to(".")
-    name.symlink_to(Path("folder") / target.name)
-
-
-def of_a_compressed_file(target: Path, name: Path) -> None:
-    name.with_name(f"{name.name}.gz").symlink_to(packed(target).name)
-
-
-LINKS = [
-    soft,
-    absolute,
-    chain,
-    through_a_folder,
-    of_a_compressed_file,
-    lambda target, name: os.link(target, name),
-]
+# Each gives a file another name.
+LINKS: dict[str, Callable[[Path, Path], object]] = {
+    "soft": lambda target, name: name.symlink_to(target.name),
+    "absolute": lambda target, name: name.symlink_to(target.absolute()),
+    "chain": lambda target, name: (
+        name.with_name("other").symlink_to(target),
+        name.symlink_to("other"),
+    ),
+    "through a folder": lambda target, name: (
+        name.with_name("folder").symlink_to("."),
+        name.symlink_to(Path("folder") / target.name),
+    ),
+    "of a compressed file": lambda target, name: name.with_name(f"{name.name}.gz").symlink_to(
+        packed(target).name
+    ),
+    "hard": lambda target, name: os.link(target, name),
+}
 
 
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("when", ["from the start", "live", "a replay"])
 @pytest.mark.parametrize("name", ["a-current.ndjson", "a-3.ndjson"])
-def test_two_names_of_one_file_are_refused(
-    log: Log, link: Callable[[Path, Path], None], when: str, name: str
-) -> None:
+def test_two_names_of_one_file_are_refused(log: Log, link: str, when: str, name: str) -> None:
     log.file(1, *LINES[:5])
     target = log.file(2, *LINES[5:9])
     if when == "live":
         assert log.read() == list(range(9))
-    link(target, log.path / name)
+    LINKS[link](target, log.path / name)
     with pytest.raises(OperatorError, match=r": it is another name of .*, whose events would count twice"):
         open_whole(log.pattern, "ndjson", AT, log.path) if when == "a replay" else log.read()
 
@@ -119,79 +103,40 @@ def test_links_to_files_elsewhere_are_one_name_each(log: Log, tmp_path: Path) ->
     assert log.read() == [10, 11, 20, 21]
 
 
-def copied(log: Log, of: Path) -> None:
-    shutil.copy(of, log.path / f"a-3.{log.format}")
+# What becomes of a file that was counted.
+REPLACED: dict[str, Callable[[Log, Path], object]] = {
+    "copied": lambda log, of: log.file(3, of.read_bytes()),
+    "copied and grown": lambda log, of: log.file(3, of.read_bytes(), LINES[150]),
+    "copied and compressed": lambda log, of: packed(log.file(3, of.read_bytes())),
+    "compressed and copied": lambda log, of: (log.file(3, of.read_bytes()), packed(of)),
+    "copied in part and followed": lambda log, of: (
+        log.file(3, *of.read_bytes().splitlines(keepends=True)[:5]),
+        log.file(4, LINES[190]),
+    ),
+    "copied without a line end": lambda log, of: (
+        log.file(3, of.read_bytes()[:-1]),
+        log.file(4, LINES[190]),
+    ),
+    "copied and followed": lambda log, of: (log.file(3, of.read_bytes()), log.file(4, LINES[190])),
+    "renamed": lambda log, of: of.rename(log.path / f"a-3.{log.format}"),
+    "copied and truncated": lambda log, of: (log.file(3, of.read_bytes()), of.write_bytes(b"")),
+    "copied and deleted": lambda log, of: (log.file(3, of.read_bytes()), of.unlink()),
+}
+COPIES = [*REPLACED][:7]  # both files have the events
 
 
-def copied_and_grown(log: Log, of: Path) -> None:
-    log.file(3, of.read_bytes(), LINES[150])
-
-
-def copied_and_compressed(log: Log, of: Path) -> None:
-    copied(log, of)
-    packed(log.path / f"a-3.{log.format}")
-
-
-def compressed_and_copied(log: Log, of: Path) -> None:
-    log.file(3, of.read_bytes())
-    packed(of)
-
-
-def copied_in_part_and_followed(log: Log, of: Path) -> None:
-    log.file(3, *of.read_bytes().splitlines(keepends=True)[:5])
-    log.file(4, LINES[190])
-
-
-def copied_without_a_line_end(log: Log, of: Path) -> None:
-    log.file(3, of.read_bytes()[:-1])
-    log.file(4, LINES[190])
-
-
-def renamed(log: Log, of: Path) -> None:
-    of.rename(log.path / f"a-3.{log.format}")
-
-
-def copied_and_truncated(log: Log, of: Path) -> None:
-    copied(log, of)
-    of.write_bytes(b"")
-
-
-def copied_and_deleted(log: Log, of: Path) -> None:
-    copied(log, of)
-    of.unlink()
-
-
-def copied_and_followed(log: Log, of: Path) -> None:
-    copied(log, of)
-    log.file(4, LINES[190])
-
-
-COPIES = [
-    copied,
-    copied_and_grown,
-    copied_and_compressed,
-    compressed_and_copied,
-    copied_in_part_and_followed,
-    copied_without_a_line_end,
-    renamed,
-    copied_and_truncated,
-    copied_and_deleted,
-    copied_and_followed,
-]
-
-
-@pytest.mark.parametrize("copy", COPIES)
+@pytest.mark.parametrize("copy", REPLACED)
 @pytest.mark.parametrize("records", [5, 150])
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_later_file_with_the_records_of_an_earlier_one_is_refused(
-    log: Log, copy: Callable[[Log, Path], None], records: int, restart: bool
+    log: Log, copy: str, records: int, restart: bool
 ) -> None:
     first = log.file(1, *LINES[:records])
     log.file(2, LINES[180])
     assert log.read() == [*range(records), 180]
     if restart:
         log.close()
-    copy(log, first)
+    REPLACED[copy](log, first)
     with pytest.raises(OperatorError, match=r"a-3.*: it begins with the records of .*a-1.*; move it"):
         log.read()
     assert log.times[: records + 1] == [*range(records), 180]
@@ -358,13 +303,11 @@ def test_a_copy_is_refused_by_the_notes_of_an_older_version(log: Log, gone: bool
 
 
 @pytest.mark.parametrize("replay", [False, True])
-@pytest.mark.parametrize("copy", COPIES[:6])
-def test_check_config_refuses_what_a_start_refuses(
-    log: Log, copy: Callable[[Log, Path], None], replay: bool
-) -> None:
+@pytest.mark.parametrize("copy", COPIES)
+def test_check_config_refuses_what_a_start_refuses(log: Log, copy: str, replay: bool) -> None:
     first = log.file(1, *LINES[:6])
     log.file(2, LINES[180])
-    copy(log, first)
+    REPLACED[copy](log, first)
     source = "file: 'a-*.ndjson'" + (
         ", replay: {from: 2024-01-01T00:00:00Z, to: 2024-01-02T00:00:00Z}" * replay
     )
@@ -383,12 +326,10 @@ def test_large_files_are_compared_beyond_their_first_bytes(log: Log) -> None:
         open_whole(log.pattern, "ndjson", AT, log.path)
 
 
-@pytest.mark.parametrize(
-    "copy", [one for one in COPIES if one not in (renamed, copied_and_truncated, copied_and_deleted)]
-)
-def test_a_replay_refuses_copies(log: Log, copy: Callable[[Log, Path], None]) -> None:
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_replay_refuses_copies(log: Log, copy: str) -> None:
     first = log.file(1, *LINES[:6])
     log.file(2, LINES[180])
-    copy(log, first)
+    REPLACED[copy](log, first)
     with pytest.raises(OperatorError, match=r"a-3.*: it begins with the records of .*a-1"):
         open_whole(log.pattern, "ndjson", AT, log.path)

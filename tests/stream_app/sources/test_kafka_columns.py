@@ -118,6 +118,13 @@ def test_a_piece_ends_where_the_next_fetch_may_begin(monkeypatch: pytest.MonkeyP
     assert list(columns) == []
 
 
+def outcome(data: bytes, first: int) -> tuple[list[int], list[int], int]:
+    """Return the offsets in a response of one piece, the unreadable ones, and the next fetch."""
+    columns = PartitionColumns(fetched(data, [], first, READ_COMMITTED), timestamps=False)
+    [piece] = list(columns)
+    return piece.offsets, piece.unreadable, columns.next_fetch_offset
+
+
 CODECS = ["CODEC_GZIP", "CODEC_SNAPPY", "CODEC_LZ4", "CODEC_ZSTD"]
 
 
@@ -179,9 +186,7 @@ def test_a_batch_that_its_codec_cannot_read_is_refused_as_one(codec: str) -> Non
     data[61:] = bytes(reversed(data[61:]))
     struct.pack_into(">I", data, CRC_AT, calc_crc32c(data[ATTRIBUTES_AT:]))
     after = as_broker(10, [(None, (10, 1, b"after"))], 10, 0)
-    columns = PartitionColumns(fetched(bytes(data) + after, [], 5, READ_COMMITTED), timestamps=False)
-    [piece] = list(columns)
-    assert (piece.offsets, piece.unreadable, columns.next_fetch_offset) == ([10], [5], 11)
+    assert outcome(bytes(data) + after, 5) == ([10], [5], 11)
 
 
 def in_snappy(values: list[bytes], behind: bytes = b"", longer: int = 0) -> bytes:
@@ -217,9 +222,7 @@ def test_up_to_three_bytes_behind_the_last_snappy_block_cost_no_record(
     """Kafka's own reader ignores them too. With more bytes after the last block, a batch cannot be read."""
     kafka_columns.bound_decompression()
     data = in_snappy([b"a", b"b", b"c"], behind, longer) + as_broker(3, [(None, (3, 1, b"after"))], 3, 0)
-    columns = PartitionColumns(fetched(data, [], 0, READ_COMMITTED), timestamps=False)
-    [piece] = list(columns)
-    assert (piece.offsets, piece.unreadable, columns.next_fetch_offset) == ([*offsets, 3], unreadable, 4)
+    assert outcome(data, 0) == ([*offsets, 3], unreadable, 4)
 
 
 class Batch:
@@ -261,9 +264,7 @@ def test_a_header_that_is_no_text_costs_the_rest_of_its_batch_only() -> None:
     data = bytearray(bytes(builder.build()).replace(b"zzzz", b"\xff\xfe\xff\xfe"))
     struct.pack_into(">I", data, CRC_AT, calc_crc32c(data[ATTRIBUTES_AT:]))
     after = as_broker(3, [(None, (3, 1, b"after"))], 3, 0)
-    columns = PartitionColumns(fetched(bytes(data) + after, [], 0, READ_COMMITTED), timestamps=False)
-    [piece] = list(columns)
-    assert (piece.offsets, piece.unreadable, columns.next_fetch_offset) == ([0, 3], [1], 4)
+    assert outcome(bytes(data) + after, 0) == ([0, 3], [1], 4)
 
 
 def test_a_piece_has_a_bounded_number_of_records_however_many_a_batch_has(
