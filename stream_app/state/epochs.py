@@ -41,9 +41,9 @@ class EpochsInRedis:
     ) -> Reply:
         checks.check_epoch(record)
         checks.check_noise(noise)
-        needed = CHANGES if len(read_strategies(strategy)) > 1 else ""
-        if needed:
-            await self.need_format(needed)
+        is_changed = len(read_strategies(strategy)) > 1
+        if is_changed:
+            await self.need_format(CHANGES)
         keys = StreamKeys(stream)
         # The name is in another slot than the stream, so it is written first; readers skip it until then.
         await batch(self._redis, [("SADD", STREAM_NAMES, stream)])
@@ -77,7 +77,7 @@ class EpochsInRedis:
                     *(record.first_bin, record.first_bin + record.bins - 1, record.first_seq, head),
                     *((noise.nonce, noise.pages) if noise else ("", 0)),
                     carried,
-                    *(seq or "0", seen_head or "", visible or "0", replaced, needed),
+                    *(seq or "0", seen_head or "", visible or "0", replaced, CHANGES if is_changed else ""),
                     codec.encode_found(record.found),
                     *(len(bins), len(windows), len(shards)),
                     *(*bins, *windows, *shards),

@@ -62,18 +62,22 @@ def log(tmp_path: Path):
     log.close()
 
 
+def chain(target: Path, name: Path) -> None:
+    name.with_name("other").symlink_to(target)
+    name.symlink_to("other")
+
+
+def through_a_folder(target: Path, name: Path) -> None:
+    name.with_name("folder").symlink_to(".")
+    name.symlink_to(Path("folder") / target.name)
+
+
 # Each gives a file another name.
 LINKS: dict[str, Callable[[Path, Path], object]] = {
     "soft": lambda target, name: name.symlink_to(target.name),
     "absolute": lambda target, name: name.symlink_to(target.absolute()),
-    "chain": lambda target, name: (
-        name.with_name("other").symlink_to(target),
-        name.symlink_to("other"),
-    ),
-    "through a folder": lambda target, name: (
-        name.with_name("folder").symlink_to("."),
-        name.symlink_to(Path("folder") / target.name),
-    ),
+    "chain": chain,
+    "through a folder": through_a_folder,
     "of a compressed file": lambda target, name: name.with_name(f"{name.name}.gz").symlink_to(
         packed(target).name
     ),
@@ -103,6 +107,11 @@ def test_links_to_files_elsewhere_are_one_name_each(log: Log, tmp_path: Path) ->
     assert log.read() == [10, 11, 20, 21]
 
 
+def copied_and_deleted(log: Log, of: Path) -> None:
+    log.file(3, of.read_bytes())
+    of.unlink()
+
+
 # What becomes of a file that was counted.
 REPLACED: dict[str, Callable[[Log, Path], object]] = {
     "copied": lambda log, of: log.file(3, of.read_bytes()),
@@ -120,7 +129,7 @@ REPLACED: dict[str, Callable[[Log, Path], object]] = {
     "copied and followed": lambda log, of: (log.file(3, of.read_bytes()), log.file(4, LINES[190])),
     "renamed": lambda log, of: of.rename(log.path / f"a-3.{log.format}"),
     "copied and truncated": lambda log, of: (log.file(3, of.read_bytes()), of.write_bytes(b"")),
-    "copied and deleted": lambda log, of: (log.file(3, of.read_bytes()), of.unlink()),
+    "copied and deleted": copied_and_deleted,
 }
 COPIES = [*REPLACED][:7]  # both files have the events
 
