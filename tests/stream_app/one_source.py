@@ -57,7 +57,7 @@ def packed(path: Path) -> Path:
 def read(source: Source, position: int = 0) -> tuple[list[RecordBatch], int]:
     """Return everything that can be read from a position of a log of files, and where that ends."""
     batches: list[RecordBatch] = []
-    while found := asyncio.run(source.read({"0": position}, 0.0)):  # type: ignore[arg-type]
+    while found := asyncio.run(source.read({"0": position}, 0.0)):
         [batch] = found
         assert batch.start == position < batch.end
         batches.append(batch)
@@ -72,7 +72,7 @@ def times(batches: Sequence[RecordBatch]) -> list[int]:
 
 def end_of(source: Source) -> int:
     """Return where a log of files ends now: the next cut."""
-    [end] = asyncio.run(source.positions_at(["0"], [7]))["0"]  # type: ignore[arg-type]
+    [end] = asyncio.run(source.positions_at(["0"], [7]))["0"]
     return int(end)
 
 
