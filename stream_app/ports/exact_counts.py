@@ -23,8 +23,8 @@ class ExactCounts(Protocol):
     ) -> Reply:
         """Choose the users' records that count in sealed bins up to ``up_to_bin``; add them to the cells.
 
-        The records of each user that count in a window obey the caps (``core.counting.choosing``). With
-        ``slots``, users bring keys (``core.counting.bringing``); CONFLICT if the stream has another seq.
+        The records of each user that count in a window obey the caps (``core.counting.bounding``). With
+        ``slots``, users bring keys (``core.counting.unlisted``); CONFLICT if the stream has another seq.
         Returns: DONE after a bounded part of the work (call again); ALREADY if nothing is left.
         """
 

@@ -1,6 +1,6 @@
 """Which of a user's records count, as a plain function: what the scripts of the store are compared with.
 
-``core.counting.choosing`` says the rule, and why no other person moves the choice.
+``core.counting.bounding`` says the rule, and why no other person moves the choice.
 """
 
 from __future__ import annotations
