@@ -68,7 +68,7 @@ def shots(browser: Browser, address: str) -> None:
         save(page, "dashboard", "main", "#running")
     dark = light | {"color_scheme": "dark"}
     with opened(browser, f"{address}/streams/delays?range=7+days", **dark) as page:
-        for name in ("keys", "quantiles", "heat", "cdf"):
+        for name in ("keys", "quantiles", "heat", "cdf", "preview"):
             panel(page, name)
         save(page, "panels", "#keys", "#cdf")
     with opened(browser, address, **light) as page:
