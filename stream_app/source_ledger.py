@@ -199,7 +199,7 @@ class SourceLedger:
         return self._total.allows(entry.stream, known.values())
 
     async def check_remembered(self, stream: str, source: str) -> None:
-        """Refuse a total over streams of which only another configuration could put back lost entries.
+        """Refuse a total per source that would forget streams of other configurations if the store is lost.
 
         Raises: OperatorError, one line.
         """
@@ -304,7 +304,7 @@ async def link(store: Store, names: Sequence[str], others: Sequence[str]) -> Non
 class _Small:
     """Whether the entries of a ledger certainly cost little, under one name of their log.
 
-    Streams that begin together get the same answer from the store, and one of them works it out.
+    Streams that begin together get the same ledger from the store, so the result is computed once.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class DerivedNoise:
     """Geometric variables with P(value = x) proportional to exp(-x step), x = 0, 1, 2, ...
 
     Guarantee: equal seeds, purposes and names give equal variables. For a seed of 32 random bytes, variables
-        of different purposes or names are independent, up to what tells BLAKE2b from a random function.
+        of different purposes or names are independent, as far as BLAKE2b behaves like a random function.
     Args: seed, SECRET, 32 bytes; step, above 0.
     Cost: about 1 microsecond for each name.
     """
@@ -74,7 +74,7 @@ class DerivedNoise:
         return np.frombuffer(bytes(digests), ">u8").astype(np.uint64)
 
     def _is_least(self, purpose: bytes, name: bytes, least: int) -> bool:
-        """Return whether the variable of a name is at least ``least``, exactly."""
+        """Return, by exact arithmetic, whether the variable of this name is at least ``least``."""
         if least <= 0:
             return True
         uniform, bits = 0, 0

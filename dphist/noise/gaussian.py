@@ -110,9 +110,9 @@ def _scaled(number: Fraction, shift: int) -> int:
 def _margin(rate: Fraction, largest: int) -> int:
     """Return by how much 2^31 exp(-r) may be off because the exponent r is rounded.
 
-    The distance is off by less than 2 units, of at most ``largest``; its square loses less than 2^32, the
-    factor less than 1, and the product less than 1. All in units of 2^-26, which move exp(-r) by less than
-    2^5 steps each.
+    Four errors add up. The distance, at most ``largest``, is off by less than 2; its square loses less than
+    2^32; the factor loses less than 1, and so does the product. Their sum is the error of r in units of
+    2^-26. Each unit moves 2^31 exp(-r) by less than 2^5.
     """
     unit = rate * 2**_RATE_BITS
     off = (4 * largest + 4) * unit + 2**32 * unit + Fraction(largest**2 >> 32, 2**_FACTOR_BITS) + 1

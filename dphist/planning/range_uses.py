@@ -1,8 +1,8 @@
-"""How much each level of a level-uniform tree counts in the error of a workload, for many trees at once.
+"""The weight of each level of a level-uniform tree in the error of a workload, for many trees at once.
 
 On a tree that the horizon does not cut off, the mean squared error is a sum over levels: a level's variance
-from below, times how often the workload ``uses`` the level. Notation: a node of level i covers W_i bins; a
-node of level i - 1 has k_i children.
+from below (see ``dphist.tree.range_error``), times how often the workload ``uses`` the level. Notation: a
+node of level i covers W_i bins; a node of level i - 1 has k_i children.
 
 Anticipating: with A_i the mean over questions of sum over nodes of (part of the node in the question)^2,
 level 1 is used A_1 times and level i A_i - k_i A_{i-1} times.
@@ -10,8 +10,8 @@ level 1 is used A_1 times and level i A_i - k_i A_{i-1} times.
 Causal, when the last bin closes: let a question start at bin a, and let a's root be the highest complete node
 that contains a. Let beta be the part, from a on, of the node of level i that contains a. The root's level is
 used beta^2 times. Each level i below it is used g + beta^2 - (g + beta)^2 / k_i times, if g siblings of the
-node follow it inside their parent. After the root's end, each level is used as often as its digit of the
-number of remaining bins says.
+node follow it inside their parent. After the root's end, each level is used d times: d is the
+level's digit of the number of remaining bins.
 
 A tree may have a root of the whole epoch: a top node that reaches to the horizon or beyond. In an
 anticipating release it is treated as a node of exactly the epoch's bins, possibly with a fraction of a child.

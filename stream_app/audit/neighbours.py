@@ -42,8 +42,11 @@ Neighbour = tuple[str, Sequence[Event]]  # how a log differs from the first one 
 
 
 class NamesLoss(NamedTuple):
-    """The loss by names of a pair of logs. Args: loss, of keys that others bring, too; delta, the probability
-    that a key is named which only the differing user brings; keys, whose numbers of users differ."""
+    """The loss that names of keys cause between two logs.
+
+    Args: loss, over keys that other users bring, too; delta, the probability of naming a key that only the
+        differing user brings; keys, how many keys have different numbers of users.
+    """
 
     loss: float
     delta: float
@@ -140,7 +143,8 @@ class GreyBox:
     def places(self) -> Mapping[tuple[str, int, int], Number]:
         """Which drawn ``Number`` is in each value of the node tables, by table, row and column.
 
-        It is found by labels: a value that moves by exactly a label holds this number and no other.
+        The rehearsal draws labels instead of noise. A value that moves by exactly one label holds the number
+        with this label, and no other.
         """
         labels = Labels(self.seed)
         shown = self.rehearsal.run(self.events, labels)
@@ -199,7 +203,10 @@ class GreyBox:
 
 
 def _names_loss(rule: DiscoveryRule, one: UsersOfKeys, other: UsersOfKeys) -> NamesLoss:
-    """Return the loss by names of a difference of users, summed over keys. Args: one, other, of two logs."""
+    """Return the privacy loss that the names of keys cause between two logs, summed over keys.
+
+    Args: one, other, the users of each key in either log.
+    """
     silent = [0] * max(map(len, (*one.values(), *other.values())), default=0)
     loss, delta, keys = 0.0, 0.0, 0
     for key in one.keys() | other.keys():
@@ -221,7 +228,7 @@ def _largest_ratio(rule: DiscoveryRule, one: Int64Array, other: Int64Array) -> f
 
 
 def _counts(exact: Public) -> Int64Array:
-    """Return the exact counts of each bin and column that running counts without noise show."""
+    """Return the exact counts of each bin and column, from running counts without noise."""
     running = np.rint(exact.tables[PUBLISHED] / UNITS_PER_COUNT).astype(np.int64)
     return np.diff(running, axis=0, prepend=0)
 

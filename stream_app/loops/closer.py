@@ -365,9 +365,9 @@ class Closer:
 
 
 class Deletions:
-    """Has the store rewrite its file at a start, in each new epoch and at the end of a replay.
+    """Asks the store to rewrite its file at a start, in each new epoch and at the end of a replay.
 
-    Then the file forgets the counts that one stream has deleted.
+    The rewritten file no longer has the counts that one stream has deleted.
     """
 
     def __init__(self, store: Store) -> None:

@@ -131,7 +131,7 @@ class Cutter:
             task.result()
 
     async def _idle(self, partitions: Sequence[str]) -> list[tuple[LoadedStream, dict[str, int]]]:
-        """Return each stream with the last cut bin of its partitions for which no cut is being stored."""
+        """Return, per stream, the last cut bin of each partition for which no cut is being stored."""
         views = await self._views.complete(self._store)
         self._drop_stored()
         found = []
@@ -185,7 +185,7 @@ class Cutter:
             await each_to_its_end(*map(self._store_apart, left))
 
     async def _store_cuts(self, taken: _Taken) -> list[_Taken]:
-        """Store cuts; return, each by itself, the cuts before which set-aside records may count."""
+        """Store cuts; return those that need a call each, because they decide about set-aside records."""
         view, left, is_known = taken.view, [], True
         has_aside = view.aside & {one.partition for one in taken.cuts}
         # A record that is set aside after this cut adds the partition again: the store refuses the apply of

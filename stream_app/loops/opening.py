@@ -50,9 +50,9 @@ async def open_stream(
     Guarantee: before an epoch opens, it is in the ledger, and noise that is drawn ahead is stored. A node
         that the witness knows is never released again, whatever happened to the store. An epoch that would
         exceed the stream's total does not open: the stream is stopped, until a start with a larger total.
-        Before an epoch opens, the ledger has every epoch that the stream's witness knows, or the ledger
-        outside the store knows of other configurations; before a total of several streams is asked, also
-        every epoch that a witness of a configured stream knows.
+        Before an epoch opens, the ledger has every epoch that the stream's witness knows, and every epoch of
+        another configuration that the ledger outside the store knows. Before a total over several streams
+        is compared, the ledger also has every epoch that a configured stream's witness knows.
     Args: stream, with the configured declaration and the tree planned for it now. An existing stream keeps
         the tree it began with, as long as the declaration stays the same.
     Raises: OperatorError for a declaration that may not change so, a strategy that this version cannot read,
@@ -175,7 +175,7 @@ async def next_epoch_fits(ledger: SourceLedger, strategy: Strategy, state: Strea
 
 
 def _next_entry(strategy: Strategy, state: StreamState) -> LedgerEntry:
-    """Return the ledger entry of the epoch after the running one, if it is complete."""
+    """Return the ledger entry of the next epoch, assuming that the running one reaches its planned end."""
     running = state.epoch
     following = EpochRecord(
         epoch=running.epoch + 1,
@@ -189,7 +189,7 @@ def _next_entry(strategy: Strategy, state: StreamState) -> LedgerEntry:
 
 
 def _cannot_begin(strategy: Strategy, start: Start) -> OperatorError:
-    """Return the error for an epoch that its total does not allow, of a stream that has no running epoch."""
+    """Return the error for a stream without a running epoch whose total does not allow the next epoch."""
     why = "its first epoch" if start.is_first else "the store lost the running epoch, and a new one"
     key = key_of(strategy.stream, "privacy.total")
     return OperatorError(

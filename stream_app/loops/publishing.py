@@ -116,7 +116,7 @@ class Publisher:
         return None if self._time_has_come else self._leaves_us
 
     def note_time(self, now_us: int) -> None:
-        """Let an epoch leave at the next public instant if its time has come."""
+        """If the oldest epoch's retention has ended, let it leave at the next public instant."""
         if self.wakes_us is not None and self.wakes_us <= now_us:
             self._time_has_come = True
             self._news.set()
@@ -140,7 +140,8 @@ class Publisher:
     async def _trim(self, instant_us: int) -> None:
         """Remove from the store the epochs that ended longer ago than the stream's retention.
 
-        Readers may notice when they leave, so they leave at a public instant, and it decides which.
+        Readers may notice when an epoch leaves, so epochs leave at a public instant. The instant also
+        decides which epochs leave.
         """
         assert self._keep_us is not None
         await self._store.trim(self._strategy.stream, instant_us - self._keep_us)

@@ -171,7 +171,7 @@ class Listener:
             self._arriving.give_back(who, sum(map(len, parts)))
 
     def _events_of(self, name: str, body: bytes) -> tuple[bytes, int]:
-        """Return the events of a body as lines, and how many lines are none. Raises: ValueError."""
+        """Return the events of a body as lines, and how many lines are not events. Raises: ValueError."""
         if (field_map := self._rules.maps.get(name)) is not None:
             return field_map.events_of(body, time.time_ns() // 1_000_000, self._rules.most_body_bytes)
         return lines_of(body)
@@ -203,7 +203,7 @@ class Listener:
         return _RefusedError(429, f"too many Idempotency-Keys within ingest.remember; {remedy}")
 
     def _check_browser(self, headers: Headers) -> None:
-        """Refuse pages that are not ours: a browser sends them from inside the network, without a key."""
+        """Refuse requests of foreign pages: a browser inside the network could send them without a key."""
         if not self._rules.hosts.know(headers.get("host", "")):
             host = headers.get("host", "")[:80]
             raise _RefusedError(421, f"{host!r} is not a known name of this service; add it to ingest.hosts")

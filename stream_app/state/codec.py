@@ -37,15 +37,16 @@ def encode_epoch(record: EpochRecord) -> bytes:
 
 
 def check_stream_format(stream: str, epochs: Mapping[bytes, bytes]) -> None:
-    """Check, at every reading of a stream, that this build knows its format; its hash of epochs says it.
+    """Check that this build knows the stream's format, which is a field of its hash of epochs.
 
-    Raises: OperatorError, for a stream that a newer build uses while this one runs.
+    Every reading of a stream is checked, because a newer build may use it while this one runs.
+    Raises: OperatorError.
     """
     check_format(f"stream {stream}", epochs.get(b"format"))
 
 
 def check_strategy(stream: str, state: Mapping[bytes, bytes], strategy: bytes | None) -> None:
-    """Check that the strategy that a stream's scripts ask for is the one whose text is stored.
+    """Check that a stream's stored strategy hash, which its scripts compare, is that of the stored text.
 
     Otherwise each script would refuse every worker, and a worker would load the stream again and again.
     Args: strategy, the text, or None if it is missing. Raises: OperatorError, one line.
@@ -59,9 +60,9 @@ def check_strategy(stream: str, state: Mapping[bytes, bytes], strategy: bytes | 
 
 
 def fields_of_epochs(numbers: Iterable[int]) -> list[bytes]:
-    """Return the fields of the hash of epochs that tell about these epochs, and about the whole stream.
+    """Return the names of the fields about these epochs, and about the whole stream, in the hash of epochs.
 
-    The hash grows with every epoch, so callers that ask often ask for a few.
+    The hash grows with every epoch, so frequent callers ask for a few epochs only.
     """
     names = (b"%d", b"%d:last_bin", b"%d:end_reason", b"%d:found")
     own = [[name % number for name in names] for number in numbers]

@@ -295,7 +295,7 @@ async def known_measurements(
 async def may_store_due(plan: SegmentPlan, store: Store, keys: NoiseKeys) -> bool:
     """Check the streams if an end is to be stored; return False if another worker was faster.
 
-    Its segment may have opened at any moment, so this start is refused only if it has not.
+    If another worker has opened the segment meanwhile, a failed check does not refuse this start.
     Raises: OperatorError.
     """
     try:
@@ -337,7 +337,10 @@ async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> No
 async def check_ends(
     store: Store, settings: Settings, stream: StreamSettings, state: StreamState | None
 ) -> None:
-    """Check that a stream and the one before it can end where they are to. Raises: OperatorError."""
+    """Check that a stream, and the stream before it, can end at their configured instants.
+
+    Raises: OperatorError.
+    """
     if state is not None and stream.until_us is not None:
         end_to_store(stream.name, state, stream.until_us, key_of(stream.name, "time.until"))
     before = stream.declared.successor_of

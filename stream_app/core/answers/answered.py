@@ -134,7 +134,7 @@ def whole_estimate(found: Estimate) -> Estimate:
 
 
 def whole_points(found: SeriesPoints) -> SeriesPoints:
-    """Return points of counts without the rounding errors of those that have no noise."""
+    """Return points of counts; those without noise are rounded to whole numbers, as by ``whole_estimate``."""
     whole = np.rint(found.values)
     near = np.abs(whole - found.values) <= _bound(found.roundings)
     known = near & (found.laws.deviations() == 0.0)

@@ -139,7 +139,8 @@ class VisibleEpochs:
     def _epochs_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs, and empty views of the epochs that the state adds.
 
-        An epoch that has found keys begins anew, with columns for them; their past is among the rows to read.
+        The view of an epoch that has found new keys begins anew, with columns for these keys. The rows to
+        read include their past.
         """
         kept = self._kept_at(state)
         added = state.epochs[len(kept) :]
@@ -160,10 +161,10 @@ class VisibleEpochs:
 
     @property
     def runs(self) -> list[tuple[Kind, list[EpochView]]]:
-        """Return the epochs of each kind of release; several kinds only if settings changed.
+        """Return the epochs, grouped by kind of release; there are several groups only if settings changed.
 
-        Settings that say how events are counted leave the kind, and levels over epochs, as they were. No
-        level goes on from one stream to its successor.
+        Settings that only say how events are counted change neither the kind nor its levels over epochs. A
+        successor does not continue the levels of the stream before it.
         """
         if len(self._texts) == 1:
             return [(self.strategy.kind, self.epochs)]

@@ -40,8 +40,8 @@ TOEPLITZ, TOEPLITZ_KEYS = "toeplitz", "toeplitz_keys"  # the fields of a strateg
 class ToeplitzState(Snapshot):
     """The state between two closings. SECRET.
 
-    Args: counter, of the mechanism, which follows from exact counts; running, of the running counts, which
-        follows from released values.
+    Args: counter, the mechanism's state, which follows from exact counts; running, the state of the running
+        counts, which follows from released values.
     """
 
     counter: bytes = field(repr=False)
@@ -164,6 +164,6 @@ class ToeplitzEpoch(PublishedEpoch):
 
 
 def in_units(design: ToeplitzDesign, running: Int64Array) -> Int64Array:
-    """Return running counts in units of 2^-16 of a count, halves upwards, from units of the lattice."""
+    """Convert running counts from units of the lattice to 2^-16 of a count; halves are rounded up."""
     drop = design.output_bits - VALUE_BITS
     return np.asarray((running + (1 << drop - 1)) >> drop if drop > 0 else running << -drop)
