@@ -25,7 +25,7 @@ DASHBOARD = Path(__file__).parents[2] / "stream_app" / "api" / "dashboard"
 # The panels of each page, from top to bottom. Together these are all panels.
 PANELS = {
     "delays": ("bins", "running", "rate", "keys", "quantiles", "heat", "cdf", "preview"),
-    "departures": ("alerts", "bins", "running", "rate", "preview"),
+    "departures": ("bins", "running", "rate", "alerts", "preview"),
     "daily": ("bins", "running", "rate", "windows", "preview"),
 }
 
