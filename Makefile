@@ -86,7 +86,7 @@ demo-kafka: $(STAMP) ## the same year as if it happened now, through a real Kafk
 kafka: $(STAMP) ## a real Kafka broker on 127.0.0.1:9092, its data in state/kafka; Ctrl-C ends it
 	@$(BIN)/python -m deploy.kafka.broker state/kafka
 
-check: $(STAMP) ## lint, types, import rules, unit tests with fewer examples; ROOM=core: the unit tests of one room
+check: $(STAMP) ## lint, types, import rules, quick tests in process; ROOM=core: all tests in process of one room
 	@$(MAKE) --no-print-directory -j 2 check-types check-units
 
 # A room is a package of stream_app or of dphist: core, loops, api, tree, product, ...
@@ -101,7 +101,7 @@ check-style: $(STAMP)
 	$(BIN)/lint-imports
 
 check-units: $(STAMP)
-	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile quick -m "not redis and not kafka and not browser and not slow" $(ROOM_TESTS)
+	$(BIN)/pytest -q -n auto --dist worksteal --hypothesis-profile quick -m "not redis and not kafka and not browser$(if $(ROOM),, and not slow)" $(ROOM_TESTS)
 
 test: $(STAMP) $(TOOLS_STAMP) $(DOCS_STAMP) ## all short tests, with real services, and the long ones of what changed; ten minutes; CI runs it
 	$(BIN)/python tests/services.py install

@@ -13,6 +13,8 @@ import pytest
 
 from tests.patience import PATIENCE_S, eventually
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[1]
 CONFTEST = """
 from tests.ending import end_all_with_this_run, pass_hang_ups_on

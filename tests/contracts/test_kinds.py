@@ -36,6 +36,8 @@ from tests.contracts.kinds import BINS, KINDS, toy
 from tests.examples import examples
 from tests.stream_app.declared import declared_of
 
+pytestmark = pytest.mark.slow
+
 FIRST_BIN = 100
 DECLARED = declared_of(source="file:a", bin_us=1000, epoch_bins=BINS)
 # Hashes of strategy, noise pages, rows (without floats) and tiles: of trees from before kinds had files.

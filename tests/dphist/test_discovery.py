@@ -16,6 +16,8 @@ from scipy import stats
 from dphist.discovery import DiscoveryRule, KeyDiscovery
 from tests.dphist.found_shares import BAR, DECISION, Runs
 
+pytestmark = pytest.mark.slow
+
 ONE_IN_A_BILLION = Fraction(1, 10**9)
 RARE = 1e-7  # false alarms of one statistical test
 

@@ -20,6 +20,8 @@ from tests.e2e.contacts_under_faults import (
     run,
 )
 
+pytestmark = pytest.mark.slow
+
 SEED = 4  # its first faults do not start the whole service again, which takes long
 
 

@@ -36,6 +36,8 @@ from tests.models.memory_user_keys import MemoryUserKeys
 from tests.stream_app.declared import STREAM, design_of, strategy_of
 from tests.stream_app.one_source import ByHand, OneSource
 
+pytestmark = pytest.mark.slow
+
 FIRST, LAST = 100, 129
 MOST = 2
 OLD = bytes(range(32))

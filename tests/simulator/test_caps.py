@@ -24,6 +24,8 @@ from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import BIN_US, Action, Deed, Schedule, draw_schedule, seeds
 from tests.simulator.world import World, run_schedule
 
+pytestmark = pytest.mark.slow
+
 # These conditions take all or no records of a user, so unmatched records use up nobody's cap.
 ONE_USER = {"present", "not"}
 

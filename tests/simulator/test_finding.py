@@ -20,6 +20,8 @@ from tests.simulator.schedule import BIN_US, START_US, Action, Deed, Schedule, d
 from tests.simulator.test_mutants import slow_releases
 from tests.simulator.world import World, assert_caught, run_schedule, run_world
 
+pytestmark = pytest.mark.slow
+
 SCHEDULES = int(os.environ.get("SCHEDULES", "40"))
 SEEDS = range(60)
 

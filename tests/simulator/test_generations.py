@@ -23,6 +23,8 @@ from tests.simulator.generations import SETTINGS, EdgeWorld, StartedByGeneration
 from tests.simulator.schedule import BIN_US, Action, Deed, Schedule, seeds
 from tests.simulator.world import run_world
 
+pytestmark = pytest.mark.slow
+
 
 def run(seed: int, pipeline: StartedByGenerations | None = None, trace: Any = None) -> EdgeWorld:
     """Run a drawn schedule in which the settings of a stream change."""

@@ -21,6 +21,8 @@ from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import BIN_US, Action, Deed, Schedule, draw_schedule, seeds
 from tests.simulator.world import World, run_world
 
+pytestmark = pytest.mark.slow
+
 
 def trimmed(seed: int) -> Schedule:
     """Return a drawn schedule of short epochs that soon leave the store, which is set back now and then."""

@@ -17,6 +17,8 @@ from tests.simulator.recount import PartitionHistory, Rules, recount
 from tests.simulator.schedule import Deed, draw_schedule
 from tests.simulator.world import run_schedule
 
+pytestmark = pytest.mark.slow
+
 SCHEDULES = int(os.environ.get("SCHEDULES", "150"))
 CHUNK = 50
 FIRST = 24  # seeds that every check runs

@@ -13,6 +13,8 @@ from tests.simulator.faults import Fault
 from tests.simulator.schedule import Schedule, draw_schedule
 from tests.simulator.spooled import run_spooled
 
+pytestmark = pytest.mark.slow
+
 SEEDS = int(os.environ.get("SPOOLS", "5"))
 
 

@@ -26,6 +26,8 @@ from dphist.tree.shape import TreeShape
 from tests.examples import examples
 from tests.simulator.given_noise import GivenNoise, Node, node_sums, shifted, touched_nodes
 
+pytestmark = pytest.mark.slow
+
 Counter = Callable[..., TreeCounter]
 
 

@@ -23,6 +23,8 @@ from stream_app.wiring.public import run_api
 from tests.certificates import write_certificates
 from tests.patience import PATIENCE_S, eventually_async
 
+pytestmark = pytest.mark.slow
+
 CONFIGURATION = """
 redis: {{url: "redis://127.0.0.1:{redis}/0", api_url: "redis://127.0.0.1:{redis}/0"}}
 api: {{port: {port}}}

@@ -18,6 +18,8 @@ from tests.world.features import FEATURES, Recount, drawn
 from tests.world.recounts import ServiceNoise, counting, held, played
 from tests.world.world import World
 
+pytestmark = pytest.mark.slow
+
 MANY = "12" if is_short() else "20"
 RUNS = int(os.environ.get("COVERAGE_RUNS", MANY))  # of each feature, both releases together
 BINS = 9  # an epoch and a half

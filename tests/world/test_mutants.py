@@ -41,6 +41,8 @@ from tests.world.test_recounts import (
 )
 from tests.world.world import World
 
+pytestmark = pytest.mark.slow
+
 
 def feature(name: str, seed: int = 4) -> Callable[[], None]:
     """Return a check of a feature over two epochs."""

@@ -22,6 +22,8 @@ from tests.world.redis import over_redis
 from tests.world.settings import EPOCH_BINS
 from tests.world.world import World
 
+pytestmark = pytest.mark.slow
+
 BINS = 15  # two epochs and a half
 
 

@@ -21,6 +21,8 @@ from dphist.composition.curve import gaussian_delta, normal_bounds
 from dphist.composition.losses import BITS, pure_law
 from tests.dphist.noise.decimals import DIGITS, exp_of
 
+pytestmark = pytest.mark.slow
+
 Pair = Sequence[tuple[Decimal, Decimal]]  # of each output, its probability under two neighbours
 
 _EPSILONS = st.lists(st.fractions(Fraction(1, 50), 3, max_denominator=60), min_size=1, max_size=6)

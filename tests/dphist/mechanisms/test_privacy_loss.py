@@ -12,6 +12,8 @@ from dphist.mechanisms import describe, names
 from dphist.mechanisms.dawa.partition import interval_lengths, lattice_bits
 from tests.examples import examples
 
+pytestmark = pytest.mark.slow
+
 # Their first stage publishes which of several noisy costs is the least. The costs stay secret.
 PARTITIONED = {
     *("dawa", "dawa_all", "partition_laplace", "partition_uniform", "partition_geometric", "dawa_hilbert")

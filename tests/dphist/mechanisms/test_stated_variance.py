@@ -16,6 +16,8 @@ from dphist.mechanisms.ranges import bucket_counts, uniform_expansion
 from dphist.noise import SeededNoise
 from tests.dphist.mechanisms.test_contract import NO_VARIANCE
 
+pytestmark = pytest.mark.slow
+
 EPSILON = 0.5
 RUNS, FEW_RUNS = 120, 40
 BOUND = 7 * np.sqrt(5)  # divided by the root of the number of runs

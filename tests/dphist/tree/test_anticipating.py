@@ -20,6 +20,8 @@ from dphist.tree.shape import TreeShape, node_counts
 from tests.dphist.tree.strategies import anticipating_designs
 from tests.examples import examples
 
+pytestmark = pytest.mark.slow
+
 
 def stream(horizon: int, width: int, seed: int) -> Int64Array:
     return np.random.default_rng(seed).integers(0, 9, (horizon, width))

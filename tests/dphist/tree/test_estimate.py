@@ -20,6 +20,8 @@ from tests.dphist.tree.strategies import designs
 from tests.examples import examples
 from tests.oracles import DenseLeastSquares, Node
 
+pytestmark = pytest.mark.slow
+
 
 def forest_of(
     design: TreeDesign, bins: int, seed: int, width: int = 1

@@ -18,6 +18,8 @@ from tests.dphist.tree.strategies import anticipating_designs, designs, weighted
 from tests.examples import examples
 from tests.oracles import DenseLeastSquares
 
+pytestmark = pytest.mark.slow
+
 
 def groups_of(found: RangeErrors, row: int) -> dict[tuple[float, float], float]:
     laws = found.laws

@@ -21,6 +21,8 @@ from stream_app.ports.access import ApiKey, digest_of
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import asking, two_streams
 
+pytestmark = pytest.mark.slow
+
 KEYS = (
     ApiKey("all", digest_of("k-all"), None),
     ApiKey("one", digest_of("k-one"), frozenset({"clicks"})),

@@ -40,6 +40,8 @@ from tests.stream_app.api.client import SHARED, Api, api_over, released, with_ap
 from tests.stream_app.api.test_followers import events_of, take
 from tests.stream_app.api.test_panels import api_over_axes
 
+pytestmark = pytest.mark.slow
+
 SERVICE = """
 import asyncio, os, sys
 from stream_app.api.admission.apart import Apart

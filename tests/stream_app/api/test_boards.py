@@ -22,6 +22,8 @@ from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import SHARED, asking, fill, reading, released, two_streams
 from tests.stream_app.published_axes import PublishedAxes, delays
 
+pytestmark = pytest.mark.slow
+
 ORIGIN = "https://intranet.example.org"
 SHOP = Board("shop", "The shop", (Panel("visits", "bins", (Line("clicks"),)),), embed=(ORIGIN,))
 BOTH = Board("both", "Both", (Panel("all", "running", (Line("clicks"), Line("views"))),))

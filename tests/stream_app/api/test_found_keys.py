@@ -19,6 +19,8 @@ from tests.stream_app.found_keys import finding_world
 from tests.stream_app.surfaces import every_path
 from tests.world import World
 
+pytestmark = pytest.mark.slow
+
 PAGES = ("/blog/a", "/blog/b", "/shop", "/late")
 FOUND = ["1970-01-01T00:16:50Z", "1970-01-01T00:16:50Z", "1970-01-01T00:17:10Z", "1970-01-01T00:17:30Z"]
 BINS = 5  # of an epoch of six

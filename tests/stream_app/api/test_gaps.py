@@ -33,6 +33,8 @@ from tests.stream_app.api.client import EXACT, Api, api_at, released
 from tests.stream_app.published import FIRST_BIN, Published
 from tests.stream_app.published_axes import PublishedSums, sales_of
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = ((0, 5), (7, 4), (14, 6))  # first bin and number of bins; all but the last end early
 MEASURED = [hour for first, bins in EPOCHS for hour in range(first, first + bins)]
 LAST = 20

@@ -29,6 +29,8 @@ from tests.stream_app.api.browsing import Backstage, opened
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 from tests.stream_app.published_axes import PublishedKeys
 
+pytestmark = pytest.mark.slow
+
 EDGE = FIRST_BIN + 10
 BEGIN_TEXT, EDGE_TEXT = (format_instant(bin * HOUR_US) for bin in (FIRST_BIN, EDGE))
 LISTS = ("/v1/streams", "/v1/overview")

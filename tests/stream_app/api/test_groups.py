@@ -30,6 +30,8 @@ from tests.world.counted import counted as counted_visits
 from tests.world.counted import table_of
 from tests.world.features import BUCKETS, FEATURES, Feature, total_of
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["counted"]  # the fixture: a stream without noise, and its exact counts
 
 PATH = f"/v1/streams/{STREAM}"

@@ -23,6 +23,8 @@ from tests.stream_app.api.browsing import eventually as eventually_on
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 from tests.stream_app.published_axes import PublishedKeys
 
+pytestmark = pytest.mark.slow
+
 EDGE = FIRST_BIN + 10
 EDGE_TEXT, BEGIN_TEXT = (format_instant(bin * HOUR_US) for bin in (EDGE, FIRST_BIN))
 LABELS = AllLabels(ends={"departures": EDGE * HOUR_US})

@@ -28,6 +28,8 @@ from tests.stream_app.api.client import Api, api_at, fill, released, served, wit
 from tests.stream_app.published import FIRST_BIN
 from tests.stream_app.published_axes import PublishedAxes, PublishedWindows
 
+pytestmark = pytest.mark.slow
+
 START_S = FIRST_BIN * 3600
 LIMITS = Limits(connections=20, connections_per_address=8, followers=3, idle_s=1.0, slow_s=PATIENCE_S)
 

@@ -11,6 +11,8 @@ import pytest
 from tests.stream_app.api.client import EXACT, Api, with_api
 from tests.stream_app.published import FIRST_BIN
 
+pytestmark = pytest.mark.slow
+
 MARCH_28 = FIRST_BIN + 86 * 24  # clocks change in Paris on 31 March 2013, at 01:00 UTC
 COUNTS = [hour % 5 for hour in range(7 * 24)]
 PARIS = {"kind": "bin", "days": 1, "timezone": "Europe/Paris"}

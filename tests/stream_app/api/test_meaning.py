@@ -34,6 +34,8 @@ from tests.stream_app.product_stream import view_of
 from tests.stream_app.published import FIRST_BIN, HOUR_US, Published
 from tests.stream_app.published_axes import PublishedAxes, PublishedSums, delays, sales_of
 
+pytestmark = pytest.mark.slow
+
 CAPPED: dict[str, Any] = {"user": PerUser("visitor", 50), "epoch_bins": 4}
 FRENCH: dict[str, Any] = {"where": OneOf("country", ("FR", "MC")), "epoch_bins": 4}
 USERS: dict[str, Any] = {"user": PerUser("visitor", 1), "count": "users", "epoch_bins": 4}

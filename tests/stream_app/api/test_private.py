@@ -22,6 +22,8 @@ from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.api.client import EXACT, Api, api_at, released
 from tests.stream_app.published import Published
 
+pytestmark = pytest.mark.slow
+
 PATHS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("", {}),
     ("count", {}),

@@ -21,6 +21,8 @@ from tests.stream_app.api.client import fill, served
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedAxes, PublishedWindows
 
+pytestmark = pytest.mark.slow
+
 NEW_YEAR_BIN = 473_352  # 2024-01-01T00:00:00Z in hours
 START, END = "2024-01-01T00:00:00Z", "2024-01-02T12:00:00Z"
 

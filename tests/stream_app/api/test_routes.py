@@ -17,6 +17,8 @@ from stream_app.api.plain_questions import PlainQuestions
 from tests.stream_app.api.client import EXACT, Api, api_over, with_api
 from tests.stream_app.published import FIRST_BIN, Published
 
+pytestmark = pytest.mark.slow
+
 COUNTS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4]
 SHAPES = Path(__file__).parent / "shapes.json"
 

@@ -26,6 +26,8 @@ from tests.patience import PATIENCE_S, eventually_async
 from tests.stream_app.api.client import Api, released, served, with_api
 from tests.stream_app.api.test_followers import events_of
 
+pytestmark = pytest.mark.slow
+
 
 async def test_no_stream_is_unknown_only_because_the_store_is_slow() -> None:
     stream = await released([5] * 10)

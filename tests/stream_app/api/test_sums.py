@@ -17,6 +17,8 @@ from tests.models.memory import MemoryStore
 from tests.stream_app.api.client import EXACT, Api, api_at, api_over, fill
 from tests.stream_app.published_axes import PublishedSums, sales_of
 
+pytestmark = pytest.mark.slow
+
 HOURS, DAY = 60, 24
 EDGES = {"start": "2013-01-01T05:00:00Z", "end": "2013-01-01T23:00:00Z"}
 PARIS = {"kind": "bin", "days": 1, "timezone": "Europe/Paris"}

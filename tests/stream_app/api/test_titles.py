@@ -10,6 +10,8 @@ from stream_app.core.answers.labels import AllLabels
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.browsing import Backstage, opened, panel
 
+pytestmark = pytest.mark.slow
+
 SECRET = "file:../../srv/acme-gmbh/events/clicks.ndjson"
 PATHS = (
     *("/v1/streams", "/v1/overview", "/v1/alerts", "/metrics", "/openapi.json", "/streams/departures"),

@@ -16,6 +16,8 @@ from tests.models.memory import MemoryStore
 from tests.stream_app.api.browsing import Backstage, fits, opened
 from tests.stream_app.api.client import asking, released
 
+pytestmark = pytest.mark.slow
+
 ANN = PerUser("name", 3)
 DAY_US = 86_400_000_000
 BINS = 24

@@ -20,6 +20,8 @@ from tests.certificates import write_certificates
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 LIMITS = Limits(connections_per_address=1, idle_s=0.3, slow_s=3.0)
 PAGE = b"GET /dashboard/vendor/uplot/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"  # 51 kB
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

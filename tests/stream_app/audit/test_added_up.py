@@ -17,6 +17,8 @@ from stream_app.core.ledger import statement
 from stream_app.core.promise import Statement
 from stream_app.core.records import LedgerEntry
 
+pytestmark = pytest.mark.slow
+
 SOURCE, DAY = "file:a", 10
 
 

@@ -16,6 +16,8 @@ from dphist.toeplitz import plan_toeplitz
 from dphist.workloads import Workload
 from stream_app.audit.black_box import Counted, count_gaussian_outputs, count_outputs
 
+pytestmark = pytest.mark.slow
+
 
 class Smaller:
     """The system's noise with a smaller standard deviation."""

@@ -30,6 +30,8 @@ from tests.stream_app.published import FIRST_BIN, Published
 from tests.stream_app.published_axes import PublishedWindows, delays
 from tests.world import World
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2013, 1, 1, tzinfo=UTC)
 METHODS: tuple[Method, ...] = ("top_down", "isotonic")
 

@@ -22,6 +22,8 @@ from stream_app.config.plans import planned
 from stream_app.core.strategy import Strategy, canonical_json
 from tests.examples import examples
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PER_BLOCK = 40
 # SHA-256 of the declared texts of 40 configurations each.

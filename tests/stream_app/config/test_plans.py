@@ -28,6 +28,8 @@ from stream_app.ports import OperatorError
 from tests.simulator.given_noise import Draw, RememberedNoise, drawn_together
 from tests.stream_app.declared import changed_stream
 
+pytestmark = pytest.mark.slow
+
 (FLIGHTS,) = load(Path(__file__).parents[3] / "examples" / "flights.yaml", {}).streams
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.stream_app.drawn_plans import drawn_plan, intervals, plan_text, shortfall
 
+pytestmark = pytest.mark.slow
+
 PLANS = range(7, 27)
 
 

@@ -24,6 +24,8 @@ from tests.world.counted import counted as counted_visits
 from tests.world.counted import table_of
 from tests.world.features import BUCKETS, FEATURES, HIGH, LOW, Recount, total_of
 
+pytestmark = pytest.mark.slow
+
 BINS = 8  # an epoch and a third
 EDGES = np.linspace(float(LOW), float(HIGH), BUCKETS + 1)
 TABLE = NDArray[np.int64]

@@ -25,6 +25,8 @@ from tests.stream_app.core.test_succession import joined, released
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedAxes
 
+pytestmark = pytest.mark.slow
+
 HOUR_US = 3_600_000_000
 DAY = 15_706  # 2013-01-01
 LENGTHS = {"a": 6, "b": 24, "c": 2}  # hours of a bin

@@ -27,6 +27,8 @@ from stream_app.core.kinds.tables import Closed, Named, Span
 from stream_app.core.records import EpochRecord
 from stream_app.core.releases.row_values import rows_of_bin
 
+pytestmark = pytest.mark.slow
+
 RARE = 1e-7
 BINS, FIRST = 12, 100
 FOUND = (FoundKeys(FIRST + 4, ("a", "b")), FoundKeys(FIRST + 7, ("c",)))

@@ -21,6 +21,8 @@ from tests.stream_app.declared import BIN_US
 from tests.stream_app.product_stream import product_strategy
 from tests.stream_app.published import HOUR_US, declared
 
+pytestmark = pytest.mark.slow
+
 RUNS = 500
 
 

@@ -22,6 +22,8 @@ from stream_app.core.segments.plan import LEAD_US, KnownSegment, Segment, Segmen
 from stream_app.core.strategy import Strategy
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM, changed, declared_of
 
+pytestmark = pytest.mark.slow
+
 EPOCH = 60  # bins
 EDGE = FIRST_BIN + EPOCH
 LONG_BIN = {"bin_us": 4 * BIN_US, "epoch_bins": 15}

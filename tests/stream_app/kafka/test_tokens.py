@@ -14,6 +14,8 @@ from stream_app.kafka.tokens import Tokens
 from stream_app.ports import OperatorError
 from tests.openid import CLIENT, SECRET, Provider, providing
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:

@@ -37,6 +37,8 @@ from tests.world.features import BUCKETS, FEATURES, Counted, Recount, drawn, tot
 from tests.world.recounts import counting, played
 from tests.world.settings import EPOCH_BINS
 
+pytestmark = pytest.mark.slow
+
 DELAYS_BINS = 6
 NAME = "keys-and-values-and-total"
 

@@ -41,6 +41,8 @@ from tests.stream_app.found_keys import (
     write_visits,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("own", [{}, {"sum": AMOUNTS}])
 @pytest.mark.parametrize("listed", [[], ["/secret-0", "/secret-9"]])

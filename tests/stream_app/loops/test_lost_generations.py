@@ -38,6 +38,8 @@ from tests.stream_app.loops.test_generations import (
 from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import OneSource
 
+pytestmark = pytest.mark.slow
+
 LOST_AT = EDGE + 3
 
 

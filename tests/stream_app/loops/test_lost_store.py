@@ -39,6 +39,8 @@ from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import OneSource
 from tests.stream_app.product_stream import BUCKETS, ProductSource, product_strategy
 
+pytestmark = pytest.mark.slow
+
 EPSILON = Fraction(1, 2)
 EMPTIED, SET_BACK = "emptied", "set back"
 

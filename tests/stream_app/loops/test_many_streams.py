@@ -22,6 +22,8 @@ from tests.stream_app.one_source import ByHand, OneSource
 from tests.world import Struck, World, slow
 from tests.world.faults import Call
 
+pytestmark = pytest.mark.slow
+
 STREAMS = 30
 
 

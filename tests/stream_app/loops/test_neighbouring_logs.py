@@ -32,6 +32,8 @@ from tests.stream_app.declared import BIN_US, FIRST_BIN, STREAM, design_of, stra
 from tests.stream_app.one_source import AT, USER, OneSource, event_line
 from tests.world.surfaces import view_of
 
+pytestmark = pytest.mark.slow
+
 SEEDS = int(os.environ.get("LOGS", "1"))
 BINS = 8
 LATE: tuple[LatePolicy, ...] = ("next_bin", "drop", "dead_letter")

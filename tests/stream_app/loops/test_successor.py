@@ -39,6 +39,8 @@ from tests.stream_app.loops.test_generations import drawn
 from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import ByHand, OneSource
 
+pytestmark = pytest.mark.slow
+
 EDGE = 109  # inside the second epoch of six bins
 EDGE_US = EDGE * BIN_US
 HALF_US = BIN_US // 2  # the successor's bins

@@ -24,6 +24,8 @@ from tests.models.memory import MemoryStore
 from tests.stream_app.declared import NO_NOISE, SOURCE, design_of, strategy_of
 from tests.world import World, deaths
 
+pytestmark = pytest.mark.slow
+
 TWO_EPOCHS = Total(2 * NO_NOISE)
 ANTICIPATING = replace(design_of(), release="anticipating")
 

@@ -32,6 +32,8 @@ from tests.world import Struck, World, deaths
 from tests.world.features import FEATURES, Arrivals
 from tests.world.settings import EPOCH_BINS, configured
 
+pytestmark = pytest.mark.slow
+
 MOST = 2
 PERIOD_BINS = 3  # an epoch has six bins, and the stream begins at bin 100, the second of its hour
 

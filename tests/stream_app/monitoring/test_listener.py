@@ -18,7 +18,7 @@ from stream_app.monitoring import listener
 from stream_app.monitoring.metrics import Metrics
 from tests.patience import PATIENCE_S, eventually
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

@@ -33,6 +33,8 @@ from stream_app.wiring.process import operator_endpoint
 from tests.patience import eventually, eventually_async
 from tests.stream_app.config.test_load import LIVE, read
 
+pytestmark = pytest.mark.slow
+
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 

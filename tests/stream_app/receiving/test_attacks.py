@@ -25,6 +25,8 @@ from tests.certificates import write_certificates
 from tests.patience import PATIENCE_S, eventually
 from tests.stream_app.receiving.running import HEAD, Running, settings_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(name="running")
 def _running(tmp_path: Path) -> Iterator[Running]:

@@ -20,6 +20,8 @@ from stream_app.spool import OpenPart, bytes_kept, delete_parts, parts
 from tests.patience import PATIENCE_S
 from tests.stream_app.receiving.failing_disk import FAULTS, DiedError, FailingDisk, Fault
 
+pytestmark = pytest.mark.slow
+
 DAY_US = 86_400_000_000
 MOST = 1 << 30
 

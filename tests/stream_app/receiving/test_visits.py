@@ -22,6 +22,8 @@ from tests.stream_app.api.browsing import eventually
 from tests.stream_app.receiving.running import Running, settings_of
 from tests.stream_app.receiving.test_senders import silent_site
 
+pytestmark = pytest.mark.slow
+
 TRACKERS = Path(__file__).parents[2] / "vendor" / "trackers"
 WEBSITE = "94db1cb1-74f4-4a40-ad6c-962362670409"
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/137.0.0.0 Safari/537.36"

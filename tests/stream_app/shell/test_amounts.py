@@ -25,6 +25,8 @@ from tests.stream_app.api.client import EXACT, SHARED
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedSums, sales_of
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 HOURS = 6
 WORDS = "of amount, each clamped to 0 to 500 and rounded to 0.01"

@@ -12,6 +12,8 @@ from stream_app.shell.commands import main
 from stream_app.shell.samples.findings import EXACT
 from tests.stream_app.shell.sampled import configured, examined, planned
 
+pytestmark = pytest.mark.slow
+
 # The busy user has 25 events on each of four pages; each other user has one event.
 EVENTS: list[dict[str, Any]] = [
     {"at": 1_700_000_000 + n, "visitor": "busy" if n % 2 else f"user {n}", "page": f"p{n // 2 % 4}"}

@@ -22,6 +22,8 @@ from tests.world.counted import counted
 from tests.world.features import FEATURES
 from tests.world.settings import EPOCH_BINS
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 redis: {url: "embedded:redis"}
 streams:

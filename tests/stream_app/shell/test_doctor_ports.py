@@ -19,6 +19,8 @@ from stream_app.shell.checks.ports import holder_of, port_findings
 from stream_app.wiring.checks import Finding
 from tests.stream_app.shell.sampled import configured
 
+pytestmark = pytest.mark.slow
+
 LISTENS = """
 import socket, sys
 server = socket.create_server(("127.0.0.1", int(sys.argv[-1])))

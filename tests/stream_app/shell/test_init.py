@@ -29,6 +29,8 @@ from tests.stream_app.shell.initial import ANSWERS, HEADER, PLAIN, ROWS, folder,
 from tests.stream_app.shell.test_init_files import csv
 from tests.terminal import CTRL_C, in_terminal
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["folder"]
 JANUARY = "2026-01-01T00:00:00Z"
 

@@ -16,6 +16,8 @@ from stream_app.shell.samples.findings import read_sample
 from tests.stream_app.shell.initial import ANSWERS, counted, folder, init, written
 from tests.stream_app.shell.no_events import NO_EVENTS
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["folder"]
 INSTANTS = [f"2026-03-{1 + n:02d}T{n:02d}:07:00Z" for n in range(20)]
 PANDAS = ",at,k,amount\n" + "".join(f"{n},{at},a,{n}\n" for n, at in enumerate(INSTANTS))

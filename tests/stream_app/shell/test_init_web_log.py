@@ -15,6 +15,8 @@ from stream_app.shell.commands import main
 from tests.stream_app.web_traffic import SITE, made
 from tests.terminal import in_terminal
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -16,6 +16,8 @@ from stream_app.config import load
 from stream_app.shell.commands import main
 from stream_app.shell.planning.comparing import Modes
 
+pytestmark = pytest.mark.slow
+
 BINS = 168
 STREAM = """
 streams:

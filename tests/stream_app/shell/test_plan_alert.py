@@ -9,6 +9,8 @@ from click.testing import CliRunner
 
 from stream_app.shell.commands import main
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """\
 streams:
   delays:

@@ -22,6 +22,8 @@ from stream_app.sinks.alert_targets import EmailTarget
 from tests.certificates import write_certificates
 from tests.stream_app.sinks.test_alert_targets import TOLD
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class MailServer:

@@ -34,6 +34,8 @@ from tests.examples import examples
 from tests.patience import PATIENCE_S, eventually
 from tests.registry import Registry, decoded, record, refusals, serving
 
+pytestmark = pytest.mark.slow
+
 USER = {"type": "record", "name": "User", "fields": [{"name": "id", "type": ["null", "string", "bytes"]}]}
 CLICK: dict[str, Any] = {
     "type": "record",

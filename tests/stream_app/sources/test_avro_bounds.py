@@ -16,6 +16,8 @@ from stream_app.sources.decode import TimeField
 from stream_app.sources.topic_records import TopicDecoder, topic_decoder
 from tests.registry import Registry, record, serving
 
+pytestmark = pytest.mark.slow
+
 EMPTY = {"type": "record", "name": "Empty", "fields": []}
 NODE: dict[str, Any] = {"type": "record", "name": "Node", "fields": [{"name": "n", "type": "int"}]}
 NODE["fields"].append({"name": "next", "type": ["null", "Node"]})

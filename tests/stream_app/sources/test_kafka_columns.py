@@ -27,6 +27,8 @@ from hypothesis import strategies as st
 from stream_app.sources import kafka_columns
 from stream_app.sources.kafka_columns import PartitionColumns
 
+pytestmark = pytest.mark.slow
+
 # The offsets of fields in a broker's batch (message format 2).
 CRC_AT, ATTRIBUTES_AT, LAST_DELTA_AT = 17, 21, 23
 CONTROL, TRANSACTIONAL = 0x20, 0x10

@@ -27,6 +27,8 @@ from tests.models.memory import MemoryStore
 from tests.stream_app.published import FIRST_BIN, Published, declared
 from tests.stream_app.published_axes import PublishedKeys, PublishedSums, sales_of
 
+pytestmark = pytest.mark.slow
+
 DAYS = 3
 EPOCH_BINS = 64  # an edge of two epochs lies inside a day
 TREE: dict[str, Any] = {

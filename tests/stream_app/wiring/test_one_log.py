@@ -39,6 +39,8 @@ from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.one_source import event_line
 
+pytestmark = pytest.mark.slow
+
 EPSILON = Fraction(3)
 NOW_US = parse_instant("2024-06-15T12:00:00Z")
 FIRST_BIN = parse_instant("2024-06-01T00:00:00Z") // 3_600_000_000

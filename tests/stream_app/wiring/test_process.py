@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_service_over_files_imports_no_kafka_client() -> None:
     modules = ("stream_app.shell.supervision", "stream_app.wiring.workers", "stream_app.wiring.public")
