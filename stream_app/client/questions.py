@@ -131,7 +131,10 @@ def total(
     key: Keys = None,
     not_key: Keys = None,
 ) -> Question[Total]:
-    """Return the sum of the stream's amounts from start to end. Args: as for ``count``."""
+    """Return the sum of the stream's amounts from start to end.
+
+    Args: as for ``count``.
+    """
     return _over(stream, "sum", Total.of, (start, end, confidence), (key, not_key))
 
 
@@ -144,7 +147,10 @@ def mean(
     key: Keys = None,
     not_key: Keys = None,
 ) -> Question[Mean]:
-    """Return the mean of the stream's amounts from start to end. Args: as for ``count``."""
+    """Return the mean of the stream's amounts from start to end.
+
+    Args: as for ``count``.
+    """
     return _over(stream, "mean", Mean.of, (start, end, confidence), (key, not_key))
 
 

@@ -29,7 +29,7 @@ RANGES = np.array([[0, 3], [2, 8], [5, 6]])
 
 def test_help_opens_with_tasks_and_dir_lists_names_that_exist() -> None:
     page = pydoc.plain(pydoc.render_doc(dphist))
-    for task in ("A histogram", "A cumulative distribution", "A running count", "The error before"):
+    for task in ("A histogram", "A cumulative distribution", "A running count", "The standard error"):
         assert task in page[:4000]
     assert dir(dphist) == sorted(dphist.__all__)
     assert all(hasattr(dphist, name) for name in dir(dphist))

@@ -33,7 +33,9 @@ def test_number_and_interval_of_a_capped_stream_name_the_cap(browser: Browser, b
         )
         expect(page.locator("#meaning")).to_contain_text(f"Counts {CAP}.")
         expect(page.locator("#meaning")).to_contain_text("not for the number of all events")
-        expect(page.locator("#privacy-numbers")).to_contain_text("differ by all events of one user")
+        expect(page.locator("#privacy-numbers")).to_contain_text(
+            "a log, and the same log without all events of one user"
+        )
         expect(page.locator("#privacy-numbers")).to_contain_text("at most 50 events count in an epoch")
         panel(page, "bins")
         expect(page.locator("#bins-title")).to_have_text("Counted events per hour")
