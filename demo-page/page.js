@@ -828,7 +828,7 @@ const $stream_app_api_dashboard_chart_marks = (() => {
 const { colour } = $stream_app_api_dashboard_frame;
 
 const LEAST_ROOM = 24; // pixels per change; with less room, ticks replace the lines
-const ROWS = 3; // rows of names, at the top and at the bottom
+const PLAIN = 10, ROW = 15; // pixels above a plot without names, and of each row of names
 const REACH = 5; // pixels between a change and a pointer that points at it
 const DASH = { resolved: [4, 3], pending: [1, 3], inactive: [1, 3] };
 const INK = { firing: "--bad", resolved: "--good", pending: "--wait", inactive: "--muted" };
@@ -899,74 +899,87 @@ function drawZero(u) {
   onPaper(u, (paper, ratio) => stroke(paper, [[u.bbox.left, y], [u.bbox.left + u.bbox.width, y]], colour("--muted"), ratio, []));
 }
 
-// The room for names in a chart: a name covers no line of the chart and no other name, where there is such a place.
-class Room {
-  #taken = [];
+// The strip above a plot, which holds the names of marks, so that no name covers a line of the chart. The lowest row is 0.
+class Strip {
+  #taken = []; // [left, right, lowest row, highest row]
 
-  constructor(u) {
-    this.u = u;
+  // Args: left and right, its ends in pixels.
+  constructor(rows, left, right) {
+    Object.assign(this, { rows, left, right });
   }
 
-  // Take the first place that is free, and return it; null if each would cover another name. Boxes are in pixels.
-  // Args: places, each with its box [left, right, top, bottom]; a spare one is taken only if it covers no line either.
-  take(places) {
-    const open = places.filter(({ box: [left, right, top, bottom] }) => this.#taken.every((other) => right < other[0] || left > other[1] || bottom < other[2] || top > other[3]));
-    const found = open.find(({ box }) => !hasLine(this.u, ...box)) ?? open.find(({ spare }) => !spare) ?? null;
-    if (found) this.#taken.push(found.box);
-    return found;
+  // Take room for a name beside the mark at x, and return {row, from, words}; null if there is none. A mark's line goes
+  // down from its name, and crosses no other name. Args: texts, the longest first, each {words, width}.
+  take(x, texts) {
+    for (const { words, width } of texts) {
+      for (const from of [x, x - width]) {
+        if (from < this.left || from + width > this.right) continue;
+        for (let row = 0; row < this.rows; row++) {
+          const boxes = [[from, from + width, row, row], [x - 1, x + 1, 0, row]];
+          if (!boxes.every((box) => this.#isFree(box))) continue;
+          this.#taken.push(...boxes);
+          return { row, from, words };
+        }
+      }
+    }
+    return null;
+  }
+
+  #isFree([left, right, low, high]) {
+    return this.#taken.every((other) => right < other[0] || left > other[1] || high < other[2] || low > other[3]);
   }
 }
 
-// Return whether a line of the chart runs through a box.
-function hasLine(u, left, right, top, bottom) {
-  const [from, to] = [left, right].map((x) => u.posToVal(x, "x", true));
-  const [times, ...columns] = u.data;
-  const lines = columns.filter((_, i) => i % 3 === 0); // their intervals are the other columns
-  return times.some((at, i) => i > 0 && at >= from && times[i - 1] <= to && lines.some((line) => {
-    if (line[i - 1] === null || line[i] === null) return false;
-    const ends = [line[i - 1], line[i]].map((value) => u.valToPos(value, "y", true));
-    return Math.max(...ends) >= top && Math.min(...ends) <= bottom;
-  }));
+const isMany = (marks, width) => marks > width / LEAST_ROOM;
+
+// Return how many pixels are needed above a plot: a strip with the names of marks and the numbers of annotations.
+function roomAbove({ marks = [] }, annotations, [from, to], { width, height }) {
+  const changes = marks.filter(({ at }) => at >= from && at <= to).length;
+  const named = (isMany(changes, width) ? 1 : changes) + annotations.filter(({ start, end }) => (end ?? start) >= from && start <= to).length;
+  return PLAIN + ROW * Math.min(named, height > 250 ? 3 : 2);
 }
 
-// Draw thresholds with their names, at one of their ends, above or below.
-function drawLevels(u, levels, room) {
+// Draw thresholds. Their names stand right of the plot, as those of lines do.
+function drawLevels(u, levels) {
   const { left, width } = u.bbox;
-  onPaper(u, (paper, ratio, font) => {
-    paper.font = font;
-    for (const { value, name } of levels.slice().sort((one, other) => other.value - one.value)) {
-      if (value < u.scales.y.min || value > u.scales.y.max) continue;
+  onPaper(u, (paper, ratio) => {
+    for (const { value } of levels.filter((level) => isWithin(u, level.value))) {
       const y = u.valToPos(value, "y", true);
       stroke(paper, [[left, y], [left + width, y]], colour("--bad"), ratio, [2 * ratio, 4 * ratio]);
-      const long = paper.measureText(name).width;
-      const places = [y - 5 * ratio, y + 13 * ratio].flatMap((base) => [left + 6 * ratio, left + width - long - 6 * ratio]
-        .map((x) => ({ x, base, box: [x, x + long, base - 10 * ratio, base + 3 * ratio] })));
-      const place = room.take(places);
-      if (place) text(paper, name, place.x, place.base, colour("--bad"), font);
     }
   });
 }
 
-// Draw a vertical line for every change of an alert, and write its name if there is room. If there are so many
-// changes that the lines would hide the counts, draw short ticks at the top instead. The table and the text for
-// the pointed-at point always name every change.
-function drawMarks(u, marks, room) {
+const isWithin = (u, value) => value >= u.scales.y.min && value <= u.scales.y.max;
+
+// Draw annotations, then a vertical line for every change of an alert, with their names in a strip above the plot. If there
+// are so many changes that the lines would hide the counts, draw short ticks there instead. Rules that fire are named first,
+// then the newest changes. A name without room is shortened or left out; the table and the text for the pointed-at point always name every change.
+function drawMarks(u, marks, annotations) {
   onPaper(u, (paper, ratio, font) => {
+    const { left, top, width, height } = u.bbox;
+    const strip = new Strip(Math.floor((top / ratio - PLAIN) / ROW), left, u.ctx.canvas.width);
+    const base = (row) => top - (5 + ROW * row) * ratio;
+    drawAnnotations(u, annotations, paper, ratio, (x, number) => {
+      paper.font = `600 ${font}`;
+      const place = strip.take(x, [{ words: String(number), width: paper.measureText(number).width + 3 * ratio }]);
+      if (place) text(paper, place.words, place.from + 2 * ratio, base(place.row), colour("--ink"), paper.font);
+    });
     const shown = marks.filter(({ at }) => at >= u.scales.x.min && at <= u.scales.x.max).map((mark) => ({ ...mark, x: u.valToPos(mark.at, "x", true) }));
-    const many = shown.length > u.bbox.width / ratio / LEAST_ROOM;
-    const [top, bottom] = [u.bbox.top, u.bbox.top + (many ? 9 * ratio : u.bbox.height)];
-    for (const { x, kind } of shown) stroke(paper, [[x, top], [x, bottom]], colour(INK[kind] ?? "--muted"), ratio, (DASH[kind] ?? []).map((part) => part * ratio));
-    if (many) return text(paper, `${shown.length} changes of alerts`, u.bbox.left + 6 * ratio, top + 22 * ratio, colour("--muted"), font);
-    const heights = Array.from({ length: ROWS }, (_, row) => 15 * row * ratio);
-    const rows = [...heights.map((down) => top + 10 * ratio + down), ...heights.map((up) => bottom - 20 * ratio - up)];
     paper.font = font;
-    for (const { x, name, kind } of shown.toReversed()) {
-      const words = `${name} ${kind}`;
-      const width = paper.measureText(words).width + 10 * ratio;
-      const after = x + width < u.bbox.left + u.bbox.width;
-      const [from, to] = after ? [x, x + width] : [x - width, x];
-      const place = from < u.bbox.left ? null : room.take(rows.map((base, row) => ({ base, spare: row >= ROWS, box: [from, to, base - 10 * ratio, base + 3 * ratio] })));
-      if (place) text(paper, words, x + (after ? 5 : -5) * ratio, place.base, colour(INK[kind] ?? "--muted"), font, after ? "left" : "right");
+    const wide = (words) => ({ words, width: paper.measureText(words).width + 8 * ratio });
+    const draw = ({ x, kind }, from, to) => stroke(paper, [[x, from], [x, to]], colour(INK[kind] ?? "--muted"), ratio, (DASH[kind] ?? []).map((part) => part * ratio));
+    if (isMany(shown.length, width / ratio)) {
+      const place = strip.take(left, [wide(`${shown.length} changes of alerts`)]);
+      if (place) text(paper, place.words, left, base(place.row), colour("--muted"), font);
+      return shown.forEach((mark) => draw(mark, top - 4 * ratio, top));
+    }
+    const firing = ({ kind }) => (kind === "firing" ? 0 : 1);
+    for (const mark of shown.toReversed().sort((one, other) => firing(one) - firing(other))) {
+      const { x, name, kind } = mark;
+      const place = strip.take(x, [wide(`${name} ${kind}`), wide(name)]);
+      draw(mark, place ? base(place.row) - 9 * ratio : top, top + height);
+      if (place) text(paper, place.words, place.from + 5 * ratio, base(place.row), colour(INK[kind] ?? "--muted"), font);
     }
     return undefined;
   });
@@ -979,23 +992,19 @@ function marksUnder(u, marks) {
   return marks.filter(({ at }) => Math.abs(u.valToPos(at, "x") - left) <= REACH);
 }
 
-// Draw annotations: a line at an instant or a shade over a length of time, with the number that the list below has.
-function drawAnnotations(u, annotations) {
+// Draw annotations: a line at an instant or a shade over a length of time. Args: write(x, number), writes above the plot
+// the number that the list below has.
+function drawAnnotations(u, annotations, paper, ratio, write) {
   const { min, max } = u.scales.x;
-  const within = annotations.filter(({ start, end }) => (end ?? start) >= min && start <= max);
-  if (!within.length) return;
-  onPaper(u, (paper, ratio, font) => {
-    const { left, top, width, height } = u.bbox;
-    const pixel = (at) => Math.min(Math.max(u.valToPos(at, "x", true), left), left + width);
-    for (const { start, end, number } of within) {
-      const [from, to] = [pixel(start), pixel(end ?? start)];
-      paper.fillStyle = colour("--band-quiet");
-      if (end !== null) paper.fillRect(from, top, to - from, height);
-      stroke(paper, [[from, top], [from, top + height]], colour("--muted"), ratio, [ratio, 3 * ratio]);
-      const x = Math.min(from + 4 * ratio, left + width - 14 * ratio);
-      text(paper, String(number), x, top + height - 6 * ratio, colour("--ink"), `600 ${font}`);
-    }
-  });
+  const { left, top, width, height } = u.bbox;
+  const pixel = (at) => Math.min(Math.max(u.valToPos(at, "x", true), left), left + width);
+  for (const { start, end, number } of annotations.filter((one) => (one.end ?? one.start) >= min && one.start <= max)) {
+    const [from, to] = [pixel(start), pixel(end ?? start)];
+    paper.fillStyle = colour("--band-quiet");
+    if (end !== null) paper.fillRect(from, top, to - from, height);
+    stroke(paper, [[from, top], [from, top + height]], colour("--muted"), ratio, [ratio, 3 * ratio]);
+    write(from, number);
+  }
 }
 
 // Return the annotations at the pointer: an instant at most REACH pixels away, or a length of time around it.
@@ -1006,26 +1015,35 @@ function annotationsUnder(u, annotations) {
   return annotations.filter(({ start, end }) => at(start) - REACH <= left && left <= at(end ?? start) + REACH);
 }
 
-// Return how many pixels the names of lines need at the right of a chart.
-function roomForNames(lines) {
+// Return how many pixels the names of lines and thresholds need right of a plot. Args: lines, those with names.
+function roomBeside(lines, levels, width) {
   const paper = document.createElement("canvas").getContext("2d");
   paper.font = nameFont(1);
-  return Math.max(74, ...lines.map(({ name }) => paper.measureText(name ?? "").width + 12));
+  const wide = (words) => paper.measureText(words ?? "").width + 12;
+  const names = lines.map(({ name }) => wide(name));
+  return Math.max(lines.length ? 74 : 32, ...names, ...levels.map((level) => wide(levelName(level, paper, width, 1))));
 }
 
-// Write each line's name at its right end. Names are moved down so that they do not overlap.
-function drawNames(u, lines) {
+// Return a threshold's name; in a chart where it would take much of the width, without that of its rule.
+const levelName = ({ name, short }, paper, width, ratio) => (paper.measureText(name).width > Math.min(width / 4, 160 * ratio) ? short : name);
+
+// Write the names of lines at their right ends, and those of thresholds. They are moved down so that they do not overlap;
+// a threshold's name that finds no room beside the plot is left out.
+function drawNames(u, lines, levels) {
   onPaper(u, (paper, ratio, font) => {
+    paper.font = font;
     const ends = lines
-      .map((line) => ({ line, value: line.value.findLast((value) => value !== null) }))
-      .filter(({ line, value }) => line.name && value !== undefined)
-      .map(({ line, value }) => ({ line, y: u.valToPos(value, "y", true) }))
-      .sort((one, other) => one.y - other.y);
+      .map((line) => ({ words: line.name, ink: inkOf(line), value: line.value.findLast((value) => value !== null) }))
+      .filter(({ words, value }) => words && value !== undefined);
+    const thresholds = levels.filter((level) => isWithin(u, level.value))
+      .map((level) => ({ words: levelName(level, paper, u.width * ratio, ratio), ink: colour("--bad"), value: level.value, spare: true }));
+    const placed = [...ends, ...thresholds].map((end) => ({ ...end, y: u.valToPos(end.value, "y", true) })).sort((one, other) => one.y - other.y);
     let free = -Infinity;
-    for (const { line, y } of ends) {
+    for (const { words, ink, y, spare } of placed) {
       const place = Math.max(y, free);
+      if (spare && place > u.bbox.top + u.bbox.height) continue;
       free = place + 15 * ratio;
-      text(paper, line.name, u.bbox.left + u.bbox.width + 6 * ratio, place + 4 * ratio, inkOf(line), font);
+      text(paper, words, u.bbox.left + u.bbox.width + 6 * ratio, place + 4 * ratio, ink, font);
     }
   });
 }
@@ -1047,14 +1065,11 @@ function stroke(paper, points, ink, width, dash) {
   paper.stroke();
 }
 
-function text(paper, words, x, y, ink, font, align = "left") {
-  const around = { strokeStyle: colour("--card"), lineWidth: 4 * (window.devicePixelRatio || 1), lineJoin: "round" };
-  Object.assign(paper, { font, fillStyle: ink, textAlign: align, textBaseline: "alphabetic", ...around });
-  paper.setLineDash([]);
-  paper.strokeText(words, x, y);
+function text(paper, words, x, y, ink, font) {
+  Object.assign(paper, { font, fillStyle: ink, textAlign: "left", textBaseline: "alphabetic" });
   paper.fillText(words, x, y);
 }
-return { inkOf, bandOf, levelsWithin, drawInner, drawAlone, drawZero, Room, drawLevels, drawMarks, marksUnder, drawAnnotations, annotationsUnder, roomForNames, drawNames };
+return { inkOf, bandOf, levelsWithin, drawInner, drawAlone, drawZero, Strip, roomAbove, drawLevels, drawMarks, marksUnder, annotationsUnder, roomBeside, drawNames };
 })();
 
 const $stream_app_api_dashboard_charts = (() => {
@@ -1067,17 +1082,17 @@ const $stream_app_api_dashboard_charts = (() => {
 // with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a muted colour, and one with ``ink`` the colour of this variable.
 // ``numbers`` writes the lines' values, and ``counted`` names them; without them the options of the chart do.
 // With ``afloat`` the vertical axis need not begin at 0.
-// ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
+// ``levels`` are thresholds {value, name, short}; ``beside``, if given, those of the chart above. ``marks`` are changes of alerts {at, name, kind}.
 
 const { colour } = $stream_app_api_dashboard_frame;
-const { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawInner, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, Room, roomForNames } = $stream_app_api_dashboard_chart_marks;
+const { annotationsUnder, bandOf, drawAlone, drawInner, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, roomAbove, roomBeside } = $stream_app_api_dashboard_chart_marks;
 const { breaksAfter, pointsAlone } = $stream_app_api_dashboard_gaps;
 const { amount, around, COUNTS } = $stream_app_api_dashboard_words;
 
 const HEIGHTS = { plot: { wide: 270, narrow: 220 }, strip: { wide: 120, narrow: 110 } };
 const STRONG = { ofWindow: 0.4, least: 270, most: 460 }; // the height of a page's first chart
 const WHOLE_STEPS = [1, 10, 100, 1000, 10000].flatMap((one) => [one, 2 * one, 5 * one]);
-const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 6 }); // 1.25K
 
 class BandChart {
   // Options:
@@ -1203,7 +1218,7 @@ class BandChart {
     return {
       ...this.#size(),
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), this.options.times().clockZone),
-      padding: [10, () => (named ? roomForNames(this.picture.lines) : 32), strip ? 8 : 0, 0],
+      padding: [() => this.#above(), () => this.#beside(named), strip ? 8 : 0, 0],
       legend: { show: false },
       cursor: {
         y: false,
@@ -1233,14 +1248,23 @@ class BandChart {
         draw: [(u) => {
           if (!strip) drawZero(u);
           if (!stepped) drawAlone(u, lines, pointsAlone(u.data[0].length, this.breaks));
-          const room = new Room(u);
-          drawLevels(u, this.picture.levels ?? [], room);
-          drawMarks(u, this.picture.marks ?? [], room);
-          drawAnnotations(u, annotations());
-          if (named) drawNames(u, this.picture.lines);
+          const { levels = [], marks = [] } = this.picture;
+          drawLevels(u, levels);
+          drawMarks(u, marks, annotations());
+          drawNames(u, named ? this.picture.lines : [], levels);
         }],
       },
     };
+  }
+
+  #above() {
+    return roomAbove(this.picture, this.options.strip ? [] : this.options.annotations(), this.domain, this.#size());
+  }
+
+  // Return the room right of the plot. A chart below another one has the room of that one, so that their times agree.
+  #beside(named) {
+    const { lines, levels = [], beside = levels } = this.picture;
+    return roomBeside(named ? lines : [], beside, this.#size().width);
   }
 
   // Return where lines break: pairs of pixels, in order. Args: unknown, those of points without a value.
@@ -2436,7 +2460,10 @@ class StreamPage {
   }
 }
 
-const level = ({ rule, comparison }, value) => ({ value, name: `${rule}: ${comparison} ${Number.isInteger(value) ? count(value) : +value.toPrecision(4)}` });
+function level({ rule, comparison }, value) {
+  const short = `${comparison} ${Number.isInteger(value) ? count(value) : +value.toPrecision(4)}`;
+  return { value, name: `${rule}: ${short}`, short };
+}
 
 function readRange(from, to) {
   const [start, end] = [seconds(from ?? ""), seconds(to ?? "")];
@@ -2529,7 +2556,7 @@ class Running extends Panel {
     const { value, lower, upper, inner } = picture.lines[0];
     const from = (column) => column.map((end, i) => (end === null ? null : end - value[i]));
     const around = { name: "", half: true, value: value.map((one) => (one === null ? null : 0)), lower: from(lower), upper: from(upper), inner };
-    const strip = { ...picture, numbers: undefined, counted: undefined, nodes: null, levels: [], marks: [], lines: [around] };
+    const strip = { ...picture, numbers: undefined, counted: undefined, nodes: null, levels: [], beside: picture.levels, marks: [], lines: [around] };
     this.strip.show(strip, page.binSeconds, page.domain());
   }
 

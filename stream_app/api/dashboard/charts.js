@@ -7,17 +7,17 @@
 // with ``dash``, true or lengths, is dashed; a line with ``quiet`` has a muted colour, and one with ``ink`` the colour of this variable.
 // ``numbers`` writes the lines' values, and ``counted`` names them; without them the options of the chart do.
 // With ``afloat`` the vertical axis need not begin at 0.
-// ``levels`` are thresholds {value, name}. ``marks`` are changes of alerts {at, name, kind}.
+// ``levels`` are thresholds {value, name, short}; ``beside``, if given, those of the chart above. ``marks`` are changes of alerts {at, name, kind}.
 
 import { colour } from "./frame.js";
-import { annotationsUnder, bandOf, drawAlone, drawAnnotations, drawInner, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, Room, roomForNames } from "./chart_marks.js";
+import { annotationsUnder, bandOf, drawAlone, drawInner, drawLevels, drawMarks, drawNames, drawZero, inkOf, levelsWithin, marksUnder, roomAbove, roomBeside } from "./chart_marks.js";
 import { breaksAfter, pointsAlone } from "./gaps.js";
 import { amount, around, COUNTS } from "./words.js";
 
 const HEIGHTS = { plot: { wide: 270, narrow: 220 }, strip: { wide: 120, narrow: 110 } };
 const STRONG = { ofWindow: 0.4, least: 270, most: 460 }; // the height of a page's first chart
 const WHOLE_STEPS = [1, 10, 100, 1000, 10000].flatMap((one) => [one, 2 * one, 5 * one]);
-const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 6 }); // 1.25K
 
 export class BandChart {
   // Options:
@@ -143,7 +143,7 @@ export class BandChart {
     return {
       ...this.#size(),
       tzDate: (at) => uPlot.tzDate(new Date(at * 1000), this.options.times().clockZone),
-      padding: [10, () => (named ? roomForNames(this.picture.lines) : 32), strip ? 8 : 0, 0],
+      padding: [() => this.#above(), () => this.#beside(named), strip ? 8 : 0, 0],
       legend: { show: false },
       cursor: {
         y: false,
@@ -173,14 +173,23 @@ export class BandChart {
         draw: [(u) => {
           if (!strip) drawZero(u);
           if (!stepped) drawAlone(u, lines, pointsAlone(u.data[0].length, this.breaks));
-          const room = new Room(u);
-          drawLevels(u, this.picture.levels ?? [], room);
-          drawMarks(u, this.picture.marks ?? [], room);
-          drawAnnotations(u, annotations());
-          if (named) drawNames(u, this.picture.lines);
+          const { levels = [], marks = [] } = this.picture;
+          drawLevels(u, levels);
+          drawMarks(u, marks, annotations());
+          drawNames(u, named ? this.picture.lines : [], levels);
         }],
       },
     };
+  }
+
+  #above() {
+    return roomAbove(this.picture, this.options.strip ? [] : this.options.annotations(), this.domain, this.#size());
+  }
+
+  // Return the room right of the plot. A chart below another one has the room of that one, so that their times agree.
+  #beside(named) {
+    const { lines, levels = [], beside = levels } = this.picture;
+    return roomBeside(named ? lines : [], beside, this.#size().width);
   }
 
   // Return where lines break: pairs of pixels, in order. Args: unknown, those of points without a value.

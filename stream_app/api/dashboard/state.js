@@ -341,7 +341,10 @@ export class StreamPage {
   }
 }
 
-export const level = ({ rule, comparison }, value) => ({ value, name: `${rule}: ${comparison} ${Number.isInteger(value) ? count(value) : +value.toPrecision(4)}` });
+export function level({ rule, comparison }, value) {
+  const short = `${comparison} ${Number.isInteger(value) ? count(value) : +value.toPrecision(4)}`;
+  return { value, name: `${rule}: ${short}`, short };
+}
 
 function readRange(from, to) {
   const [start, end] = [seconds(from ?? ""), seconds(to ?? "")];

@@ -198,20 +198,24 @@ WEEKS = """async () => {
 }"""
 
 
-ROOM = """async () => {
-  const { Room } = await import("/dashboard/chart_marks.js");
-  const data = [[0, 10, 20], [0, 100, 100], [0, 99, 99], [0, 101, 101]]; // line, lower, upper
-  const room = new Room({ data, posToVal: (x) => x, valToPos: (value) => value });
-  const place = (name, box, spare = false) => ({ name, box, spare });
-  const top = place("top", [12, 18, 95, 105]), low = place("low", [12, 18, 0, 10], true);
-  const wide = place("wide", [2, 18, 40, 60]), spare = place("spare", [2, 18, 90, 110], true);
-  return [[top, low], [top, low], [low], [spare], [wide]].map((places) => room.take(places)?.name ?? null);
+STRIP = """async () => {
+  const { Strip } = await import("/dashboard/chart_marks.js");
+  const strip = new Strip(2, 0, 100);
+  const take = (x) => strip.take(x, [{ words: "long", width: 40 }, { words: "short", width: 15 }]);
+  return [90, 48, 30, 55, 10, 47].map(take).map((place) => place && [place.words, place.row, place.from]);
 }"""
 
 
-def test_a_name_in_a_chart_covers_no_line_where_it_can_and_never_another_name(runner: Page) -> None:
-    """The line crosses "top" and, on its way up, "wide"; a spare place is not worth a covered line."""
-    assert runner.evaluate(ROOM) == ["low", "top", None, None, "wide"]
+def test_a_name_above_a_chart_covers_no_other_name_and_no_line_of_a_mark(runner: Page) -> None:
+    """Names find the first row, a higher one, a short form, or no room."""
+    assert runner.evaluate(STRIP) == [
+        ["long", 0, 50],  # left of its mark, because the strip ends
+        ["long", 1, 48],  # the higher row
+        ["short", 0, 30],
+        None,  # its line would cross the first name
+        ["short", 0, 10],
+        None,
+    ]
 
 
 def test_the_demo_page_is_made_from_the_pages_of_today() -> None:

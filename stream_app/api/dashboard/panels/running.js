@@ -32,7 +32,7 @@ export class Running extends Panel {
     const { value, lower, upper, inner } = picture.lines[0];
     const from = (column) => column.map((end, i) => (end === null ? null : end - value[i]));
     const around = { name: "", half: true, value: value.map((one) => (one === null ? null : 0)), lower: from(lower), upper: from(upper), inner };
-    const strip = { ...picture, numbers: undefined, counted: undefined, nodes: null, levels: [], marks: [], lines: [around] };
+    const strip = { ...picture, numbers: undefined, counted: undefined, nodes: null, levels: [], beside: picture.levels, marks: [], lines: [around] };
     this.strip.show(strip, page.binSeconds, page.domain());
   }
 
