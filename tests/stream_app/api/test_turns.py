@@ -132,14 +132,15 @@ async def test_readers_take_turns_for_long_answers(monkeypatch: pytest.MonkeyPat
 
 async def test_cancelled_request_frees_its_turn() -> None:
     turns = LongTurns(together=1)
-    for _ in range(3):
-        async with turns.of("a"):
-            waiting = asyncio.create_task(_hold(turns))
-            await asyncio.sleep(0)
-        waiting.cancel()  # it has just been granted its turn, but has not run yet
-        await asyncio.gather(waiting, return_exceptions=True)
-    async with asyncio.timeout(PATIENCE_S), turns.of("b"):
-        pass
+    async with asyncio.timeout(PATIENCE_S):
+        for _ in range(3):
+            async with turns.of("a"):
+                waiting = asyncio.create_task(_hold(turns))
+                await asyncio.sleep(0)
+            waiting.cancel()  # it has just been granted its turn, but has not run yet
+            await asyncio.gather(waiting, return_exceptions=True)
+        async with turns.of("b"):
+            pass
 
 
 async def test_turn_cancelled_as_it_is_granted_is_given_back() -> None:

@@ -24,7 +24,7 @@ from stream_app.core.counting.bins import (
     split,
 )
 from stream_app.core.incoming import Reason
-from stream_app.core.records import Cut, PartitionState
+from stream_app.core.records import Cut, LateEvents, PartitionState
 
 DAY_US = 86_400_000_000
 # Zones whose clocks skip midnight (Santiago, Beirut), a day (Apia), or half an hour (Lord Howe).
@@ -101,6 +101,20 @@ def test_assign_follows_the_rule_record_by_record(
 ) -> None:
     expected = [bin_of_record(bin, position, state, rules) for position, bin in enumerate(own)]
     assert outcomes(own, state, rules) == expected
+
+
+def test_a_segment_takes_over_from_the_first_bin_and_position_that_were_late_before() -> None:
+    state = PartitionState(0, 9, (Cut(10, 7),), late_before=LateEvents(position=3, since_bin=4))
+    rules = BinRules(10, 0, "next_bin", begins_bin=10)
+    for own in range(2, 12):
+        found = assign(np.full(10, own), np.arange(10), state, rules)
+        assert not found.refused
+        bins = dict(zip(np.flatnonzero(found.kept).tolist(), found.bins[found.kept].tolist(), strict=True))
+        assert bins == {
+            position: max(own, 10 if position < 7 else 11)
+            for position in range(10)
+            if own >= 10 or (own >= 4 and position >= 3)
+        }
 
 
 @given(records.filter(len), partition_states(), all_rules, st.data())

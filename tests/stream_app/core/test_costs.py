@@ -300,3 +300,9 @@ def test_epochs_that_share_a_cap_window_are_both_charged_for_an_event() -> None:
     # Events fall into one epoch, and for the user all epochs add up as before.
     assert statement("file:a", [beside, replace(beside, epoch=1, start_us=4)]).epsilon == Fraction(1, 10)
     assert statement("file:a", [first, ended_early, later]).epsilon == 3
+
+
+def test_an_epoch_shares_the_cap_window_of_every_earlier_one_that_was_to_end_later() -> None:
+    first, short, later = epochs(3)
+    short, later = replace(short, start_us=4, end_us=6), replace(later, start_us=8, end_us=10)
+    assert statement("file:a", [first, short, later, BESIDE["events"]]).epsilon == 6 + Fraction(1, 10)

@@ -20,7 +20,9 @@ from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.keys import KeyList
 from stream_app.core.ledger import ACCEPTED, statement
 from stream_app.core.records import Apply, Cut, PartitionCuts, Reply
+from stream_app.loops.clocks import LiveClock
 from stream_app.loops.closer import Closer
+from stream_app.loops.ending import late_of_before
 from stream_app.loops.segments import SegmentPlan
 from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError
@@ -206,7 +208,13 @@ async def test_the_one_before_runs_until_readers_see_its_last_row(one: OneSource
     one.clock.set_bin(EDGE + 0.25)
     await worker.ingest.step()
     await worker.closers[0].close_due()
-    # Its last row is released and not visible, and the worker dies here.
+    # Its last row is released and not visible, so the next one does not read yet, and the worker dies here.
+    await worker.closers[0].close_due()
+    ended = await one.store.load(STREAM)
+    assert ended is not None
+    assert ended.stopped
+    going_on = next(stream for stream in one.strategies if stream.stream == SECOND)
+    assert await late_of_before(one.store, LiveClock(one.store), going_on) is None
     then = await plan_of(one, stream_of(one, **CHANGES[0]))
     assert [stream.name for stream in then.now.streams] == [STREAM, SECOND]
     await (await Worker.start(one, stream_of(one, **CHANGES[0]))).run(one, {}, EDGE + 0.5)

@@ -327,3 +327,17 @@ def test_the_process_that_sends_alerts_is_told_of_its_cluster_only(topic: str, s
     assert set(kafka.clusters if kafka is not None else ()) == seen
     assert roles["api"].kafka is None
     assert roles["worker"] is settings
+
+
+def test_each_process_is_told_of_its_own_user_of_the_store_only() -> None:
+    text = CONFIG.format(topic="webhooks: []").replace("source: {topic: clicks}", "source: {http: web}")
+    settings = load_text(text, Path("/app/app.yaml"), {})
+    roles = roles_of(settings, Service())
+    urls = {role: (told.redis.url, told.redis.alerts_url, told.redis.api_url) for role, told in roles.items()}
+    worker, alerts, api = settings.redis.url, settings.redis.alerts_url, settings.redis.api_url
+    assert urls == {
+        "worker": (worker, alerts, api),
+        "alerts": (None, alerts, api),
+        "api": (None, None, api),
+        "ingest": (None, None, None),
+    }

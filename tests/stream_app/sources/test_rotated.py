@@ -289,6 +289,20 @@ def test_links_and_copies_count_once(tmp_path: Path, step: Callable[[Rotated], N
     assert log.read == [f"/{number}" for number in range(log.written)]
 
 
+@pytest.mark.usefixtures("settled")
+def test_no_line_counts_twice_beside_a_newer_copy_of_a_part(tmp_path: Path) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    log.write(5)
+    part = Path(shutil.copy(log.log, tmp_path / "access.log.old"))
+    log.write(5)
+    os.utime(log.log.rename(tmp_path / "access.log.1"), ns=(0, part.stat().st_mtime_ns - 1))
+    log.write(3)
+    for _ in range(2):
+        log.look()
+        log.restart()
+    assert len(log.read) == len({*log.read}) >= 8
+
+
 def test_file_that_is_taken_for_a_copy_is_named_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
