@@ -157,6 +157,25 @@ def broken_links(document: str) -> list[str]:
     return broken
 
 
+def misplaced(text: str) -> list[str]:
+    """Return symbols that are not in the file that is named before them."""
+    named = re.findall(r"`([\w/]+\.py)`, `(?!\w+\.py)(?:\w+\.)*(\w+)`", text)
+    return [f"{path}: {name}" for path, name in named if not any(defines(file, name) for file in files(path))]
+
+
+def files(path: str) -> list[Path]:
+    """Return the files of the repository that end with this path."""
+    return [REPOSITORY / file[1:] for file in FILES if file.endswith(f"/{path}")]
+
+
+def defines(file: Path, name: str) -> bool:
+    """Return whether a file of Python defines a name."""
+    return (
+        re.search(rf"\b(def|class) {name}\b|^ *{name}\b.*=", file.read_text(encoding="utf-8"), re.M)
+        is not None
+    )
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_files_commands_symbols_and_links_of_a_document_exist(document: str) -> None:
     text = text_of(document)
@@ -165,6 +184,7 @@ def test_files_commands_symbols_and_links_of_a_document_exist(document: str) -> 
     assert unknown_commands(text) == []
     assert missing_symbols(text) == []
     assert missing_tests(text) == []
+    assert misplaced(text) == []
     assert broken_links(document) == []
 
 
@@ -172,7 +192,8 @@ def test_missing_files_commands_and_symbols_are_found() -> None:
     text = (
         "`core/nowhere.py`, `stream_app/{core,nowhere}/`, `make nothing`, `stream-app count`, "
         "`stream-app run --nothing`, `dphist.TreeShape`, `dphist.Nothing`, `python -m nowhere`, "
-        "`tests/test_documents.py`, `test_listed_addresses_are_answered`, `test_that_nobody_wrote`\n"
+        "`tests/test_documents.py`, `test_listed_addresses_are_answered`, `test_that_nobody_wrote`, "
+        "`core/ledger.py`, `Statement.nothing`\n"
         "```python\nfrom dphist import SystemNoise, Nothing\n```\n"
         "```console\n$ stream-app watch clicks --nowhere 3   # --more\n```\n"
     )
@@ -185,6 +206,7 @@ def test_missing_files_commands_and_symbols_are_found() -> None:
     ]
     assert missing_symbols(text) == ["dphist.Nothing", "dphist.Nothing", "nowhere"]
     assert missing_tests(text) == ["test_that_nobody_wrote"]
+    assert misplaced(text) == ["core/ledger.py: nothing"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple
 
 TIME, VISITOR = "time", "visitor"
@@ -36,6 +37,7 @@ _FILE = re.compile(
     re.IGNORECASE,
 )
 # People's browsers call themselves Mozilla or Opera; programs have their own names, or one of these words.
+_READ_OF_AGENT = 512  # characters: more than any browser's; a stranger's longer text would take long
 _BROWSER = re.compile(r"Mozilla/|Opera/")
 _BOT = re.compile(
     r"(?<!cu)bot|crawl|spider|slurp|scan|monitor|preview|fetch|headless|lighthouse|pingdom|facebookexternal|"
@@ -69,13 +71,19 @@ class Request(NamedTuple):
 def agent_of(agent: str, *, with_browser: bool = True) -> Agent:
     """Return the facts in the name of a program. Args: with_browser, else the browser is None.
 
-    Cost: 20 microseconds; callers remember the answer.
+    Only the first 512 characters are read.
+    Cost: 20 microseconds for a browser's name, at most a millisecond; callers remember the answer.
 
     >>> agent_of("Mozilla/5.0 (iPad; CPU OS 17_4 like Mac OS X) Safari/605.1", with_browser=False)
     Agent(device='tablet', browser=None, bot=False)
     >>> agent_of("curl/8.5.0", with_browser=False).bot, agent_of("", with_browser=False).bot
     (True, True)
     """
+    return _facts(agent[:_READ_OF_AGENT], with_browser)
+
+
+@lru_cache(1 << 10)
+def _facts(agent: str, with_browser: bool) -> Agent:
     bot = _BROWSER.match(agent) is None or _BOT.search(agent) is not None
     device = next((name for name, pattern in _DEVICES if pattern.search(agent)), None)
     return Agent(device, _browser(agent) if with_browser else None, bot)

@@ -1,6 +1,6 @@
 """Keys that no list names: before the reader counts their records, the store gives the keys numbers.
 
-Under the user unit it asks only for keys that may count (``core.counting.first_keys``), and all records wait
+Under the user unit it asks only for keys that may count (``core.counting.unlisted``), and all records wait
 under their keys' hashes.
 """
 
