@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 
 from stream_app.state.address import redis_address
 from stream_app.state.cluster import ClusterRoundTrips
-from stream_app.state.greeting import Expected, Greeting, Refused
+from stream_app.state.greeting import Expected, Greeting, Refused, Replaced
 from stream_app.state.round_trips import Argument, Command, RoundTrips, ServerRoundTrips
 from stream_app.state.sentinels import Primary, PrimaryOverTls, Sentinels
 
@@ -87,7 +87,7 @@ def unknown_outcome() -> Iterator[None]:
     """Turn errors of Redis or the network into OSError: the call may or may not have taken effect."""
     try:
         yield
-    except Refused as error:
+    except (Refused, Replaced) as error:
         raise ConnectionError(f"redis: {error}") from error
     except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
         raise ConnectionError(f"redis: no answer ({error}), see that its server runs") from error

@@ -17,6 +17,10 @@ class Refused(exceptions.ConnectionError):
     """A server answers, but cannot be used."""
 
 
+class Replaced(exceptions.ConnectionError):
+    """Another server process answers than before; a caller that tries again has a connection to it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """The facts that a client expects of its server.
@@ -60,7 +64,7 @@ class Greeting:
         self._greeted.add(connection)
 
     async def _recognise(self, connection: AbstractConnection) -> None:
-        """Remember the server. Raises: redis' ConnectionError if it is another one than the last time."""
+        """Remember the server. Raises: Replaced if it is another one than the last time."""
         process = await _line(connection, "server", "run_id")
         # Each time that a server becomes the primary, it begins another history.
         server = (process, await _line(connection, "replication", "master_replid"))
@@ -68,7 +72,7 @@ class Greeting:
         if before not in (None, server):
             for other in list(self._greeted):
                 await other.disconnect(nowait=True)
-            raise exceptions.ConnectionError("another server process answers")
+            raise Replaced("another server process answers than before, as after a restart")
 
 
 def unusable(version: str, role: str, mode: str, in_cluster: bool) -> Iterator[str]:

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import exceptions
 
 from stream_app.state import round_trips
-from stream_app.state.connection import batch, connect, execute, transaction
+from stream_app.state.connection import batch, connect, execute, transaction, unknown_outcome
 from stream_app.state.embedded import EmbeddedRedis
+from stream_app.state.greeting import Expected
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.round_trips import MOST_AT_ONCE, RoundTrips
 from tests.patience import PATIENCE_S
@@ -206,3 +208,20 @@ async def test_clean_up_after_a_cancellation_may_call_the_store(server: Embedded
     with pytest.raises(ValueError, match="the reason of the end"):
         await task
     await store.close()
+
+
+async def test_a_server_that_was_started_again_is_not_said_to_be_down(tmp_path: Path) -> None:
+    with EmbeddedRedis(tmp_path / "redis") as server:
+        redis = connect(server.operator_url, 2, Expected(same_server=True))
+        await execute(redis, "PING")
+        server.stop()
+        with pytest.raises(OSError, match=r"no answer .*, see that its server runs"), unknown_outcome():
+            await execute(redis, "PING")
+        server.start()
+        with (
+            pytest.raises(OSError, match=r"^redis: another server process answers than before"),
+            unknown_outcome(),
+        ):
+            await execute(redis, "PING")
+        assert await execute(redis, "PING")
+        await redis.aclose()
