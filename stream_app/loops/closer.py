@@ -172,6 +172,12 @@ class Closer:
                         "noise; give all workers one secrets.key_file, or write tree.release: causal; if "
                         "they have one, the noise is lost: start this worker again"
                     )
+            elif followed_s == PATIENCE_S and await self._store.load(self.name) is not None:
+                log.warning(
+                    "stream %s: another worker closes it, and Redis lacks the last row of this worker's "
+                    "witness; until they agree it counts nothing (docs/runbook.md, PrivateCountsResultsLate)",
+                    self.name,
+                )
             await asyncio.sleep(FOLLOW_S)
             followed_s += FOLLOW_S
 

@@ -368,3 +368,25 @@ def test_a_worker_that_follows_copies_nothing_that_nobody_sees_or_that_does_not_
     assert bins_of(alone.rows()) == [100, 101, 102]
     alone.run(following.keep_up(EXACT))
     assert follows.kept[STREAM] == kept, "its rows tell it later that the store was set back"
+
+
+def test_a_worker_that_remembers_more_than_the_one_that_closes_says_so(
+    alone: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Redis was set back, and the worker that copied fewer rows was the first to close the stream."""
+    remembers, closes = MemoryWitness(), MemoryWitness()
+    join(alone, "a", remembers)
+    alone.until(101.2)
+    closes.kept[STREAM] = list(remembers.kept[STREAM])
+    backup = alone.backup()
+    alone.until(103.9)
+    alone.end()
+    alone.restore(backup)
+    join(alone, "b", closes)
+    alone.until(104.5)
+    join(alone, "a", remembers)
+    said = "Redis lacks the last row of this worker's witness"
+    alone.until(105.2)
+    assert said not in caplog.text, "the other one may still put the rows back"
+    alone.until(108)
+    assert caplog.text.count(said) == 1
