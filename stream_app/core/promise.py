@@ -88,9 +88,7 @@ class Statement:
                 *map(_sentence, self.measurements),
             )
         others = filter(None, (self.whole_user_line, self.other_line))
-        faster = "more weakly: epsilon grows k times, and delta faster"
-        how = "k times more weakly" if self.delta is None else faster
-        weaker = [f"A person with k events is protected {how}."] if self.unit == "event" else []
+        weaker = [f"A person with k events: {self.of_many('events')}"] if self.unit == "event" else []
         return (self.promise(), *others, *map(_sentence, self.measurements), *weaker)
 
     def promise(self, what: str = "anything that is shown") -> str:
@@ -99,6 +97,12 @@ class Statement:
         beside = "" if self.delta is None else f", and adds at most {delta_in_words(self.composed_delta)}"
         factor = factor_in_words(self.total_epsilon)
         return f"{change} changes the probability of {what} by at most a factor {factor}{beside}."
+
+    def of_many(self, units: str) -> str:
+        """Return what the promise is for somebody with several units. Args: units, "events" or "names"."""
+        if self.delta is not None:
+            return "epsilon is k times as large, and delta grows faster."
+        return to_the_power(self.epsilon, units)
 
     @property
     def whole_user_line(self) -> str:
@@ -177,6 +181,45 @@ def factor_in_words(epsilon: Fraction) -> str:
     more = math.expm1(epsilon)
     decimals = 0 if more >= 9 else max(1, 1 - math.floor(math.log10(more)))
     return f"e^{in_words(epsilon)} (about {1 + more:,.{decimals}f})"
+
+
+def to_the_power(epsilon: Fraction, units: str) -> str:
+    """Return how a factor grows with the events or names of one person, and what it still hides.
+
+    >>> for one in ("0.05", "1", "5"):
+    ...     print(to_the_power(Fraction(one), "events").removeprefix("the factor is "))
+    1.051 to the power k (10 events: about 1.6).
+    2.72 to the power k (10 events: about 22,000), so only single events are hidden at this epsilon.
+    148 to the power k (10 events: more than a trillion), so not even single events are hidden well.
+    """
+    if epsilon > LARGEST_EXPONENT:
+        return "not even one of them is hidden."
+    more, ten = math.expm1(epsilon), math.exp(10 * epsilon)
+    one = f"{1 + more:,.{0 if more >= 99 else max(2, 1 - math.floor(math.log10(more)))}f}"
+    digits = 1 - math.floor(math.log10(ten))
+    of_ten = "more than a trillion" if ten > 1e12 else f"about {round(ten, digits):,.{max(0, digits)}f}"
+    hidden = ""
+    if ten >= _HIDES_LITTLE:
+        hidden = f", so only single {units} are hidden at this epsilon"
+    if 1 + more >= _HIDES_LITTLE:
+        hidden = f", so not even single {units} are hidden well"
+    return f"the factor is {one} to the power k (10 {units}: {of_ten}){hidden}."
+
+
+_HIDES_LITTLE = 100  # a factor by which 50:50 becomes 99:1
+
+
+def from_even_odds(epsilon: Fraction) -> str:
+    """Return what a factor means for somebody who thought that two logs are equally likely.
+
+    >>> [from_even_odds(Fraction(one)) for one in ("0.01", "1", "8")]
+    ['about 50.2:49.8', 'about 73:27', 'about 99.97:0.03']
+    """
+    rest = 100 / (1 + math.exp(epsilon))
+    least = min(rest, 50 - rest)  # written with the decimals that tell it from 0 and from one half
+    decimals = max(0, -math.floor(math.log10(least)))
+    rest = round(rest, decimals)
+    return f"about {100 - rest:.{decimals}f}:{rest:.{decimals}f}"
 
 
 def delta_in_words(delta: Fraction) -> str:

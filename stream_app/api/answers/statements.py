@@ -18,6 +18,7 @@ from stream_app.core.promise import (
     LARGEST_EXPONENT,
     Statement,
     delta_in_words,
+    from_even_odds,
     in_words,
     neighbouring_in_words,
     signed_in_words,
@@ -31,12 +32,11 @@ PROTECTED = [
     "Quiet times: bins close by the clock, and an empty bin is released like any other.",
 ]
 NOT_PROTECTED = [
-    "A person with many events: with k events the protection is k times weaker.",
+    "A person with many events: with k events ",
     "What many events have in common: totals and trends are shown here.",
     "That the stream exists, how long its bins are and how it is configured.",
     "Events from anyone who can read the worker's machine: it holds exact counts of open bins.",
 ]
-_MANY_EVENTS = "A person with many events: with k events epsilon is k times as large, and delta grows faster."
 PROTECTED_USERS = [
     "Whether any one user was there: everything shown changes these odds by at most the factor below.",
     *PROTECTED[1:],
@@ -47,7 +47,7 @@ OWN_USERS = (
 )
 NOT_PROTECTED_USERS = [
     "A user for ever: each epoch costs its epsilon again, and the stated sum is over all epochs.",
-    "People with several user names: with k names the protection is k times weaker.",
+    "People with several user names: with k names ",
     *NOT_PROTECTED[1:],
 ]
 
@@ -96,7 +96,7 @@ def privacy(
         own_promise=own.promise("anything that this stream shows") if own else "",
         also=stated.other_line if private else "",
         whole_user=(own or stated).whole_user_line if private else "",
-        protected=[without_factor(line, stated) for line in lines] if private else [],
+        protected=[with_odds(line, stated) for line in lines] if private else [],
         not_protected=not_protected(stated) if private else ["Anybody: these values show every event."],
         ledger=[_ledger_row(view, entry, may_read(entry.stream)) for entry in ledger],
     )
@@ -122,8 +122,11 @@ def protected(stated: Statement) -> list[str]:
     return [PROTECTED_USERS[0].replace("any one user was there", _within(period)), *PROTECTED[1:]]
 
 
-def without_factor(line: str, stated: Statement) -> str:
+def with_odds(line: str, stated: Statement) -> str:
     """Return a line about odds; with a delta no factor alone bounds them, and the promise has the bound."""
+    if stated.delta is None and stated.epsilon < LARGEST_EXPONENT and line.endswith("the factor below."):
+        changed = from_even_odds(stated.epsilon)
+        return f"{line} Someone who thought 50:50 could come to think at most {changed}."
     if stated.delta is None:
         return line
     return line.replace("at most the factor below", "no more than the promise above says")
@@ -137,12 +140,13 @@ def not_protected(stated: Statement) -> list[str]:
 
 def _not_protected(stated: Statement) -> list[str]:
     if stated.unit == "event":
-        return NOT_PROTECTED if stated.delta is None else [_MANY_EVENTS, *NOT_PROTECTED[1:]]
+        return [NOT_PROTECTED[0] + stated.of_many("events"), *NOT_PROTECTED[1:]]
+    users = [NOT_PROTECTED_USERS[0], NOT_PROTECTED_USERS[1] + stated.of_many("names"), *NOT_PROTECTED[1:]]
     _, _, period = stated.unit.partition(" per ")
     if not period:
-        return NOT_PROTECTED_USERS
+        return users
     again = f"A user over time: each {period_in_words(period)} costs the epsilon again."
-    return [f"{again} {stated.whole_user_line}", *NOT_PROTECTED_USERS[1:]]
+    return [f"{again} {stated.whole_user_line}", *users[1:]]
 
 
 def _total(view: StreamView) -> schemas.TotalAnswer | None:

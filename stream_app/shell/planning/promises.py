@@ -128,7 +128,7 @@ def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
     It is about the configuration: one epoch of this stream. ``/v1/streams/NAME/privacy`` says what the ledger
     adds up. All sentences are those of the page and of ``stream-app privacy``.
     """
-    from stream_app.api.answers.statements import not_protected, protected, without_factor  # loads much
+    from stream_app.api.answers.statements import not_protected, protected, with_odds  # loads much
 
     entry = first_epoch(stream, now_us)
     source = Labels(stream.title).source(entry.source)
@@ -160,7 +160,7 @@ def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
         # The page shows a factor below these lines; here the promise above states it.
         for whole in lines:
             line = whole.replace("the stated sum is over all epochs", "this page states one epoch")
-            yield f"- {without_factor(line, stated).replace('the factor below', 'the factor above')}"
+            yield f"- {with_odds(line, stated).replace('the factor below', 'the factor above')}"
     yield ""
     cost = promise_in_words(stream.declared.privacy.epsilon, stream.declared.delta)
     yield f"One epoch costs {cost}. docs/privacy.md has the proofs, and docs/choosing.md explains the words."

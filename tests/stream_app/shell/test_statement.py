@@ -50,7 +50,9 @@ def test_page_of_users_says_unit_promise_and_cost_over_time(tmp_path: Path) -> N
 def test_page_of_events_says_that_persons_are_protected_more_weakly(tmp_path: Path) -> None:
     code, text = stated(tmp_path, "clicks")
     assert code == 0
-    assert "A person with k events is protected k times more weakly." in text
+    power = "the factor is 2.72 to the power k (10 events: about 22,000), so only single events are hidden"
+    assert f"A person with k events: {power} at this epsilon." in text
+    assert "Someone who thought 50:50 could come to think at most about 73:27." in text
     assert "No total limits how many epochs may follow." in text
 
 
