@@ -537,12 +537,12 @@ const MINUTE = 60, HOUR = 3600, DAY = 86400;
 const count = (value) => whole.format(Math.round(value) || 0);
 const error = (value) => (value >= 100 ? whole.format(value) : fine.format(value));
 
-// Return the promise of an epoch: "ε = 1", or "(ε 1, δ 1e-6)" for an approximate stream.
-const promise = ({ epsilon, delta }) => (delta ? `(ε ${epsilon}, δ ${delta})` : `ε = ${epsilon}`);
+// Return the promise of an epoch: "ε = 1" with spaces that never break, or "(ε 1, δ 1e-6)" for an approximate stream.
+const promise = ({ epsilon, delta }) => (delta ? `(ε\u00a0${epsilon}, δ\u00a0${delta})` : `ε\u00a0=\u00a0${epsilon}`);
 
 // Return what all epochs over a source cost a user together, to follow the promise of an epoch; "" for no sum.
 const soFar = (epsilon, delta) =>
-  epsilon ? `, ${delta ? `(ε ${epsilon}, δ ${delta})` : epsilon} so far over its source` : "";
+  epsilon ? `, ${delta ? `(ε\u00a0${epsilon}, δ\u00a0${delta})` : epsilon} so far over its source` : "";
 
 // Return what one epoch of a stream costs, and all epochs over its source so far where they add up, in a sentence.
 const costs = (detail) => `${promise(detail)} per epoch${soFar(detail.epsilon_so_far, detail.delta_so_far)}.`;
@@ -555,7 +555,7 @@ const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) || 0), 
 // whose two sides are written differently is written with both.
 function around(value, lower, upper) {
   const [below, above] = [value - lower, upper - value].map(error);
-  return above === below ? `± ${above}` : `−${below} to +${above}`;
+  return above === below ? `±\u00a0${above}` : `−${below} to +${above}`;
 }
 
 // Return a text that begins with a capital letter.
@@ -1338,6 +1338,7 @@ class BandChart {
     const near = at === index ? marksUnder(this.plot, this.picture.marks ?? []) : [];
     if (near.length) point.changes = this.#told(near);
     if (at === index) point.annotations = annotationsUnder(this.plot, this.options.annotations());
+    else point.newest = this.options.stepped ? "Last bar: " : "Last point: ";
     return this.options.readout(point);
   }
 
@@ -1493,8 +1494,9 @@ const { pictureTable } = $stream_app_api_dashboard_tables;
 const { utc } = $stream_app_api_dashboard_times;
 const { costs } = $stream_app_api_dashboard_words;
 
-// A sentence of many answers that the page says once, below all charts.
+// A sentence of many answers that the page says once, below all charts; and one that stands with the numbers it is about.
 const SAID_ONCE = "Each interval is for one point. Of many 95 % intervals, about 1 in 20 misses the true number.";
+const SHORTENED = /[\d,]+ points are shortened to [^.]*\.\s*/;
 
 class Panel {
   // A subclass defines ask(page), which requests the answer, and show(answer, page), which draws it. It may define
@@ -1509,7 +1511,7 @@ class Panel {
     this.body = make("div", { className: "panel-body" });
     this.note = make("p", { className: "note" });
     this.numbers = make("div", { tabIndex: 0, role: "region", id: `${name}-table`, "aria-label": `Numbers: ${page.heads(title)}` });
-    this.details = make("details", { className: "numbers" }, make("summary", {}, "Numbers"), this.numbers);
+    this.details = make("details", { className: "numbers" }, make("summary", {}, "Numbers"), this.shortened = make("p", { className: "muted" }), this.numbers);
     this.details.addEventListener("toggle", () => this.fillTable());
     this.saving = make("div", { className: "saving", role: "group", "aria-label": `Save: ${title}` },
       this.#saver("CSV", async () => saveCsv(this.file(), ...await this.csv()), "All numbers of this panel, with times in UTC"),
@@ -1520,7 +1522,7 @@ class Panel {
     this.meaning = make("p", { hidden: true, id: `${name}-meaning` }, warning);
     this.element = make("section", { className: "card panel", id: name, "aria-labelledby": `${name}-title` },
       make("div", { className: "card-head" }, this.heading, this.tools),
-      ...(about ? [make("p", { className: "about" }, about)] : []),
+      ...(about ? [make("p", { className: "about" }, ...[about].flat())] : []),
       ...(warning ? [this.meaning] : []),
       this.readout, this.body, this.note,
       make("div", { className: "card-end" }, this.details, this.saving));
@@ -1564,7 +1566,9 @@ class Panel {
       Object.assign(this, { answer, measure });
       this.element.classList.remove("failed");
       this.show(this.answer, this.page);
-      say(this.note, (this.answer.note ?? "").replace(SAID_ONCE, "").trim());
+      const note = this.answer.note ?? "";
+      say(this.note, note.replace(SAID_ONCE, "").replace(SHORTENED, "").trim());
+      say(this.shortened, note.match(SHORTENED)?.[0] ?? "");
       if (!this.page.detail.shape) say(this.meaning, answer.meaning ?? this.page.detail.warning);
       this.#nameParts();
       this.element.dataset.seq = String(this.answer.seq);
@@ -1679,12 +1683,12 @@ function shown({ value, lower, upper, inner }, { enough }) {
 
 function showPoint(host, point) {
   if (!point) return host.replaceChildren();
-  const parts = [`${point.when}  `];
+  const parts = [`${point.newest ?? ""}${point.when}  `];
   for (const { name, value, lower, upper } of point.lines) {
     if (name) parts.push(`${name} `);
     parts.push(bold(value), lower === null ? "  " : ` (${lower} to ${upper})  `);
   }
-  if (point.nodes) parts.push(`from ${point.nodes.toLocaleString("en")} released ${point.nodes === 1 ? "count" : "counts"}`);
+  host.title = point.nodes ? `From ${point.nodes.toLocaleString("en")} released ${point.nodes === 1 ? "count" : "counts"}` : "";
   const [newest, ...others] = point.changes.toReversed();
   if (newest) parts.push(make("span", { className: "change", dataset: { kind: newest.kind } }, `  ${newest.words}`), others.length ? ` and ${others.length} more` : "");
   for (const { number, text } of point.annotations ?? []) parts.push(make("span", { className: "annotation" }, `  ${number} ${text}`));
@@ -2548,7 +2552,8 @@ class Running extends Panel {
   }
 
   show(answer, page) {
-    this.heading.textContent = page.measure.running;
+    // Beside a part, the count is still of everything since the stream began, as the headline's second number is.
+    this.heading.textContent = page.isPart ? `${page.measure.running} since ${page.times.onPage(page.times.from(page.whole().start))}` : page.measure.running;
     const picture = pictureOf(answer, page);
     // A rule's running count begins with this stream, and the chart with the first one that it continues.
     picture.levels = page.detail.history ? [] : page.levels(({ measure }) => measure === "count");

@@ -61,6 +61,7 @@ def axes_of(strategy: Strategy) -> schemas.AxesAnswer | None:
     return schemas.AxesAnswer(
         keys=None if declared.keys is None else len(declared.keys.labels),
         first_keys=[] if declared.keys is None else list(declared.keys.labels[: schemas.FIRST_KEYS]),
+        key_field=None if declared.keys is None else declared.keys.field or None,
         key_fields=_key_fields(declared.keys),
         edges=None if declared.value is None else declared.value.edges.tolist(),
         value_field=None if declared.value is None else declared.value.field,

@@ -263,6 +263,7 @@ export class BandChart {
     const near = at === index ? marksUnder(this.plot, this.picture.marks ?? []) : [];
     if (near.length) point.changes = this.#told(near);
     if (at === index) point.annotations = annotationsUnder(this.plot, this.options.annotations());
+    else point.newest = this.options.stepped ? "Last bar: " : "Last point: ";
     return this.options.readout(point);
   }
 

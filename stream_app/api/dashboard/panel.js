@@ -9,8 +9,9 @@ import { pictureTable } from "./tables.js";
 import { utc } from "./times.js";
 import { costs } from "./words.js";
 
-// A sentence of many answers that the page says once, below all charts.
+// A sentence of many answers that the page says once, below all charts; and one that stands with the numbers it is about.
 const SAID_ONCE = "Each interval is for one point. Of many 95 % intervals, about 1 in 20 misses the true number.";
+const SHORTENED = /[\d,]+ points are shortened to [^.]*\.\s*/;
 
 export class Panel {
   // A subclass defines ask(page), which requests the answer, and show(answer, page), which draws it. It may define
@@ -25,7 +26,7 @@ export class Panel {
     this.body = make("div", { className: "panel-body" });
     this.note = make("p", { className: "note" });
     this.numbers = make("div", { tabIndex: 0, role: "region", id: `${name}-table`, "aria-label": `Numbers: ${page.heads(title)}` });
-    this.details = make("details", { className: "numbers" }, make("summary", {}, "Numbers"), this.numbers);
+    this.details = make("details", { className: "numbers" }, make("summary", {}, "Numbers"), this.shortened = make("p", { className: "muted" }), this.numbers);
     this.details.addEventListener("toggle", () => this.fillTable());
     this.saving = make("div", { className: "saving", role: "group", "aria-label": `Save: ${title}` },
       this.#saver("CSV", async () => saveCsv(this.file(), ...await this.csv()), "All numbers of this panel, with times in UTC"),
@@ -36,7 +37,7 @@ export class Panel {
     this.meaning = make("p", { hidden: true, id: `${name}-meaning` }, warning);
     this.element = make("section", { className: "card panel", id: name, "aria-labelledby": `${name}-title` },
       make("div", { className: "card-head" }, this.heading, this.tools),
-      ...(about ? [make("p", { className: "about" }, about)] : []),
+      ...(about ? [make("p", { className: "about" }, ...[about].flat())] : []),
       ...(warning ? [this.meaning] : []),
       this.readout, this.body, this.note,
       make("div", { className: "card-end" }, this.details, this.saving));
@@ -80,7 +81,9 @@ export class Panel {
       Object.assign(this, { answer, measure });
       this.element.classList.remove("failed");
       this.show(this.answer, this.page);
-      say(this.note, (this.answer.note ?? "").replace(SAID_ONCE, "").trim());
+      const note = this.answer.note ?? "";
+      say(this.note, note.replace(SAID_ONCE, "").replace(SHORTENED, "").trim());
+      say(this.shortened, note.match(SHORTENED)?.[0] ?? "");
       if (!this.page.detail.shape) say(this.meaning, answer.meaning ?? this.page.detail.warning);
       this.#nameParts();
       this.element.dataset.seq = String(this.answer.seq);
@@ -195,12 +198,12 @@ function shown({ value, lower, upper, inner }, { enough }) {
 
 export function showPoint(host, point) {
   if (!point) return host.replaceChildren();
-  const parts = [`${point.when}  `];
+  const parts = [`${point.newest ?? ""}${point.when}  `];
   for (const { name, value, lower, upper } of point.lines) {
     if (name) parts.push(`${name} `);
     parts.push(bold(value), lower === null ? "  " : ` (${lower} to ${upper})  `);
   }
-  if (point.nodes) parts.push(`from ${point.nodes.toLocaleString("en")} released ${point.nodes === 1 ? "count" : "counts"}`);
+  host.title = point.nodes ? `From ${point.nodes.toLocaleString("en")} released ${point.nodes === 1 ? "count" : "counts"}` : "";
   const [newest, ...others] = point.changes.toReversed();
   if (newest) parts.push(make("span", { className: "change", dataset: { kind: newest.kind } }, `  ${newest.words}`), others.length ? ` and ${others.length} more` : "");
   for (const { number, text } of point.annotations ?? []) parts.push(make("span", { className: "annotation" }, `  ${number} ${text}`));

@@ -26,13 +26,17 @@ export function stateWords(state, { released_until: until }) {
   return "";
 }
 
+// Return whether all bins of a stream are released.
+export const isComplete = ({ released_until: until, ends, retired, imported }) => Boolean(retired || imported || (ends && until && seconds(until) >= seconds(ends)));
+
 // Args: what the service says of a stream: released_until; next_release, when a live stream's next bin becomes visible;
 // ends, where a replay or a live stream ends; bin_seconds; retired, imported, since when nobody counts a stream that is history; halted, whether a fault has stopped it. now, by the service's clock. watched, what the page has seen; connected,
 // whether the page hears of releases.
-export function stateOf({ released_until: until, next_release: next, ends, bin_seconds: bin, retired, imported, halted }, now, watched, connected) {
+export function stateOf(said, now, watched, connected) {
+  const { released_until: until, next_release: next, ends, bin_seconds: bin, retired, imported, halted } = said;
   if (retired) return { state: "complete", text: `Retired on ${day(retired)}` };
   if (imported) return { state: "complete", text: `History, imported on ${day(imported)}` };
-  if (ends && until && seconds(until) >= seconds(ends)) return { state: "complete", text: "Complete" };
+  if (isComplete(said)) return { state: "complete", text: "Complete" };
   if (!connected) return { state: "quiet", text: "" };
   if (halted) return { state: "halted", text: "Stopped by a fault" };
   if (ends && !next) return { state: "replaying", text: now - Math.max(watched.since, watched.moved) < PUNCTUAL_S ? "Replaying" : "Replay not complete" };

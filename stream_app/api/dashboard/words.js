@@ -7,12 +7,12 @@ const MINUTE = 60, HOUR = 3600, DAY = 86400;
 export const count = (value) => whole.format(Math.round(value) || 0);
 export const error = (value) => (value >= 100 ? whole.format(value) : fine.format(value));
 
-// Return the promise of an epoch: "ε = 1", or "(ε 1, δ 1e-6)" for an approximate stream.
-export const promise = ({ epsilon, delta }) => (delta ? `(ε ${epsilon}, δ ${delta})` : `ε = ${epsilon}`);
+// Return the promise of an epoch: "ε = 1" with spaces that never break, or "(ε 1, δ 1e-6)" for an approximate stream.
+export const promise = ({ epsilon, delta }) => (delta ? `(ε\u00a0${epsilon}, δ\u00a0${delta})` : `ε\u00a0=\u00a0${epsilon}`);
 
 // Return what all epochs over a source cost a user together, to follow the promise of an epoch; "" for no sum.
 export const soFar = (epsilon, delta) =>
-  epsilon ? `, ${delta ? `(ε ${epsilon}, δ ${delta})` : epsilon} so far over its source` : "";
+  epsilon ? `, ${delta ? `(ε\u00a0${epsilon}, δ\u00a0${delta})` : epsilon} so far over its source` : "";
 
 // Return what one epoch of a stream costs, and all epochs over its source so far where they add up, in a sentence.
 export const costs = (detail) => `${promise(detail)} per epoch${soFar(detail.epsilon_so_far, detail.delta_so_far)}.`;
@@ -25,7 +25,7 @@ export const between = (lower, upper) => [whole.format(Math.floor(lower + 1e-9) 
 // whose two sides are written differently is written with both.
 export function around(value, lower, upper) {
   const [below, above] = [value - lower, upper - value].map(error);
-  return above === below ? `± ${above}` : `−${below} to +${above}`;
+  return above === below ? `±\u00a0${above}` : `−${below} to +${above}`;
 }
 
 // Return a text that begins with a capital letter.

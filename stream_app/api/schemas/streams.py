@@ -145,6 +145,7 @@ class AxesAnswer(BaseModel):
     first_keys: list[str] = Field(
         description=f"the first {FIRST_KEYS} of the list; /keys/list has all. None for a key of boards"
     )
+    key_field: str | None = Field(default=None, description="the field of the keys; null if several make one")
     key_fields: list[KeyFieldAnswer] | None = Field(
         default=None, description="fields whose values make a key, in the order of its parts; null: one field"
     )

@@ -176,7 +176,7 @@ def test_plus_minus_is_half_of_an_interval_everywhere(browser: Browser, backstag
         assert "standard error" in page.locator("#alerts").inner_text()
         keys = page.evaluate("fetch('/v1/streams/delays/keys').then((answer) => answer.json())")["keys"]
         shown = page.locator("#keys .multiple-number").first.inner_text()
-        half = float(re.sub(r".*± |,", "", shown))
+        half = float(re.sub(r".*±\s|,", "", shown))
         lower, upper = keys[0]["interval"]
         assert half == pytest.approx((upper - lower) / 2, rel=0.01)
 

@@ -195,9 +195,9 @@ def test_page_lists_rules_that_never_changed(browser: Browser, backstage: Backst
         lines = panel(page, "alerts").locator("li")
         expect(lines).to_have_count(3)
         expect(lines.nth(1)).to_contain_text(f"Never changed; it cannot be decided now: {UNKNOWN}")
-        expect(lines.first).to_contain_text("Never changed; it now reads 90")
+        expect(lines.first).to_contain_text("Never changed; at 1 Jan 2013, 02:00 UTC it read 90")
         expect(lines.first).to_contain_text("Watched since 1 Jan 2013, 02:00")
-        expect(lines.last).to_contain_text("now reads 0.75/m")
+        expect(lines.last).to_contain_text("it read 0.75/m")
         expect(lines.last).to_contain_text("Its last notification was refused by webhooks[0] (status 400).")
         expect(lines.first).not_to_contain_text("refused")
         assert len(table(page, "alerts")) == 3
@@ -315,7 +315,7 @@ def test_page_reports_the_rate_in_its_list_its_tables_and_its_file(
     with opened(browser, backstage.start() + "/streams/departures") as page:
         line = panel(page, "alerts").locator("li")
         expect(line).to_contain_text("when it read 90/h")
-        expect(line).to_contain_text("now reads 100/h")
+        expect(line).to_contain_text("it read 100/h")
         table(page, "alerts")
         words = page.locator("#alerts").inner_text()
         assert "90/h" in words

@@ -3,6 +3,7 @@
 
 import { make } from "../elements.js";
 import { Panel } from "../panel.js";
+import { isComplete } from "../stream_state.js";
 import { grid } from "../tables.js";
 import { amount, count, error, percent, sentence } from "../words.js";
 
@@ -37,9 +38,10 @@ export class Alerts extends Panel {
 
   #words(one) {
     const { confidence, refused, watched, fires, value_now: value, stderr_now: stderr, against_now: against, missing_now: missing, quiet, unit, summary } = one;
-    const since = watched === null || one.changed !== null ? "" : ` Watched since ${this.page.times.onPage(this.page.times.until(watched))}.`;
-    const now = missing ? `; it cannot be decided now: ${missing}` : value === null ? "" : `; it now reads ${estimate(value, stderr, unit, against)}`;
-    const waits = fires === null ? "" : ` Pending: it fires at ${this.page.times.onPage(this.page.times.until(fires, null))} if the condition holds until then.`;
+    const { times, detail } = this.page;
+    const since = watched === null || one.changed !== null ? "" : ` Watched since ${times.onPage(times.until(watched))}.`;
+    const now = missing ? `; it cannot be decided now: ${missing}` : value === null ? "" : `; at ${times.onPage(times.until(this.page.whole().end))} it read ${estimate(value, stderr, unit, against)}`;
+    const waits = fires === null ? "" : isComplete(detail) ? " Pending when the stream ended." : ` Pending: it fires at ${times.onPage(times.until(fires, null))} if the condition holds until then.`;
     return `${this.#change(one)}${now}.${waits}${since}${this.answer.isEqual ? "" : ` Confidence: ${percent(confidence)}.`}${quiet ? ` It does not fire in ${quiet}.` : ""}${refused.length ? ` Its last notification was refused by ${refused.join(", ")}.` : ""}${summary ? ` ${summary}` : ""}`;
   }
 

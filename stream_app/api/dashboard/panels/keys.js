@@ -14,7 +14,7 @@ const MOST_IN_FILE = 20_000, MOST_NUMBERS = 100_000, MOST_MEANS = 400; // that t
 
 export class Keys extends Panel {
   constructor(page) {
-    super(page, "keys", "By key", "Choose a key to see the whole page for it; with Ctrl or Shift, add it to the chosen keys.");
+    super(page, "keys", "By key", ["Choose a key to see the whole page for it", make("span", { className: "with-keyboard" }, "; with Ctrl or Shift, add it to the chosen keys"), "."]);
     this.most = FIRST;
     const fields = (page.detail.axes.key_fields ?? []).map(({ field }) => field);
     this.by = make("select", { id: page.place("keys-by") }, ...fields.map((field) => new Option(field, field)), new Option("each combination", "*"));
@@ -78,11 +78,13 @@ export class Keys extends Panel {
   }
 
   show({ keys, by }, page) {
-    this.heading.textContent = page.measure.name === "count" ? `By ${by ?? "key"}` : `${page.measure.title} by key`;
+    this.heading.textContent = page.measure.name === "count" ? `By ${by ?? page.detail.axes.key_field ?? "key"}` : `${page.measure.title} by key`;
+    say(this.readout, page.times.onPage(page.times.period(page.range().start, page.range().end)));
     const wanted = new Set(keys.map((one) => one.key));
     for (const [key, card] of this.cards) if (!wanted.has(key)) this.#drop(key, card);
     keys.forEach((one) => this.#card(one, page));
     const [sure, unsure] = [keys.filter((one) => !mayBeNone(one)), keys.filter(mayBeNone)];
+    say(this.unsure, unsure.some(({ value }) => value < 0) ? "May be 0: noise can make a small count negative" : "May be 0");
     const elements = (some) => some.map((one) => this.cards.get(one.key).element);
     const order = [...elements(sure), ...(sure.length && unsure.length ? [this.unsure] : []), ...elements(unsure)];
     const left = this.answer.keys_available - keys.length;

@@ -42,8 +42,8 @@ export class Preview extends Panel {
     const { start, end, value, half_width: now, preview_half_width: then, seq } = answer;
     const around = (halves, sign) => value.map((count, i) => count + sign * halves[i]);
     const lines = [
-      { name: `ε ${answer.epsilon}`, value, lower: around(now, -1), upper: around(now, 1) },
-      { name: `ε ${answer.preview_epsilon}`, quiet: true, value, lower: around(then, -1), upper: around(then, 1) },
+      { name: `ε\u00a0${answer.epsilon}`, value, lower: around(now, -1), upper: around(now, 1) },
+      { name: `ε\u00a0${answer.preview_epsilon}`, quiet: true, value, lower: around(then, -1), upper: around(then, 1) },
     ];
     const bin = end.length ? longest(start, end) : page.binSeconds;
     const { previewed: measure } = this;
@@ -51,8 +51,8 @@ export class Preview extends Panel {
     this.heading.textContent = counts ? TITLE : `${TITLE} ${measure.title}`;
     this.band.show({ start, end, seq, numbers: measure.numbers, counted: measure.counted, lines: lines.reverse() }, bin, page.range());
     this.questions.replaceChildren(grid(`Half the width of 95 % intervals${counts ? `, in ${page.detail.noun}` : ` of ${measure.title}`}`,
-      [`A ${measure.counted.toLowerCase()} of`, `at ε = ${answer.epsilon}`, `at ε = ${answer.preview_epsilon}`],
-      answer.questions.map((one) => [one.question, `± ${error(one.half_width)}`, `± ${error(one.preview_half_width)}`])));
+      [`A ${measure.counted.toLowerCase()} of`, `at ε\u00a0=\u00a0${answer.epsilon}`, `at ε\u00a0=\u00a0${answer.preview_epsilon}`],
+      answer.questions.map((one) => [one.question, `±\u00a0${error(one.half_width)}`, `±\u00a0${error(one.preview_half_width)}`])));
   }
 
   csv() {

@@ -24,7 +24,8 @@ export class Running extends Panel {
   }
 
   show(answer, page) {
-    this.heading.textContent = page.measure.running;
+    // Beside a part, the count is still of everything since the stream began, as the headline's second number is.
+    this.heading.textContent = page.isPart ? `${page.measure.running} since ${page.times.onPage(page.times.from(page.whole().start))}` : page.measure.running;
     const picture = pictureOf(answer, page);
     // A rule's running count begins with this stream, and the chart with the first one that it continues.
     picture.levels = page.detail.history ? [] : page.levels(({ measure }) => measure === "count");

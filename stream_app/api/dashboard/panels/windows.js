@@ -98,7 +98,7 @@ export class Windows extends Panel {
     const { times } = this.page;
     return [
       `${this.page.stream}${this.answer.key === null ? "" : `, ${this.answer.key}`}: ${this.heading.textContent}`,
-      `${times.alone(times.period(seconds(start), seconds(end)))}, released once by ${mechanism}, ε = ${epsilon}.`,
+      `${times.alone(times.period(seconds(start), seconds(end)))}, released once by ${mechanism}, ε\u00a0=\u00a0${epsilon}.`,
       note,
     ];
   }
@@ -169,5 +169,5 @@ function about({ detail, bins: { length: lengthOfBin } }) {
   const set = Object.entries(options).map(([name, value]) => `${name} ${value}`).join(", ");
   const long = length(bins * lengthOfBin);
   const said = `Windows of ${long.replace(/^(?=[a-z])/, "a ")}, each released once, with its last bin, by the mechanism ${mechanism}`;
-  return `${said}${set && ` (${set})`}. It costs ε = ${epsilon} of the stream's ${detail.epsilon} per epoch; the rest counts all events over time.`;
+  return `${said}${set && ` (${set})`}. It costs ε\u00a0=\u00a0${epsilon} of the stream's ${detail.epsilon} per epoch; the rest counts all events over time.`;
 }
