@@ -28,7 +28,7 @@ from stream_app.receiving.field_map import FieldMap, TooManyEventsError
 from stream_app.receiving.group_commit import GroupCommit, TooManyKeysError
 from stream_app.receiving.known_keys import Stored, digest, mark
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError
-from stream_app.receiving.visits import PATHS, Sites, UnknownSiteError
+from stream_app.receiving.visits import PATHS, PastDayError, Sites, UnknownSiteError
 
 _PATH = re.compile(r"/v1/ingest/([a-z0-9_-]{1,64})")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
@@ -153,6 +153,8 @@ class Listener:
             except (ValueError, UnknownSiteError) as refusal:
                 status = 404 if isinstance(refusal, UnknownSiteError) else 400
                 raise _RefusedError(status, str(refusal.args[0])) from None
+            except PastDayError as refusal:
+                raise _RefusedError(503, str(refusal)) from None
             for name in spools if event else ():
                 await self._store(name, "pages", None, event)
         return PATHS[scope["path"]], {}

@@ -39,18 +39,22 @@ class UnknownSiteError(LookupError):
     """No site has the name that an event gives."""
 
 
+class PastDayError(Exception):
+    """The clock shows a day whose key is gone, so nobody has a name on it."""
+
+
 @dataclass(frozen=True)
 class Sites:
     """The sites whose pages send events.
 
     Args: spools, of each site, by its domain (Plausible) or the website's id (Umami); key_of_day, of
-        visitors' names; proxy_header, by which proxies at ``proxies`` give the visitor's address; now_us;
-        with_browser, whether the extra ``web`` is installed, which knows families of browsers; origins, of
-        the sites' pages.
+        visitors' names, None if it is gone; proxy_header, by which proxies at ``proxies`` give the visitor's
+        address; now_us; with_browser, whether the extra ``web`` is installed, which knows families of
+        browsers; origins, of the sites' pages.
     """
 
     spools: Mapping[str, str]
-    key_of_day: Callable[[int], bytes]
+    key_of_day: Callable[[int], bytes | None]
     proxy_header: str | None = None
     proxies: tuple[str, ...] = ()
     now_us: Callable[[], int] = lambda: time.time_ns() // 1_000
@@ -66,7 +70,7 @@ class Sites:
 
         Bots are not stored, nor any field that identifies a visitor.
         Args: path, one of ``PATHS``; address, of the connection.
-        Raises: ValueError, one line, for a body that is no event; UnknownSiteError.
+        Raises: ValueError, one line, for a body that is no event; UnknownSiteError; PastDayError.
         """
         try:
             sent = _sent(path, body)
@@ -89,9 +93,12 @@ class Sites:
         page = path_of(sent.url)
         if page is not None and sent.hash_is_page and (part := sent.url.partition("#")[2]):
             page += f"#{part.partition('?')[0]}"
+        key = self.key_of_day(now_us // DAY_US)
+        if key is None:
+            raise PastDayError("the listener's clock shows a day that is over; correct it")
         event = {
             "time": now_us,
-            "visitor": visitor_of(self.key_of_day(now_us // DAY_US), who, agent),
+            "visitor": visitor_of(key, who, agent),
             "name": sent.name,
             "page": page if sent.name == _VIEW else None,
             "path": page,

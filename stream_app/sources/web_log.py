@@ -42,12 +42,13 @@ class WebLog:
     """The form of an access log.
 
     Args: log_format, of the kind of that name; key_of_day, the key of visitors' names for each day since
-        1970. Without it each decoder draws its own, for samples that nothing is counted from.
+        1970, or None if it is gone: lines of that day name no visitor. Without it each decoder draws its
+        own, for samples that nothing is counted from.
     """
 
     kind: WebLogKind
     log_format: str = ""
-    key_of_day: Callable[[int], bytes] = field(
+    key_of_day: Callable[[int], bytes | None] = field(
         default_factory=lambda: cache(lambda day: secrets.token_bytes(32)), compare=False
     )
 
@@ -90,7 +91,7 @@ class WebLogDecoder(Decoder):
         return map(self._derived[name].__getitem__, zip(first, *more, strict=True) if more else first)
 
     def _visitors_of(self, raw: Raw, at_us: Int64Array, good: Bools) -> list[str]:
-        """Return the name of each line's visitor on the day of the line; empty for a line without a time."""
+        """Return the name of each line's visitor on the line's day; empty without a time or the day's key."""
         days = np.where(good, at_us // visits.DAY_US, _NO_DAY)
         who = list(zip(raw["address"], raw["agent"], strict=True))
         if len(set(days.tolist())) == 1:
@@ -99,11 +100,12 @@ class WebLogDecoder(Decoder):
 
     def _named(self, day: int) -> _Remembered:
         if day == _NO_DAY:
-            return _Remembered(lambda address, agent: "")
+            return _Remembered(_nobody)
         if day not in self._visitors:
             while len(self._visitors) >= _MOST_DAYS:
                 del self._visitors[next(iter(self._visitors))]
-            self._visitors[day] = _Remembered(_names_of(self._key_of_day(day)))
+            key = self._key_of_day(day)
+            self._visitors[day] = _Remembered(_nobody if key is None else _names_of(key))
         return self._visitors[day]
 
 
@@ -142,6 +144,10 @@ class _Remembered(dict[Any, Any]):
 def _of_texts(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of parts that are decoded first; "-" is read as empty."""
     return lambda *parts: function(*map(_text, parts))
+
+
+def _nobody(address: bytes, agent: bytes | None) -> str:
+    return ""
 
 
 def _names_of(key: bytes) -> Callable[[bytes, bytes | None], str]:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Never
 
 from stream_app.config import SourceSettings, StreamSettings
+from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
 from stream_app.core.releases.release import RowLink
 from stream_app.core.segments.strategies import last_text
@@ -29,11 +30,19 @@ DELETE_EVERY_S = 60.0
 
 async def destroy_visitor_keys(keys: VisitorKeys, first_needed: Callable[[], Awaitable[int]]) -> Never:
     """Destroy, for ever, the keys of spent days. Args: first_needed, returns the first day that is not."""
-    outage = Outage(log, "destruction of visitors' keys")
+    outage, said = Outage(log, "destruction of visitors' keys"), False
 
     async def destroy() -> None:
-        before = await first_needed()
-        await asyncio.to_thread(keys.destroy_before, before)
+        nonlocal said
+        first = await first_needed()
+        await asyncio.to_thread(keys.destroy_before, first)
+        if first < (gone := keys.gone_before()) and not said:
+            said = True
+            log.warning(
+                "visitors of days before %s are refused, because the keys of their names are destroyed; "
+                "correct a clock that is wrong, or remove %s: then they count anew, under second names",
+                *(format_instant(gone * DAY_US)[:10], keys.note),
+            )
 
     while True:
         await outage.outlast(destroy)
@@ -49,24 +58,23 @@ async def today() -> int:
 async def first_unreleased(
     streams: Sequence[StreamSettings], witnesses: Mapping[str, Witness], load: Load
 ) -> int:
-    """Return the first day of which not every stream has released all bins; 0 if there is none.
+    """Return the first day of which not every stream has released all bins; at most today.
 
     A stream over an access log counts no event after its own bin has closed (``check_visitors``). A record of
-    an earlier day gets another name afterwards, and is late under any name.
+    an earlier day gets no name afterwards, and is late anyway, except in a stream that is configured later.
     Args: streams, all over one log; load, of the store.
     """
-    before_us = []
+    needed = [await today()]
     for stream in streams:
         if VISITOR not in stream.declared.cell_fields:
             continue
         state = await load(stream.name)
         if state is not None and (state.stopped or state.has_ended):
             continue  # it counts nothing any more
-        head = await witnesses[stream.name].head(stream.name)
-        if head is None:
-            return 0
-        before_us.append(stream.declared.time.binning.end_us(RowLink.of(head[1]).bin))
-    return min(before_us, default=0) // DAY_US
+        head, times = await witnesses[stream.name].head(stream.name), stream.declared.time
+        begun_us = times.first_us or 0  # always a day's start
+        needed.append((begun_us if head is None else times.binning.end_us(RowLink.of(head[1]).bin)) // DAY_US)
+    return min(needed)
 
 
 async def delete_counted(

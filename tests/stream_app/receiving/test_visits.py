@@ -233,6 +233,17 @@ def test_key_of_a_day_is_destroyed_after_it(tmp_path: Path) -> None:
         assert left == [event["time"] // DAY_US]
 
 
+def test_page_is_told_to_send_again_while_the_clock_shows_a_past_day(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, f", {SITES}")
+    assert settings.ingest is not None
+    keys = VisitorKeys(settings.ingest.directory / "@visitors")
+    keys.key(7)
+    keys.destroy_before(1 << 20)
+    with Running(settings) as running:
+        assert plausible(running, "203.0.113.1").status_code == 503
+        assert events_of(running) == []
+
+
 def test_origins_are_compared_as_browsers_write_them(tmp_path: Path) -> None:
     written = [
         "https://Shop.example:443/",
