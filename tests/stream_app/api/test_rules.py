@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import json
 import re
@@ -265,7 +264,7 @@ def test_alert_on_a_rate_reports_the_rate_to_every_target(backstage: Backstage) 
     assert (data["value"], data["unit"]) == (pytest.approx(RATE), "/h")
 
 
-def test_alert_on_a_rate_of_users_says_that_it_is_of_users() -> None:
+def test_alert_on_a_rate_of_users_says_that_it_is_of_users(backstage: Backstage) -> None:
     async def inside() -> Any:
         stream = Published(MemoryStore(), epsilon=EXACT, user=PerUser("user", 1), count="users")
         await stream.open()
@@ -276,7 +275,7 @@ def test_alert_on_a_rate_of_users_says_that_it_is_of_users() -> None:
         [(_, told)] = await store.transitions("", 10)
         return json.loads(told)
 
-    told = asyncio.run(inside())
+    told = backstage.run(inside())
     assert alert_of(told, None)["annotations"]["unit"] == "users first seen/h"
     older = {name: value for name, value in told.items() if name != "counted_in"}
     assert alert_of(older, None)["annotations"]["unit"] == "events/h"

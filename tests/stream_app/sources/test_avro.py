@@ -291,8 +291,8 @@ def test_a_flood_of_unknown_ids_delays_its_own_log_by_a_read_for_every_sixteen(
 def test_no_read_waits_longer_than_its_limit_for_any_number_of_ids(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema_registry, "ASK_FOR_S", 0.2)
-    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 0.5)
+    monkeypatch.setattr(schema_registry, "ASK_FOR_S", 1.0)
+    monkeypatch.setattr(schema_registry, "ANSWER_WITHIN_S", 2.0)
     registry.hanging = {f"/schemas/ids/{schema_id}" for schema_id in range(100, 1_000)}
     decoder = decoder_of(registry)
     ready = asyncio.run(decoder.prepare([[click(7), *map(click, range(100, 1_000))]]))
