@@ -79,7 +79,7 @@ def test_pages_of_day_bins_show_no_time_of_day(browser: Browser, site: str) -> N
         panel(page, "running")
         expect(page.locator("#panels > section")).to_have_count(8)
         read = everything_read(page)
-        assert not re.findall(r".*(?:UTC|\d\d:\d\d).*", read)
+        assert not re.findall(r".*(?:UTC|\b[0-2]\d:\d\d).*", read)  # the odds 50:50 are no time
         assert f"until the end of {LAST}" in read
         assert [row[0] for row in table(page, "quantiles")[:2]] == [f"29 Apr – {LAST}", "22–28 Apr 2013"]
         expect(page.locator("#cdf .tools")).to_have_text(f"24 Feb – {LAST}")
@@ -120,7 +120,7 @@ def test_page_shows_a_day_as_its_date(browser: Browser, site: str) -> None:
         page.locator("#bins-chart").focus()
         page.keyboard.press("Home")
         expect(page.locator("#spoken")).to_have_text(re.compile(r"^24 Feb 2013: \d+, between"))
-        expect(page.locator("#bins-readout")).to_have_text(re.compile(r"^Last bar: 24 Feb 2013 "))
+        expect(page.locator("#bins-readout")).to_have_text(re.compile(r"^24 Feb 2013 "))
 
 
 def test_page_shows_a_window_as_a_range_of_days(browser: Browser, site: str) -> None:

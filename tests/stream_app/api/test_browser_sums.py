@@ -115,7 +115,7 @@ def test_chosen_measure_is_in_the_address_and_in_the_saved_file(
         in_address(page, "show=mean")
         panel(page, "bins")
         with page.expect_download() as saved:
-            page.get_by_role("button", name=re.compile("Save .* per .* as CSV")).click()
+            page.get_by_role("button", name=re.compile("Save Mean .* per .* as CSV")).click()
         saved.value.save_as(tmp_path / "saved.csv")
         first = next(csv.DictReader((tmp_path / "saved.csv").read_text().splitlines()))
         assert first["meaning"] == f"The mean of {WORDS}."
