@@ -46,7 +46,8 @@ class DerivedNoise:
         values = -np.log((bits + 0.5) / 2.0**_WORD) / step
         margin = _MARGIN * (1 + values) + 1 / (bits + 0.5) / step
         whole = np.floor(values).astype(np.int64)
-        for place in np.flatnonzero(np.abs(values - np.rint(values)) <= margin).tolist():
+        undecided = (np.abs(values - np.rint(values)) <= margin) | (bits == 0)  # U may be as small as 0
+        for place in np.flatnonzero(undecided).tolist():
             value = max(int(values[place] - margin[place]) - 1, 0)
             while self._is_least(purpose, names[place], value + 1):
                 value += 1

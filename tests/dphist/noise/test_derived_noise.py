@@ -36,8 +36,16 @@ def test_comparison_says_what_the_variable_says(step: Fraction) -> None:
         assert np.array_equal(noise.at_least(b"z", NAMES[:2000], least), values >= least)
 
 
-@pytest.mark.parametrize("bits", [0, 1, 2**40, 2**64 - 1, exp_bounds(Fraction(1), 64)[0]])
-def test_close_comparisons_use_more_bits(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("bits", "more", "step"),
+    [
+        *((bits, 2**63, 1) for bits in (0, 1, 2**40, 2**64 - 1, exp_bounds(Fraction(1), 64)[0])),
+        (0, 1, 10),
+    ],
+)
+def test_close_comparisons_use_more_bits(
+    bits: int, more: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A uniform number whose first 64 bits tie with q^m is compared further, with independent bits."""
 
     class Given:
@@ -51,12 +59,13 @@ def test_close_comparisons_use_more_bits(bits: int, monkeypatch: pytest.MonkeyPa
             pass
 
         def digest(self) -> bytes:
-            return bits.to_bytes(8) if self.data.endswith(b"\0") else (2**63).to_bytes(8)
+            return bits.to_bytes(8) if self.data.endswith(b"\0") else more.to_bytes(8)
 
     monkeypatch.setattr(hashlib, "blake2b", Given)
-    noise, uniform = DerivedNoise(SEED, Fraction(1)), Fraction(2 * bits + 1, 2**65)  # 0.1000... follows
+    noise, uniform = DerivedNoise(SEED, Fraction(step)), Fraction((bits << 64) + more, 2**128)
     [value] = noise.geometric(b"r", [b""]).tolist()
-    lower, upper = exp_bounds(Fraction(value), 256)[0], exp_bounds(Fraction(value + 1), 256)[1]
+    lower = exp_bounds(Fraction(value * step), 256)[0]
+    upper = exp_bounds(Fraction((value + 1) * step), 256)[1]
     assert Fraction(upper, 2**256) <= uniform + Fraction(1, 2**120)
     assert uniform < Fraction(lower + 2, 2**256)
     assert noise.at_least(b"r", [b"", b""], np.array([value, value + 1])).tolist() == [True, False]
