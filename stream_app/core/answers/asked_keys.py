@@ -52,13 +52,12 @@ class AskedKeys:
         """The names in one text, as answers show them."""
         return f"{'all but ' if self.without else ''}{', '.join(self.names)}"
 
-    @property
-    def is_pattern(self) -> bool:
-        """Whether all names are patterns, which may match other keys in another list."""
-        return all(ANY in name for name in self.names)
+    def are_patterns(self, keys: KeyList) -> bool:
+        """Return whether all names are patterns and no keys: they may match other keys in another list."""
+        return all(ANY in name and name not in keys.place_of_label for name in self.names)
 
-    def places(self, keys: KeyList) -> KeyPlaces:
-        """Return the places in the list.
+    def places(self, keys: KeyList, as_patterns: bool = False) -> KeyPlaces:
+        """Return the places in the list. Args: as_patterns, also if a key has such a name.
 
         Guarantee: one index for a single key; otherwise rising indices, each once.
         Raises: KeyNameError for a name that is not on the list, and for a key that is named twice.
@@ -66,7 +65,7 @@ class AskedKeys:
         """
         every, held = list[tuple[int, ...]](), 0
         for name in self.names:
-            one = _places_of(keys, name)
+            one = _places_of(keys, name, as_patterns)
             if len(self.names) == 1 and isinstance(one, int) and not self.without:
                 return one
             every.append((one,) if isinstance(one, int) else one)
@@ -155,10 +154,10 @@ def _label_names(keys: KeyList, columns: Collection[str] = ()) -> tuple[str, ...
     return tuple(names)
 
 
-def _places_of(keys: KeyList, name: str) -> KeyPlaces:
+def _places_of(keys: KeyList, name: str, as_pattern: bool) -> KeyPlaces:
     """Return the places that one name stands for. Raises: KeyNameError for an unknown name."""
     place = keys.place_of_label.get(name)
-    if place is not None:
+    if place is not None and not as_pattern:
         return place
     if ANY in name and (places := keys.matching(name)):
         return places

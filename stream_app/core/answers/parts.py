@@ -191,7 +191,7 @@ def showing(
         if then.stored is now.stored is None or then.axes.keys == now.axes.keys:
             if (axes := epoch.over_axes) is not None:
                 yield axes.showing(columns)
-        elif asked is not None and asked.is_pattern:
+        elif asked is not None and now.axes.keys is not None and asked.are_patterns(now.axes.keys):
             yield from _matching(epoch, then, columns, asked)
         else:
             yield from Part(then, [epoch], None).showing(now, columns, places)
@@ -203,7 +203,7 @@ def _matching(epoch: EpochView, then: Strategy, columns: ColumnSum, asked: Asked
     if axes is None or keys is None or over is None:
         return
     with suppress(KeyNameError):
-        yield over.showing(columns.of_keys(axes, asked.places(keys)))
+        yield over.showing(columns.of_keys(axes, asked.places(keys, as_patterns=True)))
 
 
 def with_one_list(

@@ -132,6 +132,23 @@ def test_sums_and_means_by_key_are_of_the_epochs_that_show_the_keys_of_the_last_
             assert {one["key"]: one["value"] for one in answer["keys"]} == truth
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "truth"),
+    [(["/a/1"] * 4, ["/a/*"] * 3, 3), (["/a/*"] * 2 + ["/a/1"] * 4, ["/a/2"] * 3, 2 + 4 + 3)],
+    ids=["key", "pattern"],
+)
+def test_a_name_is_a_key_or_a_pattern_in_all_epochs(first: list[str], last: list[str], truth: int) -> None:
+    """If the last epoch shows a key of this name, the name means this key in earlier epochs, too."""
+    with finding_world(epochs=0) as world:
+        at = {bin: int((FIRST_BIN + bin + 0.1) * BIN_US) for bin in (0, 7)}
+        pages = {0: first, 7: last}
+        world.play(
+            {FIRST_BIN + bin + 0.2: [{"at": at[bin], "page": page} for page in pages[bin]] for bin in at},
+            FIRST_BIN + 9,
+        )
+        assert world.json("count?key=/a/*")["value"] == truth
+
+
 def test_keys_come_largest_first_with_the_instant_that_found_them(world: World) -> None:
     rows = world.json("keys")
     said = {one["key"]: (one["value"], one["found"]) for one in rows["keys"]}
