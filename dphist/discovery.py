@@ -8,11 +8,11 @@ together cost as much as one: see ``DiscoveryRule``.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from dphist.noise.derived import DerivedNoise
 
 _BITS = 256
 _LEAST_BITS = 128  # of delta
+_LARGEST_THRESHOLD = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +99,6 @@ class DiscoveryRule:
         before = np.hstack([np.ones((r.size, 1)), unnamed[:, :-1]])
         return np.asarray(weight @ (before * named))
 
-    def users_for(self, chance: float, decisions: int = 1) -> int:
-        """Return how many users a key needs so that it is named within some decisions with a probability.
-
-        >>> rule = DiscoveryRule(Fraction(1), Fraction(1, 10**9), decisions=24 * 365)
-        >>> rule.users_for(0.5), rule.users_for(0.95), rule.users_for(0.5, decisions=24)
-        (31, 33, 28)
-        """
-        for users in count(1):
-            if self.chances([users] * decisions).sum() >= chance:
-                return users
-        raise AssertionError  # count() does not end
-
 
 @lru_cache(maxsize=256)
 def _threshold(rule: DiscoveryRule) -> int:
@@ -124,14 +113,7 @@ def _threshold(rule: DiscoveryRule) -> int:
     def holds(threshold: int) -> bool:
         return exp_bounds(threshold * rule.step, _BITS)[1] <= allowed
 
-    high = 1
-    while not holds(high):
-        high *= 2
-    low = 0 if holds(0) else high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return low if holds(low) else high
+    return bisect_left(range(_LARGEST_THRESHOLD), True, key=holds)
 
 
 class KeyDiscovery:

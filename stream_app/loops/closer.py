@@ -77,7 +77,7 @@ class Closer:
         self._leadership = Leadership(name, ports.witnesses[name], ports.wall, stream.lease)
         self.publisher = Publisher(ports, stream, self._leadership)
         self._ahead = NoiseAhead(ports.store, ports.keys, noise, name, ports.make_nonce)
-        self._naming = Naming(ports, name)
+        self._naming = Naming(ports, name, self._ahead)
         self._recovery = Recovery(stream.on_end)
         self._own_witness = OwnWitness(ports, stream)
         self._pool: NoisePool | None = None
@@ -328,7 +328,6 @@ class Closer:
         if strategy.kind.stores_ahead:
             try:
                 if strategy.kind.seeded:
-                    self._naming.seed = await self._ahead.seed(state)
                     await self._naming.release(strategy, state, partial(self._tally, strategy))
                     return
                 ahead = await self._ahead.of_bins(strategy, state, last_bin)

@@ -14,7 +14,6 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.discovery import KeyDiscovery
-from stream_app.core.counting.keys import KeyList
 from stream_app.core.counting.unlisted import BROUGHT, Discover, Slots
 from stream_app.core.epochs import SealedKey, stays
 from stream_app.core.kinds import Discovering
@@ -23,6 +22,7 @@ from stream_app.core.records import Release, Reply, StreamState
 from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import mark_of_users
+from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.loops.stream import Ports
 from stream_app.vault.cipher import KeyNames
 
@@ -30,11 +30,11 @@ MOST_FOUND = 100_000  # keys of an epoch; then none is named any more
 
 
 class Naming:
-    """The decisions of one stream. ``seed``, of the running epoch, is SECRET."""
+    """The decisions of one stream. Args: ahead, which knows the seeds of its epochs."""
 
-    def __init__(self, ports: Ports, stream: str) -> None:
+    def __init__(self, ports: Ports, stream: str, ahead: NoiseAhead) -> None:
         self._ports, self._stream, self._store, self._vault = ports, stream, ports.store, ports.keys
-        self.seed = b""
+        self._ahead = ahead
         self._keys: KeyDiscovery | None = None
         self._at: tuple[str, int] = "", 0  # the epoch's nonce and the last bin that ``_keys`` has decided
         self._names: KeyNames | None = None
@@ -51,6 +51,7 @@ class Naming:
 
         Args: strategy, as stored; tally, chooses users' records up to a bin, and returns whether this is
             done.
+        Raises: NoiseLost.
         """
         if strategy.declared.bounds is not None and not await tally(
             state.released_bin + 1, await self._slots(strategy, state)
@@ -127,7 +128,7 @@ class Naming:
         self._window = int(windows.of(np.array([epoch.first_bin]))[0])
         key = self._vault.user_key(self._stream, state.user_keys.of(self._window))
         self._names = KeyNames(key, self._stream, self._window)
-        keys = KeyDiscovery(kind.rule, self.seed)
+        keys = KeyDiscovery(kind.rule, await self._ahead.seed(state))
         if epoch.names and state.released_bin < self._window:
             sealed = [*map(self._names.sealed, epoch.names)]
             given = self._stream, strategy.hash, self._window, mark_of_users(key), sealed
@@ -196,10 +197,10 @@ class CellsOfKeys:
 
     @classmethod
     def of(cls, strategy: Strategy) -> CellsOfKeys:
-        """Return the cells of keys of a stream."""
-        cells, first = strategy.declared.cells, _list_of(strategy).count
-        width = cells.width // cells.keys.count if cells.keys else 1
-        return cls(first, width, cells.weight, strategy.declared.privacy.per_user is not None)
+        """Return the cells of keys of a stream. Args: strategy, as stored."""
+        cells, by_users = strategy.declared.cells, strategy.declared.privacy.per_user is not None
+        assert cells.keys is not None  # the stream finds keys
+        return cls(cells.keys.count, cells.width // cells.keys.count, cells.weight, by_users)
 
     @property
     def listed(self) -> range:
@@ -239,12 +240,7 @@ def _counts(cells: Mapping[int, int], named: Sequence[int], of: CellsOfKeys) -> 
 
 
 def _rule_of(strategy: Strategy) -> Discover:
-    discover = _list_of(strategy).discover
-    assert discover is not None  # the stream finds keys
-    return discover
-
-
-def _list_of(strategy: Strategy) -> KeyList:
-    keys = (strategy.stored or strategy).declared.keys
-    assert keys is not None  # the stream finds keys
-    return keys
+    keys = strategy.declared.keys
+    assert keys is not None
+    assert keys.discover is not None  # the stream finds keys
+    return keys.discover

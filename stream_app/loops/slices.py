@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -37,7 +37,7 @@ from stream_app.core.declaration import Time
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.core.records import ALL_WAIT, Ahead, Apply, Cut, PartitionState
 from stream_app.loops.cell_rows import CellRows
-from stream_app.loops.learning import CountedRows, HiddenKeys, hidden_keys
+from stream_app.loops.learning import HiddenKeys, Unlisted, hidden_keys, user_key
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import NoiseKeys
 
@@ -69,6 +69,11 @@ class Slice:
     refusals: Sequence[Refusal] = ()
     rows: CountRows | None = None  # of an engine
 
+    @cached_property
+    def counted(self) -> NDArray[np.bool_]:
+        """Which records count, or will be decided by the next cut."""
+        return self.assignment.kept | self.assignment.ahead
+
 
 class Slices:
     """The slices of one batch, each made once for all streams that need the same.
@@ -97,7 +102,7 @@ class Slices:
 
         return self._once(("slice", _alike(stream, state)), made)
 
-    def unlisted(self, stream: LoadedStream, state: PartitionState) -> set[tuple[int, str]]:
+    def unlisted(self, stream: LoadedStream, state: PartitionState) -> set[Unlisted]:
         """Return the keys without a known number, each with its window; they are asked for before ``of``."""
         part = self._once(("binned", _alike(stream, state)), lambda: self._binned(stream, state))
         return {*self._hidden(stream, part).wanted} - stream.numbers.keys()
@@ -202,28 +207,30 @@ class Slices:
         name = "refusals", *((reason, found.tobytes()) for reason, found in indices.items() if len(found))
         return self._once(name, lambda: list(_refusals(self.batch, indices)))
 
-    def _user_key(self, stream: LoadedStream, window: int) -> bytes:
-        return self._keys.user_key(stream.name, stream.user_keys.of(window))
+    def _counted(self, stream: LoadedStream, part: Slice) -> CellRows:
+        """Return the counted records with their users; keys that no list names are in the cell of others."""
+
+        def made() -> CellRows:
+            bins, users = part.assignment.bins[part.counted], None
+            if part.users is not None:
+                names, key_of = part.users[part.counted].tolist(), partial(user_key, stream, self._keys)
+                users = UserRecords.of(names, stream.windows.of(bins), key_of)
+            numbers = None if part.rows is None else part.rows.deltas[part.counted]
+            return CellRows(bins, part.places[part.counted], stream.declared.cells, users, numbers)
+
+        return self._once(("counted", _alike(stream, part.state)), made)
 
     def _hidden(self, stream: LoadedStream, part: Slice) -> HiddenKeys:
         """Return the keys of the counted records that no list names: the same in each try of a slice."""
 
         def made() -> HiddenKeys:
-            chosen = part.assignment.kept | part.assignment.ahead
-            counted = CountedRows(
-                part.assignment.bins[chosen],
-                part.assignment.ahead[chosen],
-                part.places[chosen] % stream.declared.cells.key_places,
-                None if part.users is None else part.users[chosen],
-            )
-            names = self._named(stream, part, chosen)
-            return hidden_keys(stream, names, counted, part.batch.partition, part.state, self._keys)
+            names, rows = self._named(stream, part), self._counted(stream, part)
+            ahead, partition = part.assignment.ahead[part.counted], part.batch.partition
+            return hidden_keys(stream, names, rows, ahead, partition, part.state, self._keys)
 
         return self._once(("hidden", _alike(stream, part.state)), made)
 
-    def _named(
-        self, stream: LoadedStream, part: Slice, counted: NDArray[np.bool_]
-    ) -> dict[int, tuple[int, str]]:
+    def _named(self, stream: LoadedStream, part: Slice) -> dict[int, Unlisted]:
         """Return the window and the name of each counted record whose key no list names, by its row.
 
         A record dated beyond the next window has no name: any number of windows would have keys otherwise.
@@ -231,10 +238,10 @@ class Slices:
         keys = stream.declared.keys
         if keys is None or keys.discover is None:
             return {}
-        bins = part.assignment.bins[counted]
-        rows = np.flatnonzero(part.places[counted] // stream.declared.cells.key_places == len(keys.labels))
-        column = part.batch.columns[keys.field][part.first :][counted][rows]
-        windows = stream.windows.of(bins[rows])
+        counted = self._counted(stream, part)
+        rows = np.flatnonzero(counted.places // counted.cells.key_places == len(keys.labels))
+        column = part.batch.columns[keys.field][part.first :][part.counted][rows]
+        windows = stream.windows.of(counted.bins[rows])
         last = stream.windows.of(np.array([part.state.last_cut_bin + 1]))[0] + stream.windows.bins
         found = zip(
             rows.tolist(),
@@ -244,31 +251,23 @@ class Slices:
         )
         return {row: (window, name) for row, window, name in found if name and window <= last}
 
-    def _rows(self, stream: LoadedStream, part: Slice, counted: NDArray[np.bool_]) -> CellRows:
+    def _rows(self, stream: LoadedStream, part: Slice) -> CellRows:
         """Return the counted records; keys that no list names have cells after all others."""
-        bins, places = part.assignment.bins[counted], part.places[counted]
-        cells, hidden = stream.declared.cells, self._hidden(stream, part)
-        if part.users is not None and stream.declared.finds_keys:
-            return CellRows(bins, keyed_places(places, cells.key_places, hidden.hashes), cells)
-        if hidden.names:
-            rows = np.array(list(hidden.names))
-            numbers = np.array([stream.numbers[name] for name in hidden.names.values()])
-            places = places.copy()
-            places[rows] += (numbers + 1) * cells.key_places  # they were those of other
-            cells = replace(cells, unlisted=int(numbers.max()) + 1)
-        return CellRows(bins, places, cells, numbers=None if part.rows is None else part.rows.deltas[counted])
+        counted, hidden = self._counted(stream, part), self._hidden(stream, part)
+        key_places = counted.cells.key_places
+        if counted.users is not None and stream.declared.finds_keys:
+            return replace(counted, places=keyed_places(counted.places, key_places, hidden.hashes))
+        if not hidden.names:
+            return counted
+        numbers = np.array([stream.numbers[name] for name in hidden.names.values()])
+        places = counted.places.copy()
+        places[list(hidden.names)] += (numbers + 1) * key_places  # they were those of other
+        return replace(counted, places=places, cells=replace(counted.cells, unlisted=int(numbers.max()) + 1))
 
     def _changes(self, stream: LoadedStream, part: Slice) -> Iterator[Apply]:
         """Yield the ``Apply`` calls of a slice: each counts some records and moves the position past them."""
-        assignment = part.assignment
-        counted = assignment.kept | assignment.ahead
-        rows = self._rows(stream, part, counted)
-        if part.users is not None:
-            names = part.users[counted].tolist()
-            users_of = UserRecords.of(names, stream.windows.of(rows.bins), partial(self._user_key, stream))
-            rows = replace(rows, users=users_of)
-        ahead = assignment.ahead[counted]
-        positions = part.batch.positions[part.first :][counted]
+        rows, ahead = self._rows(stream, part), part.assignment.ahead[part.counted]
+        positions = part.batch.positions[part.first :][part.counted]
         last_cut_bin = part.state.last_cut_bin
         due_us = None if self._virtual or part.rows else stream.closing.instant_us(last_cut_bin + 1)
         expected, bounds = part.state.position, stream.declared.bounds

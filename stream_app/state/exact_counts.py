@@ -126,27 +126,18 @@ class ExactCountsInRedis(ExactCounts):
         at_once = _BINS_PER_READ if cells else _WHOLE_BINS_PER_READ
         for start in range(0, len(bins), at_once):
             some = [keys.cells(bin) for bin in bins[start : start + at_once]]
-            if not cells:
-                counts = await batch(self._redis, [("HGETALL", one) for one in some])
-                found += [{int(cell): int(count) for cell, count in one.items()} for one in counts]
-                continue
-            rows = await batch(self._redis, [("HMGET", one, *cells) for one in some])
-            pairs = (zip(cells, row, strict=True) for row in rows)
-            found += [{cell: int(count) for cell, count in row if count} for row in pairs]
+            asked: list[Command] = [("HMGET", one, *cells) if cells else ("HGETALL", one) for one in some]
+            for row in await batch(self._redis, asked):
+                pairs = zip(cells, row, strict=True) if cells else row.items()
+                found.append({int(cell): int(count) for cell, count in pairs if count})
         return found
 
     async def forget_kept(self, stream: str, epoch: int, finished: bool = False) -> Reply:
-        keys, last = StreamKeys(stream), "+inf"
-        [released] = await batch(self._redis, [("HGET", keys.state, "released_bin")])
-        if not finished:
-            last = (released or b"-inf").decode()
-        asked: list[Command] = [("ZRANGEBYSCORE", keys.open_bins, "-inf", last)]
-        asked.append(("ZRANGEBYSCORE", keys.open_windows, "-inf", last))
-        bins, windows = await batch(self._redis, asked)
-        if not bins and not windows:
-            return Reply.ALREADY
-        of_windows = [keys.users(int(window)) for window in windows]
-        targets = [*map(keys.cells, map(int, bins)), *of_windows]
+        keys = StreamKeys(stream)
+        bins, windows = await batch(
+            self._redis, [("ZRANGE", one, 0, -1) for one in (keys.open_bins, keys.open_windows)]
+        )
+        targets = [*map(keys.cells, map(int, bins)), *map(keys.users, map(int, windows))]
         given: list[Argument] = [epoch, int(finished), len(bins), *bins, *windows]
         sets = [keys.state, keys.epochs, keys.open_bins, keys.open_windows]
         return codec.decode_reply(await script("forget_cells")(self._redis, [*sets, *targets], given))

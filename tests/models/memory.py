@@ -460,10 +460,10 @@ class MemoryStore(Store):
         state = self._opened(stream)
         gone = [bin for bin in state.cells if finished or bin <= state.released_bin]
         windows = [window for window in state.users if finished or window <= state.released_bin]
-        if not gone and not windows:
-            return Reply.ALREADY
         if state.epoch.epoch != epoch or (state.epoch.end_reason is None and not finished):
             return Reply.CONFLICT
+        if not gone and not windows:
+            return Reply.ALREADY
         for bin in gone:
             del state.cells[bin]
         for window in windows:

@@ -24,7 +24,6 @@ from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -65,13 +64,7 @@ class Discover(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def rule(self, decisions: int) -> DiscoveryRule:
         """Return the rule of an epoch. Args: decisions, one for each bin."""
-        return _rule(self, decisions)
-
-
-@lru_cache(maxsize=64)
-def _rule(discover: Discover, decisions: int) -> DiscoveryRule:
-    given = discover.epsilon, discover.delta, decisions, discover.per_user, discover.least_users
-    return DiscoveryRule(*given)
+        return DiscoveryRule(self.epsilon, self.delta, decisions, self.per_user, self.least_users)
 
 
 def key_names(column: Sequence[object]) -> list[str]:
