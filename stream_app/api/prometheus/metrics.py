@@ -121,7 +121,7 @@ _OTHERS = {
     "released_until_seconds": "End of the last released bin, seconds since 1970",
     "released_bins": "Bins released so far",
     "epsilon": "Privacy loss of one epoch, for the unit that /privacy names",
-    "delta": "Delta beside epsilon, of approximate streams",
+    "delta": "Delta beside epsilon, of approximate counts and of names of found keys",
     "epochs_left": "Epochs that the stream's total still allows after the newest one; +Inf without end",
     "epoch_users": "Estimated users first seen in the current epoch, each once; starts at 0 with every epoch",
     "epoch_users_lower": f"Lower end of the {DEFAULT_CONFIDENCE:.0%} interval of epoch_users",

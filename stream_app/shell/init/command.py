@@ -311,13 +311,9 @@ def _asked_counted(
         questions.say(
             f"Which values of {counted.key}? The list is public, so it is never taken from the events"
         )
-        proposal = None
-        if counted.amount is None:
-            questions.say(f"{FIND}: the service shows each value once enough people have brought it")
-            proposal = FIND if counted.key in many else None
+        questions.say(f"{FIND}: the service shows each value once enough people have brought it")
+        proposal = FIND if counted.key in many else None
         keys = questions.ask("keys", "values, separated by commas", proposal, answers.read_keys)
-        if not keys and counted.amount is not None:
-            raise OperatorError(f"--keys {FIND}: finds keys of counts, not of sums; list the values")
     if counted.amount is not None:
         questions.say(
             f"Between which numbers is {counted.amount}? Public, so it is never taken from the events"

@@ -172,12 +172,17 @@ def _time(answers: Answers) -> Iterator[Line]:
         yield "\t  first: 2026-01-01T00:00:00Z  # without it, events before the first start are refused"
 
 
+_FOUND = "shows a value that many people brought; delta: the chance to show one that one person brought"
+
+
 def _privacy(answers: Answers) -> Iterator[Line]:
     whom = "one event changes" if answers.user is None else "all events of one user in an epoch change"
     odds = math.exp(float(answers.epsilon))
     odds_in_words = f"{odds:,.2g}" if odds < 10 else f"{odds:,.0f}"
     yield "    privacy:"
-    yield f"      epsilon: {answers.epsilon}\t{whom} the odds of any result at most {odds_in_words}-fold"
+    finds = answers.counted.key is not None and not answers.keys
+    most = f"at most {odds_in_words}-fold{', but for discover.delta' if finds else ''}"
+    yield f"      epsilon: {answers.epsilon}\t{whom} the odds of any result {most}"
     if answers.user is None:
         whole = "protects a person with all events, with larger errors"
         yield f"\t  unit: {{user: FIELD, max_events: 10}}  # {whole}"
@@ -197,7 +202,7 @@ def _cells(answers: Answers) -> Iterator[Line]:
             yield f"      list: [{', '.join(map(quoted, answers.keys))}]\tpublic; other values count as other"
         else:
             part = in_decimals(Fraction(answers.epsilon) / 2)
-            yield f"      discover: {{epsilon: {part}, delta: 1e-9}}\tshows a value that many people brought"
+            yield f"      discover: {{epsilon: {part}, delta: 1e-9}}\t{_FOUND}"
             yield "    tree: {release: causal}\tneeded to find keys"
     if (amount := answers.counted.amount) is not None and answers.span is not None:
         low, high = (in_decimals(end) for end in answers.span)
