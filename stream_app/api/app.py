@@ -197,7 +197,12 @@ async def serve_on(
             config.load()
         except OSError as failure:  # ssl.SSLError is one
             raise OperatorError(f"api.tls: the certificate or its key cannot be used ({failure})") from None
-        server = _Server(config, app.state.replicas, listener, rules, on_started)
+
+        def started() -> None:
+            on_started()
+            app.state.apart.begun()  # now, or the first page would wait until it is loaded
+
+        server = _Server(config, app.state.replicas, listener, rules, started)
         async with following(config.ssl, tls, "api.tls"):
             await run_server(server)
 

@@ -1,8 +1,8 @@
 """A separate process for long computations, which in a thread would slow down the event loop.
 
 The process runs at low priority. It computes pure functions of released values and public arguments. It keeps
-a copy of each view, and each question contains the rows that the copy lacks. It starts with the first
-question and ends with the service, even if the service is killed.
+a copy of each view, and each question contains the rows that the copy lacks. The server starts it, before its
+first question, and it ends with the service, even if the service is killed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ProcessEndedError(Exception):
 
 
 class Apart:
-    """Calls functions in one separate process, which starts with the first call."""
+    """Calls functions in one separate process, which ``begun`` starts, or the first call."""
 
     def __init__(self) -> None:
         self._process: _Process | None = None

@@ -23,7 +23,7 @@ from stream_app.api.pages import DASHBOARD
 from stream_app.monitoring.reading import ReadingMetrics
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S, eventually_async
-from tests.stream_app.api.client import Api, released, served, with_api
+from tests.stream_app.api.client import SHARED, Api, released, served, with_api
 from tests.stream_app.api.test_followers import events_of
 
 pytestmark = pytest.mark.slow
@@ -44,6 +44,13 @@ async def test_no_stream_is_unknown_only_because_the_store_is_slow() -> None:
     # No request comes before the first one to be answered.
     async with served(Slow(), is_awaited=False) as client:
         assert (await client.get("/v1/streams/departures/count")).status_code == 200
+
+
+async def test_second_process_starts_before_the_first_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = asyncio.Event()
+    monkeypatch.setattr(SHARED, "begun", begun.set)
+    async with served(MemoryStore().reader(), is_awaited=False), asyncio.timeout(PATIENCE_S):
+        await begun.wait()
 
 
 async def follow_until(
