@@ -3,15 +3,15 @@
     python -m benchmarks.engines
 
 Prints what it measures and writes results/engines.json. All numbers are processor time: two cores run broker,
-engine, Redis and workers at once. The cost of a million events by n workers is the difference between two
-measurements of which one has more events, so that starts do not count. Beside other work starts differ by
-more than the events cost: run it on a quiet machine.
+engine, Redis and workers at once. Workers have started and divided the partitions before the events that they
+read are sent. Their cost is the median of some measurements.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import statistics
 import tempfile
 import time
 from dataclasses import replace
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import commit, cpu_s, machine, running
-from benchmarks.scale.cell import Producing, measured
+from benchmarks.scale.cell import Producing, frozen, measured
 from benchmarks.scale.points import Point
 from deploy.kafka import broker
 from stream_app.config.source import SIGNED_EVENT
@@ -31,8 +31,9 @@ from tests.patience import eventually
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
 WORKERS = (1, 2, 4, 8)
-FEW, MANY = 500_000, 3_000_000  # events that wait
-BEHIND = 2_000_000  # events of the engine
+ROUNDS = 3
+WAITING = 1_500_000  # events
+FEW, BEHIND = 100_000, 2_000_000  # events of the engine: until it has started, and measured
 PARTITIONS = 8
 CONFIG = """
 kafka: {{bootstrap_servers: "{servers}", group: "{events}"}}
@@ -51,14 +52,14 @@ def of_workers(folder: Path, servers: str) -> list[dict[str, Any]]:
     """Return the processor time of a million events for each number of workers."""
     found = []
     for workers in WORKERS:
-        took = []
-        for events in (FEW, MANY):
-            own = folder / f"{workers}-{events}"
+        point, took = Point(workers, 1, 1, 0, WAITING, PARTITIONS), []
+        for number in range(ROUNDS):
+            own = folder / f"{workers}-{number}"
             own.mkdir()
-            point = Point(workers, 1, 1, 0, events, PARTITIONS)
-            took.append(measured(point, own, servers, 0)["cpu_s_since_start"])
-        found.append({"workers": workers, "cpu_s": (took[1] - took[0]) / (MANY - FEW) * 1e6})
-        print(f"| {workers} | {found[-1]['cpu_s']:.2f} s |", flush=True)
+            took.append(measured(point, own, servers, 0)["cpu_s"] / WAITING * 1e6)
+        found.append({"workers": workers, "cpu_s": statistics.median(took), "rounds": took})
+        said = ", ".join(f"{one:.2f}" for one in took)
+        print(f"| {workers} | {found[-1]['cpu_s']:.2f} s | {said} |", flush=True)
     return found
 
 
@@ -80,17 +81,30 @@ def of_engine(folder: Path, servers: str) -> dict[str, float]:
         places = {"servers": servers, "events": events.name, "redis": redis.worker_url}
         more = {"partitions": PARTITIONS, "first": first, "signed": SIGNED_EVENT}
         (folder / "app.yaml").write_text(CONFIG.format(**places, **more))
-        Pages(servers, events.name, point).send(BEHIND)
+        pages = Pages(servers, events.name, point)
         engine: Engine = kafka_streams(folder, servers, events.name, f"{events.name}.counts")
         with running(folder) as worker:
             engine.start()
             try:
                 assert engine.process is not None
-                eventually(lambda: counted(redis, "clicks")[0].total() >= BEHIND, "all are counted", 0.5)
-                spent = cpu_s(engine.process.pid), cpu_s(worker.pid)
+                both = [engine.process, worker]
+                pages.send(FEW)
+                eventually(lambda: total(redis) >= FEW, "both have started", 0.5)
+                before = [cpu_s(one.pid) for one in both]
+                with frozen(both):
+                    pages.send(BEHIND)
+                eventually(
+                    lambda: counted(redis, "clicks")[0].total() >= FEW + BEHIND, "all are counted", 0.5
+                )
+                spent = [cpu_s(one.pid) - of for one, of in zip(both, before, strict=True)]
             finally:
                 engine.kill()
     return dict(zip(("engine_s", "worker_s"), (one / BEHIND * 1e6 for one in spent), strict=True))
+
+
+def total(redis: EmbeddedRedis) -> int:
+    """Return how many events of the engine are released."""
+    return counted(redis, "clicks")[0].total()
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "coverage": {"QUICK_RUNS": 600, "arguments": ["--quick"]},
     "cuts": {"arguments": ["2"]},
     "delays": {"RUNS": 2, "RUNS_AT_ONCE": 2},
-    "engines": {"WORKERS": [1, 2], "FEW": 20_000, "MANY": 60_000, "BEHIND": 20_000},
+    "engines": {"WORKERS": [1, 2], "ROUNDS": 1, "WAITING": 60_000, "FEW": 1_000, "BEHIND": 20_000},
     "epochs": {"CASES": [[24, 12]], "QUICK_STREAMS": 4, "arguments": ["--quick"]},
     "exact_answers": {"POINTS": 600, "RANGES": 20, "LONG": 65_536},
     "features_coverage": {"RUNS": 4},

@@ -7,18 +7,20 @@ import base64
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import redis
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import ConsumerGroupState, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.machine import cpu_s, memory_mb, running
@@ -33,6 +35,7 @@ from stream_app.state.keys import StreamKeys
 PATIENCE_S = 280.0
 LOOK_EVERY_S = 0.1  # Redis works for each look, too
 GRACE_S = 0.5  # a bin closes so long after its end
+CALM_S = 1.0  # until workers that have just divided the partitions wait for events
 BEFORE_S = 0.1  # a measurement begins and ends so long before a closing instant
 LOOKS_AT_MEMORY = 9
 SETTLE_S = 30.0  # at most, until a worker that has just started has released all bins that are due
@@ -63,8 +66,7 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
     topic = f"scale-{random.getrandbits(48):x}"
     _make_topic(servers, topic, point.partitions)
     names = [f"s{number:04}" for number in range(point.streams)]
-    if not point.live:
-        Producing(servers, topic, point).send(point.events)
+    producing = Producing(servers, topic, point)
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedRedis(folder / "redis"))
         assert server.process is not None
@@ -77,7 +79,7 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
             text = CONFIGURATION.format(number=number, servers=servers, streams=streams, **settings)
             (folder / f"app-{number}.yaml").write_text(text)
         if point.live:
-            stack.enter_context(Producing(servers, topic, point).at(point.events))
+            stack.enter_context(producing.at(point.events))
         workers = [
             stack.enter_context(running(folder, configuration=f"app-{number}.yaml"))
             for number in range(point.workers)
@@ -86,7 +88,7 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
         if point.live:
             found = asyncio.run(_live(point, names, url, workers, redis_pid, ports, seconds, first_s))
         else:
-            found = asyncio.run(_reading(point, names, url, workers, redis_pid))
+            found = asyncio.run(_reading(point, names, url, workers, redis_pid, producing))
         # The most so far, of the worker that took most: one may draw the noise of an epoch for every stream.
         most = max(memory_mb(worker.pid, "VmHWM") for worker in workers)
         found |= {"worker_mb": most, "redis_mb": _redis_mb(server.operator_url)}
@@ -95,34 +97,55 @@ def measured(point: Point, folder: Path, servers: str, seconds: float) -> dict[s
 
 
 async def _reading(
-    point: Point, names: Sequence[str], url: str, workers: Sequence[subprocess.Popen[bytes]], redis_pid: int
+    point: Point,
+    names: Sequence[str],
+    url: str,
+    workers: Sequence[subprocess.Popen[bytes]],
+    redis_pid: int,
+    producing: Producing,
 ) -> dict[str, float]:
-    """Observe from the first durable counts of each stream until all events are counted."""
-    client = connect(url)
-    began: tuple[float, float, float, int] | None = None
-    deadline = time.monotonic() + PATIENCE_S
-    try:
-        while time.monotonic() < deadline:
+    """Observe workers that have started from the moment at which all events wait until these are counted."""
+    client, deadline = connect(url), time.monotonic() + PATIENCE_S
+
+    async def positions() -> list[list[int]]:
+        asked = [("HVALS", StreamKeys(name).positions) for name in names]
+        return [[*map(int, of_stream)] for of_stream in await batch(client, asked)]
+
+    def spent() -> tuple[float, float, float]:
+        return time.monotonic(), sum(cpu_s(one.pid) for one in workers), cpu_s(redis_pid)
+
+    async def until(reached: Callable[[list[int]], bool]) -> None:
+        while not all(map(reached, await positions())):
             _check(workers)
-            asked = [("HVALS", StreamKeys(name).positions) for name in names]
-            seen = [sum(map(int, positions)) for positions in await batch(client, asked)]
-            now = (time.monotonic(), sum(cpu_s(one.pid) for one in workers), cpu_s(redis_pid), min(seen))
-            if began is None and min(seen):
-                began = now
-            if min(seen) >= point.events and began is not None:
-                return {
-                    "seconds": now[0] - began[0],
-                    "cpu_s": now[1] - began[1],
-                    "cpu_s_since_start": now[1],
-                    "redis_cpu_s": now[2] - began[2],
-                    "read": now[3] - began[3],
-                    "closings": 0,
-                    "rows": 0,
-                }
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{point}: not read in time")
             await asyncio.sleep(LOOK_EVERY_S * (1 + point.streams / 100))
+
+    try:
+        await until(lambda of_stream: len(of_stream) == point.partitions)
+        await asyncio.to_thread(producing.until_divided, len(workers))
+        await asyncio.sleep(CALM_S)
+        with frozen(workers):
+            await asyncio.to_thread(producing.send, point.events)
+        began = spent()
+        await until(lambda of_stream: sum(of_stream) >= point.events)
+        seconds, cpu, redis_cpu = np.subtract(spent(), began).tolist()
     finally:
         await client.aclose()
-    raise TimeoutError(f"{point}: not read in time")
+    found = {"seconds": seconds, "cpu_s": cpu, "redis_cpu_s": redis_cpu, "read": point.events}
+    return found | {"closings": 0, "rows": 0}
+
+
+@contextmanager
+def frozen(workers: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """Let workers do nothing during the block: shorter than the consumer group waits for a silent member."""
+    try:
+        for one in workers:
+            one.send_signal(signal.SIGSTOP)
+        yield
+    finally:
+        for one in workers:
+            one.send_signal(signal.SIGCONT)
 
 
 async def _live(
@@ -201,6 +224,16 @@ class Producing:
         self._topic, self._keys, self._rng = topic, point.keys, random.Random(7)
         self._partitions = point.partitions
         self._sent = 0
+        self._admin = AdminClient({"bootstrap.servers": servers})
+
+    def until_divided(self, workers: int) -> None:
+        """Return once so many workers have divided the topic's partitions."""
+        group = f"scale.{self._topic}"
+        while True:
+            found = self._admin.describe_consumer_groups([group])[group].result(30)
+            if found.state is ConsumerGroupState.STABLE and len(found.members) == workers:
+                return
+            time.sleep(LOOK_EVERY_S)
 
     def send(self, events: int) -> None:
         """Send events dated now, spread over the partitions by thousands, and wait until they are stored."""
