@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
-import gzip
 import io
-import logging
 import mmap
 import os
 import shutil
@@ -38,9 +36,6 @@ from stream_app.sources.packed import DAMAGE, is_packed, open_packed
 
 _COPIED_AT_ONCE = 1 << 20
 _MOST_UNPACKED = 1 << 28  # of compressed bytes that a check reads
-_MAGIC = b"\x1f\x8b"  # begins each member of a gzip file
-
-log = logging.getLogger(__name__)
 
 
 def decompressed(path: Path, directory: Path | None = None, most: int | None = None) -> IO[bytes]:
@@ -52,10 +47,10 @@ def decompressed(path: Path, directory: Path | None = None, most: int | None = N
     copy = TemporaryFile(dir=directory)  # noqa: SIM115 - it is returned
     try:
         with _naming_damage(path, directory):
-            for part in _unpacked(path):
-                copy.write(part[: None if most is None else most - copy.tell()])
-                if most is not None and copy.tell() >= most:
-                    break
+            with open_packed(path, warns=True) as packed:
+                # ``read`` would lose what precedes a failure.
+                while (most is None or copy.tell() < most) and (part := packed.read1(_COPIED_AT_ONCE)):
+                    copy.write(part[: None if most is None else most - copy.tell()])
             copy.flush()
             copy.seek(0)
     except OperatorError:
@@ -77,28 +72,6 @@ def _naming_damage(path: Path, directory: Path | None = None) -> Iterator[None]:
         raise OperatorError(
             f"{path}: cannot be decompressed ({failure}); put a whole file there, under its final name"
         ) from None
-
-
-def _unpacked(path: Path) -> Iterator[bytes]:
-    """Yield the content of a compressed file; log a warning if other bytes follow the data of gzip.
-
-    Zeros behind its last member, as tapes have them, are passed over. Raises: ``DAMAGE``, if a member has no
-    end, or none begins the file.
-    """
-    with path.open("rb") as file:
-        begins = file.read(len(_MAGIC)) == _MAGIC
-    with open_packed(path) as packed:
-        while True:
-            try:
-                part = packed.read1(_COPIED_AT_ONCE)  # ``read`` would lose what precedes a failure
-            except gzip.BadGzipFile as failure:
-                if not begins or not str(failure).startswith("Not a gzipped file"):
-                    raise
-                log.warning("%s: bytes follow the end of its gzip data; they are not read", path)
-                return
-            if not part:
-                return
-            yield part
 
 
 def open_sample(
@@ -215,8 +188,8 @@ def check_whole(path: Path, format: FileFormat, time: TimeField, others: Sequenc
             unread += size
         elif size:
             left -= size
-            with _naming_damage(part):
-                for _ in _unpacked(part):
+            with _naming_damage(part), open_packed(part, warns=True) as packed:
+                while packed.read1(_COPIED_AT_ONCE):
                     pass
     if not found:
         raise EmptyFileError(f"{path}: no header line; a CSV file begins with the names of its columns")

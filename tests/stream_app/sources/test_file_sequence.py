@@ -22,7 +22,6 @@ from stream_app.ports import OperatorError
 from stream_app.sources import file_list
 from stream_app.sources.file_list import FileList, in_order
 from stream_app.sources.file_sequence import FILE_SPAN, FileSequence
-from stream_app.sources.finished_files import open_whole
 from tests.stream_app.one_source import AT, end_of, event_line, packed, read, times, write_events
 
 
@@ -346,69 +345,6 @@ def test_a_file_that_is_truncated_and_regrown_between_two_looks_is_refused(
         folder.events(3, 40)
     with pytest.raises(OperatorError, match=r"it was truncated|not the file counted so far"):
         read(folder.source() if restart else source, position)
-
-
-TEXT = b"".join(event_line(time_us, n=0) for time_us in range(9))
-PACKED = gzip.compress(TEXT)
-FLIPPED = PACKED[:30] + bytes([PACKED[30] ^ 255]) + PACKED[31:]
-
-
-@pytest.mark.parametrize(
-    ("content", "warns"),
-    [
-        (PACKED, False),
-        (gzip.compress(TEXT[:20]) + gzip.compress(TEXT[20:]), False),
-        (gzip.compress(TEXT[:20]) + gzip.compress(b"") + gzip.compress(TEXT[20:]), False),
-        (gzip.compress(b"") + PACKED, False),
-        (PACKED + bytes(700), False),  # as tapes pad it
-        (gzip.compress(TEXT[:20]) + bytes(5) + gzip.compress(TEXT[20:]), False),
-        (PACKED + b"garbage at the end", True),
-        (PACKED + b"x", True),
-        (PACKED + b"\n", True),
-        (PACKED + bytes(9) + b"signature", True),
-        (PACKED + TEXT, True),
-        (PACKED + b"\x1f", True),
-        (gzip.compress(TEXT[:20]) + gzip.compress(TEXT[20:]) + b"tail" * 9_000, True),
-    ],
-)
-@pytest.mark.parametrize("whole", [False, True])
-def test_what_follows_the_end_of_a_gzip_file_is_not_read(
-    folder: Folder, caplog: pytest.LogCaptureFixture, content: bytes, warns: bool, whole: bool
-) -> None:
-    path = folder.path / "clicks-01.ndjson.gz"
-    path.write_bytes(content)
-    if whole:
-        with open_whole(folder.path / "clicks-*.ndjson", "ndjson", AT, folder.path) as lines:
-            assert lines.bytes_at(0, 10_000) == TEXT
-    else:
-        assert times(read(folder.source())[0]) == list(range(9))
-    said = [record.getMessage() for record in caplog.records]
-    assert said == [f"{path}: bytes follow the end of its gzip data; they are not read"] * warns
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        PACKED[:-1],
-        PACKED[:-9],
-        PACKED[:12],
-        PACKED[:1],
-        PACKED + PACKED[:-1],
-        PACKED + PACKED[:7],
-        PACKED + PACKED[:2],
-        PACKED + b"\x1f\x8bgarbage",
-        FLIPPED,
-        PACKED + FLIPPED,
-        PACKED[:-8] + bytes(8),
-        TEXT,
-        b"garbage" + PACKED,
-        bytes(9) + PACKED,
-    ],
-)
-def test_half_a_gzip_file_is_refused(folder: Folder, content: bytes) -> None:
-    (folder.path / "clicks-01.ndjson.gz").write_bytes(content)
-    with pytest.raises(OperatorError, match=r"clicks-01.ndjson.gz: cannot be decompressed .*; put a"):
-        read(folder.source())
 
 
 def test_a_log_without_files_is_refused(folder: Folder) -> None:
