@@ -163,7 +163,7 @@ def _why_no_events(what: Production) -> str | None:
         if not has_objects(lines):
             return "none of its first lines is a JSON object; write one per line (CSV has a name in .csv)"
         return _why_not_as_asked(what, lines)
-    if why := why_no_header(first_line(start)):
+    if why := why_no_header(first_line(start), b"".join(lines[1:2])):
         return why
     return None if len(lines) > 1 else "it has a header line and no event; there is nothing to send"
 

@@ -35,6 +35,7 @@ from stream_app.sources.times import Bools, TimeFormat, times_us, why_no_time
 
 RECORDS_AT_ONCE = 2_000
 BYTES_AT_ONCE = 1 << 16
+csv.field_size_limit(1 << 24)  # as long as a line may be: Python's own limit for a value in quotes is 128 KiB
 
 # Calls by which decoding a batch is deeper than decoding each record, so that a record which fits the former
 # fits the latter: a damaged neighbour then changes nothing for a deeply nested record.

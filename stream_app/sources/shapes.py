@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 
-from stream_app.sources.decode import csv_names
+from stream_app.sources.decode import csv_names, csv_values
 
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 _ARCHIVE = b"PK\x03\x04"
@@ -50,11 +50,12 @@ def _other_encoding(start: bytes) -> str | None:
     return next((name for name, pattern in _WITH_ZEROS.items() if pattern.match(start)), None)
 
 
-def why_no_header(line: bytes) -> str | None:
+def why_no_header(line: bytes, below: bytes = b"") -> str | None:
     """Return why a line is not the header of a CSV file, with the remedy; None if it may be one.
 
     A column without a name, a name twice, or a name that begins with a digit is no fault: such a column
-    cannot be chosen, and the others can.
+    cannot be chosen, and the others can. A name may be a date, as in a table with a column for each month.
+    Args: below, the line below it, which tells such a name from the time of an event.
 
     >>> why_no_header(b"at;page"), why_no_header(b",at,2fa,at,")
     ("its columns are separated by ';'; separate them by commas", None)
@@ -76,7 +77,11 @@ def why_no_header(line: bytes) -> str | None:
         return "its first lines are no header of CSV but JSON; write one object per line, and name it .ndjson"
     if len(names) == 1 and (other := next((said for one, said in _SEPARATORS.items() if one in line), None)):
         return f"its columns are separated by {other}; separate them by commas"
-    if any(map(_TIME.fullmatch, names)):
+    values = csv_values(below) or []
+    alike = [(name, value) for name, value in zip(names, values, strict=False) if _TIME.fullmatch(name)]
+    if any(map(_TIME.fullmatch, names)) and (
+        len(values) != len(names) or any(_TIME.fullmatch(value) for _, value in alike)
+    ):
         return "its first line looks like an event; a CSV file begins with the names of its columns"
     return None
 
@@ -89,9 +94,14 @@ def why_undecodable(record: bytes) -> str | None:
     """
     if record.lstrip().startswith((b"{", b"[")):
         return why_no_lines(record)
-    if record.count(b'"') % 2:
+    is_open = record.count(b'"') % 2
+    if b'"' not in record or not (is_open or csv_values(record) is None):
+        return None
+    if b'\\"' in record:
+        return r'they have \" for a quote in a value; write it twice, "", as CSV has it'
+    if is_open:
         return (
             "their quotes are not closed on their line, and only a replay reads rows of several lines; write "
             "one row per line, or JSON lines"
         )
-    return None
+    return 'text follows the quote that ends a value; write a quote in a value twice, ""'

@@ -120,7 +120,7 @@ def read_time(sample: Sample | None, *, of_topic: bool) -> Callable[[str], TimeF
                 raise ValueError(f"there is no sample; add the format: {field} in {', '.join(FORMATS)}")
             return TimeField(field, cast("TimeFormat", form))
         field = _known(field, sample.columns)
-        found = time_in(sample, field)
+        found = time_in(sample, field) or time_in(sample, field, of_any_year=True)
         if found is None and is_without_offset(sample, field):
             found = TimeField(field, "iso8601")  # with a zone
         if found is None:
@@ -141,8 +141,8 @@ def read_zone(sample: Sample | None, field: TimeField) -> Callable[[str], TimeFi
         if field.format != "iso8601":
             form = field.format
             raise ValueError(f"times in {field.path} are read as {form}, which has no zone; leave it out")
-        if sample is not None and time_in(sample, field.path, local.zone) != local:
-            raise ValueError(f"the events have no times of our days in {field.path}")
+        if sample is not None and time_in(sample, field.path, local.zone, of_any_year=True) != local:
+            raise ValueError(f"the events have no times in {field.path} that are read so")
         return local
 
     return read

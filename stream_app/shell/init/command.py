@@ -198,11 +198,13 @@ def _say_sample(questions: Questions, sample: Sample | None) -> None:
 
 
 def _asked_time(questions: Questions, events: Path | Topic, sample: Sample | None) -> TimeField:
-    found = None if sample is None else next(proposals.times(sample), None)
-    of_topic = isinstance(events, Topic)
-    if found is None and sample is not None:
-        found = next(proposals.times_without_offset(sample), None)
+    found, of_topic = None if sample is None else proposals.likely_time(sample), isinstance(events, Topic)
     if found is None and sample is not None and not of_topic:
+        if not sample.columns:
+            raise OperatorError(
+                f"--events {events}: its objects have no field with a value (those in lists are not seen); "
+                "write one object per event"
+            )
         names, dated = _named(sample.columns), _named(proposals.dated(sample))
         looks = f"; {dated} looks like a time" if dated else ""
         raise OperatorError(

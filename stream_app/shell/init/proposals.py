@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -44,30 +44,36 @@ _DATE = re.compile(
 _FEWEST_PEOPLE = 10  # different texts of a field that may name people
 
 
-def times(sample: Sample) -> Iterator[TimeField]:
-    """Yield the fields that hold plausible times in nearly all events, the most likely first."""
-    for field in sorted(sample.columns, key=_as_time):
-        if (found := time_in(sample, field)) is not None:
-            yield found
+def likely_time(sample: Sample) -> TimeField | None:
+    """Return the field that is most likely the time of an event; None if none holds times.
+
+    Times of our days come before those without an offset, and both before texts of other years.
+    """
+    fields = sorted(sample.columns, key=_as_time)
+    found = chain(
+        (time_in(sample, field) for field in fields),
+        (TimeField(field, "iso8601") for field in fields if is_without_offset(sample, field)),
+        (time_in(sample, field, of_any_year=True) for field in fields),
+    )
+    return next(filter(None, found), None)
 
 
-def time_in(sample: Sample, field: str, zone: str | None = None) -> TimeField | None:
-    """Return a field with the format in which it holds plausible times; None if it holds none."""
+def time_in(
+    sample: Sample, field: str, zone: str | None = None, *, of_any_year: bool = False
+) -> TimeField | None:
+    """Return a field with the format in which it holds plausible times; None if it holds none.
+
+    Args: of_any_year, whether texts of any year are plausible; the year of a number depends on its unit.
+    """
     latest_us = time.time() * 1e6 + _AHEAD_US
     for form in FORMATS if not sample.hints.registry else _OF_NUMBERS:
         found = TimeField(field, form, zone if form == "iso8601" else None)
         read_us = sample.times_us(found)
         plausible = (read_us >= _EARLIEST_US) & (read_us < latest_us)
-        if int(plausible.sum()) >= _MOST * len(sample.lines):
+        count = len(read_us) if of_any_year and form == "iso8601" else int(plausible.sum())
+        if count >= _MOST * len(sample.lines):
             return found
     return None
-
-
-def times_without_offset(sample: Sample) -> Iterator[TimeField]:
-    """Yield the fields whose times need a zone, the most likely first."""
-    for field in sorted(sample.columns, key=_as_time):
-        if is_without_offset(sample, field):
-            yield TimeField(field, "iso8601")
 
 
 def is_without_offset(sample: Sample, field: str) -> bool:

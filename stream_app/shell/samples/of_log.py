@@ -104,7 +104,7 @@ def file_sample(file: Path) -> Sample:
             f"{named}it looks like an access log in a form that is not known; docs/how-to/web-log.md says "
             "where to write the log_format of your server"
         )
-    if why := why_no_header(first_line(start)):
+    if why := why_no_header(first_line(start), b"".join(lines[1:2])):
         raise OperatorError(f"{named}{why}")
     names = csv_names(lines[0])
     rows = one_line_each((line + b"\n" for line in lines[1:]), len(names))

@@ -169,6 +169,8 @@ AT = "2026-03-01T00:10:00Z"
             f"at,k\n{AT},a,b\n",
             "they are not in the format of the source; correct source.format, or write",
         ),
+        ("c.csv", f'at,k\n{AT},"5\\" disc"\n', r"they have \" for a quote in a value; write it twice"),
+        ("c.csv", f'at,k\n{AT},"5"disc\n', "text follows the quote that ends a value"),
         ("c.csv", "at,k\n2026-03-01 00:10:00,a\n", "name its zone in time.zone"),
         ("c.csv", "at,k\n2026-03-01,a\n", "local_time: their time does not say its offset from UTC"),
         ("c.csv", "at,k\nnoon,a\n", "bad_time: their time cannot be read; correct time.field or time.format"),

@@ -41,6 +41,7 @@ SHAPES: dict[
     "a trailing comma": ("e.csv", csv("id,at,k,", "{n},{at},a,"), "at"),
     "names that begin with a digit": ("e.csv", csv("2fa,at,3", "{n},{at},a"), "at"),
     "names that are numbers": ("e.csv", csv("0,1,2", "{n},{at},a"), "1"),
+    "names that are dates": ("e.csv", csv("at,2024-01-01,2024-02-01", "{at},1,2"), "at"),
     "a name twice": ("e.csv", csv("id,at,k,k", "{n},{at},a,b"), "at"),
     "Excel's mark and CRLF": ("e.csv", csv("at,k", "{at},ü", "\r\n").encode("utf-8-sig"), "at"),
     "quotes": ("e.csv", csv('"at","k, l"', '"{at}","a, b"'), "at"),
@@ -60,6 +61,7 @@ SHAPES: dict[
     "days": ("e.csv", csv("day,k", "2026-03-02,a"), "day"),
     "JSON with mark and CRLF": ("e.ndjson", "\r\n".join(LINES).encode("utf-8-sig"), "at"),
     "nested JSON": ("e.json", "".join(f'{{"m": {{"t": {s}.5}}}}\n' for s in SECONDS), "m.t"),
+    "a year long ago": ("e.csv", csv("born,k", "1901-03-02T10:00:{n:02d}Z,a"), "born"),
     "gzip": ("e.ndjson.gz", gzip.compress("\n".join(LINES).encode()), "at"),
     "gzip of pandas": ("e.csv.gz", gzip.compress(PANDAS.encode()), "at"),
     "a broken line": ("e.ndjson", FIRST_NINE + b"\nlost" + OTHERS, "at"),
@@ -81,7 +83,8 @@ def test_a_file_of_any_shape_is_counted_whole(
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     monkeypatch.chdir(tmp_path)
     zone = "UTC" if shape in ("days", "local times") else None
-    span = {"first": "2026-03-01", "to": "2026-03-22", "bin": "1d"}
+    year = 1901 if shape == "a year long ago" else 2026
+    span = {"first": f"{year}-03-01", "to": f"{year}-03-22", "bin": "1d"}
     made = init(**ANSWERS | span | {"events": name, "time": field, "zone": zone})
     assert made.exit_code == 0, made.output
     checked = CliRunner().invoke(main, ["check-config", "--config", "stream-app.yaml"])
@@ -99,6 +102,7 @@ def test_a_file_of_any_shape_is_counted_whole(
         ("e.csv", NULS * 99 + b"\n" + PANDAS.encode(), "it is not text"),
         ("e.parquet", b"PAR1\0\0", "it is not text"),
         ("e.bin", b"\x89PNG\r\n\x1a\n" + bytes(99), "nor a header of CSV in UTF-8"),
+        ("e.json", '{"Records": [{"at": "2026-03-01T00:00:00Z"}]}\n', "those in lists are not seen"),
         ("e.log", "GET / 200\nGET / 404\n", "none of the fields"),
         ("e.csv", b"\xef\xbb\xbf" + b"seen" * (1 << 18), "its first line is longer than 1,048,576 bytes"),
         ("e.csv", "seen,ip\n01.05.2026 04:14,10.0.0.1\n", "seen looks like a time; write the times so"),

@@ -181,6 +181,12 @@ def test_csv_lines_that_are_no_records(line: bytes) -> None:
     assert outcomes(CsvDecoder(["id", "at", "note"], AT), [line, b"1,2,3"], "at") == [Reason.UNDECODABLE, 2]
 
 
+def test_a_long_value_is_read_in_quotes_and_without() -> None:
+    text = "x" * (1 << 18)
+    lines = [f"{note},2,3".encode() for note in (text, f'"{text}"', f'"{text}\r{text}"')]
+    assert outcomes(CsvDecoder(["note", "at", "id"], AT), lines, "at") == [2, 2, 2]
+
+
 @pytest.mark.parametrize("text", ["1_000", "\u0663", "0x10", "nan", "inf", "1e", "+-1", "."])
 def test_csv_numbers_are_plain(text: str) -> None:
     assert outcomes(CsvDecoder(["at"], AT), [text.encode()], "at") == [Reason.BAD_TIME]
