@@ -23,6 +23,8 @@ from stream_app.sources.file_list import is_list, listed
 from stream_app.sources.packed import unpacked_name
 from stream_app.spool import RECORDS
 
+Place = tuple[str, Path]  # the name of a log, and its file or list
+
 _FILE, _SPOOL = "file:", "http:"
 _Compared = Mapping[Path, tuple[Hashable, int]]
 
@@ -51,10 +53,10 @@ class Logs:
 
     def among(self, names: Iterable[str], noted: Mapping[str, Collection[Beginning]] | None = None) -> Logs:
         """Return the same with all relations between these names. Args: noted, as for ``related``."""
-        places = {name: path for name in sorted(names) if (path := self._path_of(name)) is not None}
+        places = [(name, path) for name in sorted(names) if (path := self._path_of(name)) is not None]
         counted = self.noted if noted is None else noted
         # Read before they are compared: a file that changes meanwhile is compared again.
-        compared = {name: _compared(path) for name, path in places.items()} if len(places) > 1 else {}
+        compared = {name: _compared(path) for name, path in places} if len(places) > 1 else {}
         same = related(places, counted)
         return replace(self, names=frozenset(names), noted=counted, same=same, compared=compared)
 
@@ -87,25 +89,26 @@ def says_csv(name: str) -> bool:
 
 
 def related(
-    places: Mapping[str, Path], noted: Mapping[str, Collection[Beginning]] | None = None
+    places: Collection[Place], noted: Mapping[str, Collection[Beginning]] | None = None
 ) -> dict[str, tuple[str, ...]]:
     """Return, by the name of each log, the other logs that may have common events.
 
-    Args: places, by name; noted, how files of these logs began when they were counted, by name.
+    Args: places, of a log with several patterns several; noted, how files of these logs began when they were
+        counted, by name.
     Cost: looks at every file of these logs if there are several logs, and reads its first bytes.
     """
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    if len(places) > 1:
+    if len({name for name, _ in places}) > 1:
         for one, other in (*_by_name(places), *_by_content(places), *_by_notes(places, noted or {})):
             if one != other:
                 found[one][other] = found[other][one] = None
     return {name: tuple(others) for name, others in found.items()}
 
 
-def _by_name(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
+def _by_name(places: Collection[Place]) -> Iterator[tuple[str, str]]:
     """Yield pairs of logs of which a file can have both names."""
     plain: dict[Hashable, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for name, path in places.items():
+    for name, path in places:
         pattern = unpacked_name(path.name)
         plain[_identity(path.parent)][pattern if is_list(path) else glob.escape(pattern)].append(name)
     for patterns in plain.values():
@@ -117,11 +120,11 @@ def _by_name(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
                     yield from product(patterns[one], patterns[other])
 
 
-def _by_content(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
+def _by_content(places: Collection[Place]) -> Iterator[tuple[str, str]]:
     """Yield pairs of logs that share a file, or a file and its copy, at this moment."""
     by_file: dict[Hashable, dict[str, None]] = defaultdict(dict)  # all names of each file
     by_record: dict[str, list[tuple[str, Marks]]] = defaultdict(list)  # by the first one
-    for name, path in places.items():
+    for name, path in places:
         for file in _files(path):
             names = by_file[_identity(file)]
             yield from product(names, [name])
@@ -137,14 +140,14 @@ def _by_content(places: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
 
 
 def _by_notes(
-    places: Mapping[str, Path], noted: Mapping[str, Collection[Beginning]]
+    places: Collection[Place], noted: Mapping[str, Collection[Beginning]]
 ) -> Iterator[tuple[str, str]]:
     """Yield pairs of logs: one now has a file that was counted under the other's name."""
     names: dict[Beginning, list[str]] = defaultdict(list)
     for name, known in noted.items():
         for begins in known:
             names[begins].append(name)
-    for name, path in places.items():
+    for name, path in places:
         for file in _files(path) if names else ():
             for begins in begins_as(file, says_csv(file.name.lower()), names):
                 yield from product(names[begins], [name])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from glob import escape
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -139,13 +140,16 @@ def all_ledgers_of(stream: StreamSettings, settings: Settings) -> tuple[str, ...
 
 def same_logs(streams: Sequence[StreamSettings]) -> dict[str, tuple[str, ...]]:
     """Return which logs of these streams may mean the same events, by ``log_of``; see ``one_log``."""
-    places = dict[str, Path]()
+    places = dict[tuple[str, Path], None]()
     for stream in streams:
         if isinstance(source := stream.source, SourceSettings):
             file = source.file
+            files = [file] if source.keep_us is None else [of_spool(file)]
             if stream.declared.source.is_of_web_server and "*" not in file.name:
-                file = file.with_name(f"{file.name}*")  # with the files that it was rotated to
-            places[log_of(source)] = file if source.keep_us is None else of_spool(source.file)
+                # With the files that it was rotated to: sources/rotated.py finds them by their names.
+                rotated = f"{escape(file.stem)}[.-][0-9o]*{escape(file.suffix)}*"
+                files = [file.with_name(f"{escape(file.name)}*"), file.with_name(rotated)]
+            places |= dict.fromkeys((log_of(source), one) for one in files)
     return related(places)
 
 

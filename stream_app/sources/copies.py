@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stream_app.core.json_objects import bare
 from stream_app.ports import OperatorError
 from stream_app.sources.packed import DAMAGE, ENDINGS, is_packed, open_packed
 
@@ -83,7 +84,7 @@ def marks_of(first: Callable[[int], bytes]) -> Marks:
 def _marks(records: bytes) -> Marks:
     seen, digest, found = set[bytes](), hashlib.sha256(), list[str]()
     for line in io.BytesIO(records):
-        record = line.rstrip(b"\r\n")
+        record = bare(line)
         digest.update(record + b"\n")
         if record not in seen:
             seen.add(record)

@@ -69,7 +69,18 @@ def test_source_of_the_page_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "sources"), [("access.log.1", 1), ("access.log-20260301.gz", 1), ("b.log", 2)]
+    ("other", "sources"),
+    [
+        ("access.log.1", 1),
+        ("access.log-20260301.gz", 1),
+        ("access-2026-03-01T11-59-59.123.log", 1),
+        ("access.old.log.xz", 1),
+        ("'access-*.log'", 1),
+        ("'*-20260301.log'", 1),
+        ("b.log", 2),
+        ("access-ssl.log", 2),
+        ("'access-api*.log'", 2),
+    ],
 )
 def test_files_that_a_log_was_rotated_to_are_the_same_log(other: str, sources: int) -> None:
     text = WEB + WEB.partition("streams:\n")[2].replace("web:", "older:").replace("access.log", other)

@@ -122,6 +122,8 @@ REPLACED: dict[str, Callable[[Log, Path], object]] = {
         log.file(3, *of.read_bytes().splitlines(keepends=True)[:5]),
         log.file(4, LINES[190]),
     ),
+    "copied behind a mark": lambda log, of: log.file(3, b"\xef\xbb\xbf", of.read_bytes()),
+    "copied behind zeros": lambda log, of: log.file(3, bytes(99), of.read_bytes()),
     "copied without a line end": lambda log, of: (
         log.file(3, of.read_bytes()[:-1]),
         log.file(4, LINES[190]),
@@ -131,7 +133,7 @@ REPLACED: dict[str, Callable[[Log, Path], object]] = {
     "copied and truncated": lambda log, of: (log.file(3, of.read_bytes()), of.write_bytes(b"")),
     "copied and deleted": copied_and_deleted,
 }
-COPIES = [*REPLACED][:7]  # both files have the events
+COPIES = [*REPLACED][:9]  # both files have the events
 
 
 @pytest.mark.parametrize("copy", REPLACED)

@@ -419,7 +419,7 @@ def test_a_copy_is_found_beside_each_name_of_a_linked_file(world: World) -> None
     link_hard(world)
     copy(world)
     places = {name: world.path / f"{name}.ndjson" for name in ("day", "hard", "copy")}
-    assert {name: set(others) for name, others in related(places).items()} == {
+    assert {name: set(others) for name, others in related(places.items()).items()} == {
         name: places.keys() - {name} for name in places
     }
 
