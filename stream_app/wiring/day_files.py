@@ -122,7 +122,7 @@ def _tables(view: StreamView, part: DayPart) -> Iterator[tuple[str, dict[str, An
         }
         yield name_of(of, "bin", "value"), _rows(view, part, of, [[None]], [{}], words)
         if keys is not None:
-            labels = labels_of_keys(keys, ("start", "end", *_PARTS, *words))
+            labels = [*labels_of_keys(keys, ("start", "end", *_PARTS, *words))]
             places: list[Sequence[int | None]] = [range(len(labels))]
             if keys.discover is not None:  # the total less all keys comes after them
                 places.append([len(labels)])

@@ -6,10 +6,10 @@ The names are the same in /metrics and /api/v1. Nothing here is about requests o
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, product
+from itertools import chain, islice, product
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -136,37 +136,45 @@ _IN_LINE = {ord("\\"): r"\\", ord("\n"): r"\n"}
 _IN_QUOTES = _IN_LINE | {ord('"'): r"\""}
 
 
-class Sample(NamedTuple):
-    """A value of a series. Args: labels, as ``_shown`` returns them."""
+class Series(NamedTuple):
+    """Series of the same metrics. Args: labels, of each place, as the text has them; values, by metric."""
 
-    name: str
-    labels: str
-    value: float
+    labels: Sequence[str]
+    values: Mapping[str, Sequence[float]]
+
+    @property
+    def number(self) -> int:
+        return len(self.labels) * len(self.values)
+
+    def first(self, most: int) -> Series:
+        """Return at most this many series, but all of a place or none."""
+        places = most // max(len(self.values), 1)
+        return Series(self.labels[:places], {name: of[:places] for name, of in self.values.items()})
 
 
 @dataclass(frozen=True)
 class Newest:
     """The newest values of a stream, all of the same release.
 
-    Args: own, without keys; of_keys, key by key, none before a release; left_out, how many samples of keys
-        are not among them; words, the meaning of the stream's counts and sums, as ``words_of`` returns it.
+    Args: own, without keys; of_keys, none before a release; left_out, how many series of keys are not among
+        them; words, the meaning of the stream's counts and sums, as ``words_of`` returns it.
     """
 
     stream: str
-    own: Sequence[Sample]
-    of_keys: Sequence[Sample]
+    own: Series
+    of_keys: Series
     left_out: int
     words: Mapping[Of, str]
 
     @classmethod
     def of(cls, view: StreamView, with_keys: bool = False, most: int = MOST_SERIES) -> Newest:
-        """Return a stream's newest values. Args: most, keys that can have samples.
+        """Return a stream's newest values. Args: most, keys that can have series.
 
         Cost: 2 to 10 ms for a mean, O(columns) with its keys.
         """
         labels, keys = labels_of_stream(view), view.strategy.axes.keys if with_keys else None
-        own = [Sample(name, _shown(labels), value) for name, value in _values_of(view).items()]
-        named, left_out = list[Sample](), 0
+        own = Series([_shown(labels)], {name: [value] for name, value in _values_of(view).items()})
+        named, left_out = Series([], {}), 0
         if keys is not None and view.released_until_us is not None:
             named, left_out = _of_keys(view, keys, labels, most)
         return cls(view.name, own, named, left_out, {of: words_of(view, of) for of in get_args(Of)})
@@ -214,24 +222,19 @@ def _parts_of(counts: Estimate, width: int) -> dict[Statistic, FloatArray]:
     return {part: np.broadcast_to(np.asarray(column, np.float64), width) for part, column in columns.items()}
 
 
-def _of_keys(view: StreamView, keys: KeyList, own: Mapping[str, str], most: int) -> tuple[list[Sample], int]:
-    """Return the samples of keys, and how many are left out. Args: own, the stream's labels."""
-    labels = [_shown({**own, **of_key}) for of_key in labels_of_keys(keys)[:most]]
+def _of_keys(view: StreamView, keys: KeyList, own: Mapping[str, str], most: int) -> tuple[Series, int]:
+    """Return the series of keys, and how many are left out. Args: own, the stream's labels."""
+    labels = [_shown({**own, **of_key}) for of_key in islice(labels_of_keys(keys), most)]
     counts: dict[Of, Estimate] = {"count": whole_estimate(key_counts(view.cells()))}
     if view.declared.amounts:
         shown = view.of_one_list()
         counts["sum"] = sums_of_keys(shown, shown.span)
     columns = {
-        name_of(of, "running", part, of_keys=True): column
+        name_of(of, "running", part, of_keys=True): column[:most].tolist()
         for of, estimate in counts.items()
         for part, column in _parts_of(estimate, len(keys.labels)).items()
     }
-    found = [
-        Sample(name, of_key, value)
-        for name, column in columns.items()
-        for of_key, value in zip(labels, column[:most].tolist(), strict=True)
-    ]
-    return found, len(columns) * (len(keys.labels) - len(labels))
+    return Series(labels, columns), len(columns) * (len(keys.labels) - len(labels))
 
 
 def exposition(
@@ -245,24 +248,33 @@ def exposition(
     Args: alerts, the state of every rule by name; store_age_s, since the store was read, None before;
         most_series, of streams and their keys.
     """
-    found = [
-        *chain.from_iterable(one.own for one in streams),
-        *chain.from_iterable(one.of_keys for one in streams),
-    ]
-    kept = list(_kept(found, most_series))
-    left_out = len(found) - len(kept) + sum(one.left_out for one in streams)
-    kept.append(Sample(f"{PREFIX}series_left_out", "", left_out))
-    kept += _of_alerts(alerts)
+    shown, left, left_out = list[Series](), most_series, sum(one.left_out for one in streams)
+    for one in chain((of.own for of in streams), (of.of_keys for of in streams)):
+        shown.append(one.first(left))
+        lacking = one.number - shown[-1].number
+        left, left_out = 0 if lacking else left - one.number, left_out + lacking
+    lines = defaultdict[str, list[str]](list)
+    for one in [*shown, *_beside(left_out, alerts, store_age_s)]:
+        for name, values in one.values.items():
+            pairs = zip(one.labels, map(floatToGoString, values), strict=True)
+            lines[name] += [f"{name}{labels} {value}\n" for labels, value in pairs]
+    # All are gauges: a noisy count may fall, so ``rate()`` does not apply.
+    return "".join(
+        f"# HELP {name} {_help(name, streams).translate(_IN_LINE)}\n# TYPE {name} gauge\n{''.join(of_name)}"
+        for name, of_name in lines.items()
+        if of_name
+    ).encode()
+
+
+def _beside(left_out: int, alerts: Mapping[str, State], store_age_s: float | None) -> Iterator[Series]:
+    """Yield what is told beside the streams."""
+    yield Series([""], {f"{PREFIX}series_left_out": [left_out]})
+    for name, state in sorted(alerts.items()):
+        if state.last is not None:
+            labels = _shown({"rule": name, "stream": state.last["stream"]})
+            yield Series([labels], {f"{PREFIX}alert_firing": [state.phase == "firing"]})
     if store_age_s is not None:
-        kept.append(Sample(f"{PREFIX}store_age_seconds", "", store_age_s))
-    lines = dict[str, list[str]]()
-    for name, labels, value in kept:
-        if name not in lines:
-            # All are gauges: a noisy count may fall, so ``rate()`` does not apply.
-            lines[name] = [f"# HELP {name} {_help(name, streams).translate(_IN_LINE)}\n# TYPE {name} gauge\n"]
-        said = floatToGoString(value)  # type: ignore[no-untyped-call]
-        lines[name].append(f"{name}{labels} {said}\n")
-    return "".join(chain.from_iterable(lines.values())).encode()
+        yield Series([""], {f"{PREFIX}store_age_seconds": [store_age_s]})
 
 
 def _shown(labels: Mapping[str, str]) -> str:
@@ -275,20 +287,5 @@ def _help(name: str, streams: Sequence[Newest]) -> str:
     metric = METRICS.get(name) or KEY_METRICS.get(name)
     if metric is None:
         return _OTHERS[name.removeprefix(PREFIX)]
-    with_it = [one for one in streams if name in METRICS or one.of_keys]
+    with_it = [one for one in streams if name in METRICS or one.of_keys.labels]
     return with_words(metric.help, {one.stream: one.words[metric.of] for one in with_it})
-
-
-def _kept(samples: Sequence[Sample], most: int) -> Iterator[Sample]:
-    """Yield the samples within a limit. All series of a stream, and of a key, stay together."""
-    series = Counter(one.labels for one in samples)
-    reached = zip(series, accumulate(series.values()), strict=True)
-    kept = {labels for labels, number in reached if number <= most}
-    yield from (one for one in samples if one.labels in kept)
-
-
-def _of_alerts(alerts: Mapping[str, State]) -> Iterator[Sample]:
-    for name, state in sorted(alerts.items()):
-        if state.last is not None:
-            labels = _shown({"rule": name, "stream": state.last["stream"]})
-            yield Sample(f"{PREFIX}alert_firing", labels, float(state.phase == "firing"))

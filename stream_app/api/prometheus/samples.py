@@ -114,7 +114,7 @@ def selected(view: StreamView, selectors: Sequence[Selector]) -> Iterator[BinSer
     """
     common = labels_of_stream(view)
     keys = view.strategy.axes.keys
-    labels = [] if keys is None else labels_of_keys(keys)
+    labels = [] if keys is None else [*labels_of_keys(keys)]
     names = list(labels[0]) if labels else ["key"]
     of_keys = [(one.without(*names), _places(one, names, labels)) for one in selectors]
     for name, metric in metrics_of(view, METRICS).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product, repeat
 from typing import NoReturn
@@ -122,22 +122,20 @@ def label_values(keys: KeyList, place: int) -> dict[str, str]:
     return dict(zip(_label_names(keys), keys.values_at(place).values(), strict=True))
 
 
-def labels_of_keys(keys: KeyList, columns: Collection[str] = ()) -> list[dict[str, str]]:
-    """Return every key's labels in Prometheus: the key, and the value of each field if there are several.
+def labels_of_keys(keys: KeyList, columns: Collection[str] = ()) -> Iterator[dict[str, str]]:
+    """Yield every key's labels in Prometheus: the key, and the value of each field if there are several.
 
     >>> from stream_app.core.counting.keys import KeyField
     >>> fields = (KeyField("Value", ("a",), False), KeyField("start", ("N",), False))
-    >>> labels_of_keys(KeyList(fields=fields), columns=("start", "value"))
+    >>> list(labels_of_keys(KeyList(fields=fields), columns=("start", "value")))
     [{'key': 'a/N', 'field_Value': 'a', 'field_start': 'N'}]
 
     Args: columns, of a table that has the labels beside them; its readers know no upper and lower case.
     """
     names = _label_names(keys, columns)
     values = product(*(part.values for part in keys.fields)) if names else repeat(())
-    return [
-        {"key": key, **dict(zip(names, own, strict=True))}
-        for key, own in zip(keys.labels, values, strict=False)
-    ]
+    for key, own in zip(keys.labels, values, strict=False):
+        yield {"key": key, **dict(zip(names, own, strict=True))}
 
 
 def _label_names(keys: KeyList, columns: Collection[str] = ()) -> tuple[str, ...]:

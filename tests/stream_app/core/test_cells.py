@@ -197,7 +197,7 @@ def test_labels_and_width() -> None:
     assert KEYS.labels == ("FR/mobile", "FR/7", "DE/mobile", "DE/7", "other/mobile", "other/7")
     assert Cells(KEYS).width == 6
     assert Cells(KEYS).fields == ("geo.country", "device")
-    assert labels_of_keys(KEYS)[3] == {"key": "DE/7", "geo_country": "DE", "device": "7"}
+    assert [*labels_of_keys(KEYS)][3] == {"key": "DE/7", "geo_country": "DE", "device": "7"}
     assert KEYS.values_at(4) == {"geo.country": "other", "device": "mobile"}
 
 
