@@ -19,8 +19,10 @@ from typing import Any
 
 # What questions call is loaded here, before the priority is lowered. Loaded by the first question, it would
 # take seconds on a busy machine.
+from stream_app.api import overview  # noqa: F401
 from stream_app.api.admission.apart import grown
 from stream_app.api.answers import counts, statements, streams, sums, values, windows  # noqa: F401
+from stream_app.api.prometheus import metrics  # noqa: F401
 from stream_app.core.answers.query import StreamView
 
 _NICE = 10

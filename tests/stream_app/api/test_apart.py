@@ -85,8 +85,9 @@ async def test_process_apart_computes_until_it_is_closed() -> None:
     with pytest.raises(ZeroDivisionError):
         await apart.of(divmod, 1, 0)
     loaded = await apart.of(eval, "list(__import__('sys').modules)")
-    of_questions = ("counts", "streams", "sums", "values", "windows")
-    assert {f"stream_app.api.answers.{module}" for module in of_questions} <= set(loaded)
+    answers = (f"answers.{module}" for module in ("counts", "streams", "sums", "values", "windows"))
+    modules = ("overview", "prometheus.metrics", *answers)
+    assert {f"stream_app.api.{module}" for module in modules} <= set(loaded)
     process = apart.begun()
     os.kill(first, signal.SIGKILL)
     assert _until(lambda: process.has_ended)  # a question before that fails and says to ask again
