@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from importlib import import_module
-from keyword import iskeyword
 from pathlib import Path
 
 import click
@@ -30,7 +29,6 @@ ELSEWHERE = {
     "statement": ("planning.commands", "Print one page about a stream, for lawyers and readers."),
     "audit": ("audit", "Check that a deployment keeps its privacy promise."),
     "export": ("operate", "Write the released data of streams to FILE."),
-    "import": ("operate", "Store the streams of FILE, an export, as history."),
     "rotate-key": ("operate", "Replace the keys of secrets.key_file while workers run."),
     "retire": ("operate", "End STREAM for good and delete its secrets."),
     "rebuild": ("operate", "Put back what readers saw, from the witness."),
@@ -47,10 +45,14 @@ def command_of(name: str) -> click.Command:
     """Return a command of another module, which is imported now."""
     module, attribute = ELSEWHERE[name][0], name.replace("-", "_")
     found = import_module(f"stream_app.shell.{module}")
-    command: click.Command = getattr(found, f"{attribute}_" if iskeyword(attribute) else attribute)
+    command: click.Command = getattr(found, attribute)
     return command
 
 
+_REMOVED = {
+    "import": "import was removed; to move released data, restore a copy of Redis, or run stream-app rebuild "
+    "with the witness (docs/how-to/backup.md)",
+}
 _GROUPS = {
     "Begin": ("demo", "init", "plan", "check-config", "doctor", "run", "replay"),
     "Read": ("query", "watch", "rules"),
@@ -72,6 +74,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that was asked for, from its module."""
+        if args[0] in _REMOVED and not ctx.resilient_parsing:
+            ctx.fail(_REMOVED[args[0]])
         name, command, rest = super().resolve_command(ctx, args)
         if name in ELSEWHERE:
             command = command_of(name)

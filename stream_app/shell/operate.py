@@ -1,4 +1,4 @@
-"""Commands that keep a service going: released rows out and in, the witness, keys, and copies of Redis."""
+"""Commands that keep a service going: released rows out, the witness, keys, and copies of Redis."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from stream_app.wiring import histories, rebuilding, rotating
 def export(config: Path, file: str, streams: tuple[str, ...], form: str) -> None:
     """Write the released data of streams to FILE.
 
-    Another store can import them. A stream's name means all of its generations, NAME@2 only one.
+    A stream's name means all of its generations, NAME@2 only one.
     It holds what readers may see: declarations, epochs, rows, nodes, and the ledger. It holds no secret, so
     it needs access to the store's public keys only. The service may run meanwhile. docs/exports.md describes
     the file.
 
     With --format parquet it adds the days that FILE lacks, for DuckDB, dbt, Spark and notebooks. FILE is then
-    a folder or s3://BUCKET/PREFIX. No store can import these.
+    a folder or s3://BUCKET/PREFIX.
 
     \b
     Examples:
@@ -72,30 +72,6 @@ def export(config: Path, file: str, streams: tuple[str, ...], form: str) -> None
     for one in found.streams:
         click.echo(f"{one.strategy.stream}: {len(one.rows):,} bins")
     click.echo(f"{file}: {len(found.streams)} stream(s), {len(found.ledger)} entries of the ledger")
-
-
-@click.command("import")
-@config_option
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-def import_(config: Path, file: Path) -> None:
-    """Store the streams of FILE, an export, as history.
-
-    Readers see it and nobody counts it.
-    The ledger gets all measurements of their sources, so they count toward totals here. A stream that the
-    store has, or the configuration names, is refused. The service may run meanwhile.
-
-    \b
-    Example:
-      stream-app import clicks.ndjson --config app.yaml
-    """
-    with working("importing"):
-        try:
-            with file.open("rb") as lines:
-                said = asyncio.run(histories.import_history(load(config), lines))
-        except OSError as failure:
-            raise OperatorError(f"{file}: {failure.strerror or failure}; nothing more was imported") from None
-    for line in said:
-        click.echo(line)
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Makes streams history in Redis: retires those that were counted here, imports those of another store."""
+"""Makes streams history in Redis: for good when they are retired, for a while when they are rebuilt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stream_app.core.answers.visible import last_bin_of, visible_bins
 from stream_app.core.records import EpochRecord, History, Reply
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import Restored
-from stream_app.core.segments.history import HISTORY_HASH, history_text
+from stream_app.core.segments.history import HISTORY_HASH, REBUILDING, history_text
 from stream_app.core.segments.strategies import strategies_text
 from stream_app.core.strategy import Strategy
 from stream_app.state import codec
@@ -86,20 +86,20 @@ class Histories:
                 await self._store.forget()
                 return deleted
 
-    async def begin_import(
-        self, texts: Sequence[bytes], epochs: Sequence[EpochRecord], last: RowLink, history: History
+    async def begin_rebuild(
+        self, texts: Sequence[bytes], epochs: Sequence[EpochRecord], last: RowLink
     ) -> Reply:
-        """Begin to import a stream, unless the store has another one of its name.
+        """Begin to put back a stream, unless the store has another one of its name.
 
         Args: texts, of its strategies, the last row's last; last, its last row.
         """
         strategy, needed = Strategy.from_json(texts[-1]), format_of(texts, HISTORY)
         await self._store.need_format(needed)
         epoch = next(one for one in epochs if one.epoch == last.epoch)
-        keys, text = StreamKeys(strategy.stream), history_text(strategies_text(texts), history)
+        keys, text = StreamKeys(strategy.stream), history_text(strategies_text(texts), REBUILDING)
         # The name is in another slot than the stream, so it is written first; readers skip it until then.
         await batch(self._redis, [("SADD", STREAM_NAMES, strategy.stream)])
-        reply = await script("begin_import")(
+        reply = await script("begin_rebuild")(
             self._redis,
             [keys.state, keys.strategy, keys.epochs, keys.chain],
             [
@@ -110,22 +110,22 @@ class Histories:
         return codec.decode_reply(reply)
 
     async def put(self, stream: str, step: Restored) -> Reply:
-        """Store some rows of an imported stream, with their tiles, unless it has them."""
+        """Store some rows of a stream that is put back, with their tiles, unless it has them."""
         seq, row = step.rows[-1]
         if await self._store.rows(stream, seq - 1, 1) == [(seq, row)]:
             return Reply.ALREADY
         return await self._store.put_back(stream, replace(step, strategy_hash=HISTORY_HASH))
 
-    async def end_import(self, stream: str, last: RowLink, rebuilt: Sequence[bytes] = ()) -> Reply:
-        """Show an imported stream to readers, now that all its rows are stored.
+    async def end_rebuild(self, stream: str, last: RowLink, texts: Sequence[bytes]) -> Reply:
+        """Show a stream to readers, now that all its rows are stored.
 
-        Args: rebuilt, the texts of its strategies if it is not history: it keeps no state then, so that a
-            worker takes it for lost, puts nothing back that is here, and opens its next epoch.
+        It keeps no state, so that a worker takes it for lost, puts nothing back that is here, and opens its
+        next epoch. Args: texts, of its strategies.
         """
         keys = StreamKeys(stream)
-        reply = await script("end_import")(
+        reply = await script("end_rebuild")(
             self._redis,
             [keys.state, keys.chain, keys.visible, keys.strategy, keys.epochs],
-            [HISTORY_HASH, last.seq, strategies_text(rebuilt) if rebuilt else b"", format_of(rebuilt, FIRST)],
+            [HISTORY_HASH, last.seq, strategies_text(texts), format_of(texts, FIRST)],
         )
         return codec.decode_reply(reply)

@@ -1,4 +1,4 @@
-"""Streams as history: exported from a store, imported into another one, and retired. No worker runs them."""
+"""Exports what a store has released, and retires streams: they are history then, and no worker runs them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from dphist.arrays import Int64Array
 from stream_app.config import Settings
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.answers.visible import visible_rows
-from stream_app.core.exports import Export, ExportedStream, read_export
+from stream_app.core.exports import Export, ExportedStream
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import EpochRecord, History, LedgerEntry, PublicState, Reply, WitnessRow
-from stream_app.core.releases.release import RowLink
-from stream_app.core.releases.restored import Restored, WitnessedStream
 from stream_app.core.releases.row_values import packed, place_of, rows_of_bin
-from stream_app.core.segments.history import read_strategy
 from stream_app.core.segments.names import address_of, base_of, number_of
-from stream_app.core.segments.strategies import with_strategy
 from stream_app.core.strategy import Strategy
-from stream_app.ports import OperatorError, OutsideLedger
+from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.source_ledger import ledgers_of_all_names
@@ -116,99 +112,11 @@ async def _ledger(reader: PublicReader, sources: Sequence[str]) -> tuple[LedgerE
     return tuple(entries.values())
 
 
-async def import_history(settings: Settings, lines: Iterable[bytes]) -> list[str]:
-    """Store the streams of an export as history; return a line about each.
-
-    Guarantee: no worker ever counts an imported stream. The ledger gets every entry before readers see a row,
-        marked as lost, so no worker opens one of these epochs here. The call may be repeated.
-    Raises: OperatorError, before anything is written, for a file that cannot be read, a stream that the store
-        has or the configuration names, a ledger that holds another measurement in the place of an entry, or
-        clocks that disagree.
-    """
-    try:
-        export = read_export(lines)
-        steps = {one.strategy.stream: list(_steps(one)) for one in export.streams}
-    except (KeyError, TypeError, StopIteration):
-        raise OperatorError(
-            "the file is no export of this service; write one with stream-app export"
-        ) from None
-    except ValueError as refusal:
-        raise OperatorError(f"the file cannot be imported: {refusal}") from None
-    configured = {stream.name for stream in settings.streams}
-    for one in export.streams:
-        if (name := base_of(one.strategy.stream)) in configured:
-            raise OperatorError(f"streams.{name}: the export has a stream of this name; rename the new one")
-    outside = outside_ledger(settings)
-    async with writing(settings) as store:
-        now_us = await time_to_store(settings, store)
-        await _check_free(store, export)
-        known = await with_known_logs(settings, store, outside, [one.source for one in export.ledger])
-        _check_totals(known, export.ledger)
-        await _enter(store, outside, export.ledger)
-        for one in export.streams:
-            name, before = one.strategy.stream, one.history
-            history = History(None if before is None else before.retired_us, now_us)
-            if not await stored(store, _texts(one), one.epochs, one.last, history, steps[name]):
-                raise OperatorError(f"stream {name}: somebody else writes it at this moment; import again")
-    return [f"{one.strategy.stream}: {len(one.rows)} bins are history here" for one in export.streams]
-
-
-def _texts(stream: ExportedStream) -> tuple[bytes, ...]:
-    """Return the texts of a stream's strategies; rows after a change of settings tell the old ones."""
-    found = WitnessedStream.of(stream.rows, [stream.strategy]).strategies.values()
-    return with_strategy([strategy.to_json() for strategy in found], stream.strategy.to_json())
-
-
-def _steps(stream: ExportedStream) -> list[Restored]:
-    """Return the stored data of a stream, step by step.
-
-    Raises: ValueError if values differ from those that their rows have hashes of.
-    """
-    if not stream.rows:
-        raise ValueError(f"stream {stream.strategy.stream}: it has no rows; export it again")
-    told = {epoch.epoch: epoch for epoch in stream.epochs}
-    witnessed = WitnessedStream.of(stream.rows, [stream.strategy])
-    for epoch in witnessed.epochs:
-        if epoch.first_bin != told[epoch.epoch].first_bin:
-            raise ValueError(f"stream {stream.strategy.stream}: epoch {epoch.epoch} begins at another bin")
-    steps = witnessed.restored(0, stream.strategy.hash)
-    return [_as_told(step, told[step.epoch.epoch]) for step in steps]
-
-
-def _as_told(step: Restored, epoch: EpochRecord) -> Restored:
-    """Return a step whose epoch has the facts of the export, and ends with the step's last row."""
-    reason = epoch.end_reason or "it went on in the store that it was exported from"
-    own = replace(epoch, last_bin=step.epoch.last_bin, end_reason=reason, found=step.epoch.found)
-    return replace(step, epoch=own)
-
-
-async def _check_free(store: RedisStore, export: Export) -> None:
-    for one in export.streams:
-        state = await store.load(one.strategy.stream)
-        if state is None:
-            continue
-        history = read_strategy(state.strategy)[1]
-        if history is None or history.imported_us is None or state.head != one.last.hash:
-            raise OperatorError(
-                f"stream {one.strategy.stream}: the store has another stream of this name; import into "
-                "another store"
-            )
-    for source in dict.fromkeys(entry.source for entry in export.ledger):
-        known = {(entry.stream, entry.epoch): entry for entry in await store.ledger(source)}
-        for entry in export.ledger:
-            other = known.get((entry.stream, entry.epoch)) if entry.source == source else None
-            if other is not None and replace(other, lost=False) != replace(entry, lost=False):
-                raise OperatorError(
-                    f"the ledger of {source} holds another measurement as epoch {entry.epoch} of stream "
-                    f"{entry.stream}; import into another store"
-                )
-
-
 def _check_totals(settings: Settings, entries: Iterable[LedgerEntry]) -> None:
     """Refuse history under a total, if a loss of the store would then hide a part of the spent epsilon.
 
     Otherwise the total's streams would be refused at their next start, or end when their next epoch is due.
-    Args: entries, of the history, or of its whole sources.
+    Args: entries, of the history.
     Raises: OperatorError, with the remedy.
     """
     limited = [one for one in settings.streams if one.total is not None and one.total.per == "source"]
@@ -224,40 +132,6 @@ def _check_totals(settings: Settings, entries: Iterable[LedgerEntry]) -> None:
                     "it has no witness here, so a loss of Redis would make the total forget it; first write "
                     "ledger: {file: ...} or {topic: ...}, or per: stream in the total"
                 )
-
-
-async def _enter(store: RedisStore, outside: OutsideLedger | None, ledger: Sequence[LedgerEntry]) -> None:
-    for entry in ledger:
-        known = {(one.stream, one.epoch) for one in await store.ledger(entry.source)}
-        if (entry.stream, entry.epoch) in known:
-            continue
-        # Marked as lost: a worker here must not take it for an epoch that it reserved and may open.
-        if await store.reserve(replace(entry, lost=True)) is Reply.CONFLICT:
-            raise OperatorError(f"the ledger of {entry.source} changes at this moment; import again")
-    if outside is not None:
-        await outside.append([replace(entry, lost=False) for entry in ledger])
-
-
-async def stored(
-    store: RedisStore,
-    texts: Sequence[bytes],
-    epochs: Sequence[EpochRecord],
-    last: RowLink,
-    history: History,
-    steps: Iterable[Restored],
-    rebuilt: Sequence[bytes] = (),
-) -> bool:
-    """Store a stream as history and show it; return False if the store has, or gets, other rows of its name.
-
-    Args: as ``Histories.begin_import`` and ``end_import``. Until the last row is there, no worker counts it.
-    """
-    histories, name = Histories(store), Strategy.from_json(texts[-1]).stream
-    reply = await histories.begin_import(texts, epochs, last, history)
-    for step in steps:
-        if reply is Reply.CONFLICT:
-            return False
-        reply = await histories.put(name, step)
-    return reply is not Reply.CONFLICT and await histories.end_import(name, last, rebuilt) is Reply.DONE
 
 
 async def retire(settings: Settings, name: str) -> str:

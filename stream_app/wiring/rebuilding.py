@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.plans import planned
-from stream_app.core.records import WitnessRow
+from stream_app.core.records import EpochRecord, Reply, WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import Restored, WitnessedStream
 from stream_app.core.segments.history import REBUILDING, read_strategy
@@ -20,9 +21,10 @@ from stream_app.loops.configured import check_counted
 from stream_app.loops.publishing import write_rows
 from stream_app.loops.recovery import witnessed_stream
 from stream_app.ports import OperatorError, Witness
+from stream_app.state.history import Histories
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import named_as_begun
-from stream_app.wiring.histories import stored, writing
+from stream_app.wiring.histories import writing
 from stream_app.wiring.segments import Witnesses, of_all_segments
 from stream_app.wiring.starting import check_measured_before
 from stream_app.wiring.storage import (
@@ -107,9 +109,29 @@ async def _rebuilt(stream: StreamSettings, settings: Settings, store: RedisStore
     texts = with_strategy([one.to_json() for one in witnessed.strategies.values()], strategy.to_json())
     steps = await asyncio.to_thread(_steps, witnessed, strategy)
     link = RowLink.of(last.row)
-    if not await stored(store, texts, witnessed.epochs, link, REBUILDING, steps, texts):
+    if not await _put_back(Histories(store), strategy.stream, texts, witnessed.epochs, link, steps):
         return "the store has a part of it; its worker puts back the rest at a start"
     return f"{len(rows):,} bins were put back from its witness; its worker goes on after them"
+
+
+async def _put_back(
+    histories: Histories,
+    name: str,
+    texts: Sequence[bytes],
+    epochs: Sequence[EpochRecord],
+    last: RowLink,
+    steps: Iterable[Restored],
+) -> bool:
+    """Store the rows of a stream, then show them; return False if the store has, or gets, other rows.
+
+    Args: as ``Histories.begin_rebuild``. Until the last row is there, no worker counts the stream.
+    """
+    reply = await histories.begin_rebuild(texts, epochs, last)
+    for step in steps:
+        if reply is Reply.CONFLICT:
+            return False
+        reply = await histories.put(name, step)
+    return reply is not Reply.CONFLICT and await histories.end_rebuild(name, last, texts) is Reply.DONE
 
 
 async def _has(store: RedisStore, stream: str, last: WitnessRow) -> bool:

@@ -28,6 +28,12 @@ def test_unknown_command_is_refused() -> None:
     assert "No such command 'no-such-command'" in refused.output
 
 
+def test_a_removed_command_names_what_does_its_work() -> None:
+    refused = CliRunner().invoke(main, ["import", "clicks.ndjson"])
+    assert refused.exit_code == 2
+    assert "import was removed; to move released data, restore a copy of Redis, or run" in refused.output
+
+
 def test_help_lists_each_command_once_and_cuts_no_text() -> None:
     shown = CliRunner().invoke(main, ["--help"], env={"COLUMNS": "80"}).output
     commands = shown[shown.index("Begin:") : shown.index("Exit status:")]

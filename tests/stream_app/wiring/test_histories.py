@@ -21,7 +21,6 @@ from deploy.ports import free_port
 from stream_app.api.app import create_app
 from stream_app.config import load
 from stream_app.core.declaration import Declaration
-from stream_app.core.exports import lines_of, read_export
 from stream_app.core.records import History
 from stream_app.core.segments.history import HISTORY_HASH, history_text, read_strategy
 from stream_app.core.segments.strategies import last_text, source_of, strategies_text
@@ -29,11 +28,11 @@ from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from stream_app.shell.commands import main
 from stream_app.state.embedded import EmbeddedRedis
-from stream_app.state.keys import STORED_FORMAT, StreamKeys, ledger_key
+from stream_app.state.keys import STORED_FORMAT, StreamKeys
 from stream_app.state.reader import RedisReader
 from stream_app.stored_format import ENTRIES
 from stream_app.wiring.histories import named_segments
-from stream_app.wiring.storage import new_ledger, no_worker
+from stream_app.wiring.storage import no_worker
 from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.client import SHARED
@@ -130,16 +129,6 @@ def counted(tmp_path_factory: pytest.TempPathFactory, servers: Any) -> Path:
     return config
 
 
-@pytest.fixture
-def empty(tmp_path: Path, servers: Any) -> Path:
-    """Return the configuration of another service, over an empty store, that counts another file."""
-    admin(servers[1]).flushall()
-    write_events(tmp_path / "other")
-    config = tmp_path / "other" / "app.yaml"
-    config.write_text(text(servers[1].worker_url, {"new": "privacy: {epsilon: 1, accept: measured again}"}))
-    return config
-
-
 def answers(server: EmbeddedRedis, stream: str) -> dict[str, Any]:
     """Return what the API answers about a stream, without what depends on the moment."""
 
@@ -158,35 +147,6 @@ def answers(server: EmbeddedRedis, stream: str) -> dict[str, Any]:
         return found
 
     return asyncio.run(asked())
-
-
-def test_an_imported_stream_answers_as_it_did(counted: Path, empty: Path, servers: Any) -> None:
-    here, there = servers
-    said = command("import", counted.parent / "all.ndjson", "--config", empty)
-    assert said.splitlines() == [f"{name}: 24 bins are history here" for name in sorted(STREAMS)]
-    for stream in STREAMS:
-        before, after = answers(here, stream), answers(there, stream)
-        detail = after[""]
-        assert "imported" not in before[""]
-        assert detail.pop("imported").startswith("20")
-        assert detail["next_release"] is None
-        assert after == before
-        rows = StreamKeys(stream).chain
-        assert admin(there).xrange(rows) == admin(here).xrange(rows)
-    # All public values are the same bytes.
-    tiles = contents(here, "dp:*:pub:tile:*")
-    assert tiles
-    assert contents(there, "dp:*:pub:tile:*") == tiles
-    # An import may be repeated, and changes nothing then.
-    stored = contents(there)
-    command("import", counted.parent / "all.ndjson", "--config", empty)
-    assert contents(there) == stored
-    # Exported again, the file is the same but for its history.
-    command("export", empty.parent / "again.ndjson", "--config", empty)
-    files = counted.parent / "all.ndjson", empty.parent / "again.ndjson"
-    first, second = (read_export(file.read_bytes().splitlines()) for file in files)
-    assert [one.rows for one in first.streams] == [one.rows for one in second.streams]
-    assert all(one.history is not None and one.history.imported_us for one in second.streams)
 
 
 def test_an_export_holds_no_secret(counted: Path, servers: Any) -> None:
@@ -255,176 +215,6 @@ def test_days_have_the_numbers_of_the_api(counted: Path, servers: Any) -> None:
                 assert sum(row["value"] for row in keys if row["start"] == start) == pytest.approx(value)
 
 
-def test_the_ledger_comes_along_and_counts(counted: Path, empty: Path, servers: Any) -> None:
-    here, there = servers
-    with_ledger = empty.read_text().replace(
-        "streams:", "ledger: {file: ../elsewhere/ledger.ndjson}\nstreams:"
-    )
-    empty.write_text(with_ledger)
-    asyncio.run(new_ledger(load(empty)))
-    before = answers(here, "clicks")["/privacy"]
-    command("import", counted.parent / "all.ndjson", "--config", empty)
-    after = answers(there, "clicks")["/privacy"]
-    assert after["source_epsilon"] == before["source_epsilon"]
-    kept = (empty.parent.parent / "elsewhere" / "ledger.ndjson").read_text().splitlines()
-    assert len(kept) == 1 + admin(here).hlen(ledger_key("file:events.ndjson"))
-    # A total of a new stream over this source counts what was imported.
-    spent = "privacy: {epsilon: 1, total: {epsilon: 2, per: source}, accept: measured again}"
-    kept_elsewhere = "ledger: {file: ../elsewhere/ledger.ndjson}"
-    empty.write_text(text(there.worker_url, {"new": spent}, kept_elsewhere))
-    cost = int(before["source_epsilon"]) + 1
-    costs = rf"the source costs \(epsilon {cost}, delta 0\.001\),"
-    with pytest.raises(OperatorError, match=f"total: with its .* {costs}"):
-        asyncio.run(run_worker(load(empty)))
-    assert not admin(there).keys("dp:{new}:*")
-
-
-@pytest.mark.parametrize("only", ["clicks", "keys"])
-def test_no_worker_draws_noise_for_what_was_imported(
-    counted: Path, empty: Path, servers: Any, only: str
-) -> None:
-    """The first service's streams are started over the second store, where one of them is history."""
-    there = servers[1]
-    file = counted.parent / "one.ndjson"
-    command("export", file, "--stream", only, "--config", counted)
-    command("import", file, "--config", empty)
-    before = contents(there)
-    for stream in STREAMS:
-        config = empty.parent / "again.yaml"
-        config.write_text(text(there.worker_url, {stream: STREAMS[stream]}))
-        with pytest.raises(OperatorError) as refusal:
-            asyncio.run(run_worker(load(config)))
-        if stream == only:
-            assert str(refusal.value).startswith(f"stream {stream}: it was imported on ")
-        else:  # the ledger knows that it was measured elsewhere
-            assert str(refusal.value).startswith(f"stream {stream}: the ledger outside the store knows that")
-        changed = {key for key, value in contents(there).items() if before.get(key) != value}
-        assert changed <= set()
-
-
-def test_an_import_that_died_is_finished_by_the_next(
-    counted: Path, empty: Path, servers: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from stream_app.state import connection, history
-
-    there, real, calls = servers[1], connection.script, [0]
-
-    def failing(at: int) -> Any:
-        def script(name: str) -> Any:
-            calls[0] += 1
-            if calls[0] == at:
-                raise ConnectionError("the process died here")
-            return real(name)
-
-        return script
-
-    at, finished = 0, False
-    file = counted.parent / "keys.ndjson"
-    command("export", file, "--stream", "keys", "--config", counted)
-    while not finished:
-        at, calls[0] = at + 1, 0
-        admin(there).flushall()
-        monkeypatch.setattr(history, "script", failing(at))
-        result = CliRunner().invoke(main, ["import", str(file), "--config", str(empty)])
-        monkeypatch.setattr(history, "script", real)
-        finished = result.exit_code == 0
-        visible = admin(there).get(StreamKeys("keys").visible)
-        assert visible == (b"24" if finished else None)
-        if not finished:
-            command("import", file, "--config", empty)
-        assert admin(there).get(StreamKeys("keys").visible) == b"24"
-    assert at == 3
-
-
-def test_a_stream_of_the_same_name_is_refused(counted: Path, empty: Path, servers: Any) -> None:
-    file = counted.parent / "all.ndjson"
-    before = contents(servers[0])
-    line = refused("import", file, "--config", counted)
-    assert "streams.clicks: the export has a stream of this name" in line or "streams.a" in line
-    asyncio.run(run_worker(load(empty)))
-    command("export", empty.parent / "new.ndjson", "--stream", "new", "--config", empty)
-    other = counted.parent / "none.yaml"
-    other.write_text(text(servers[1].worker_url, {"unused": "privacy: {epsilon: 1}"}))
-    line = refused("import", empty.parent / "new.ndjson", "--config", other)
-    assert "stream new: the store has another stream of this name; import into another store" in line
-    assert contents(servers[0]) == before
-
-
-def test_another_measurement_in_the_place_of_an_entry_is_refused(
-    counted: Path, empty: Path, servers: Any
-) -> None:
-    name = "file:events.ndjson"
-    known = admin(servers[0]).hgetall(ledger_key(name))
-    place, value = next(iter(known.items()))
-    assert isinstance(value, bytes)
-    admin(servers[1]).hset(ledger_key(name), place, value.replace(b'"start_us":', b'"start_us":1'))
-    before = contents(servers[1])
-    line = refused("import", counted.parent / "all.ndjson", "--config", empty)
-    assert f"the ledger of {name} holds another measurement as epoch" in line
-    assert contents(servers[1]) == before
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda lines: lines[:-1], "it is cut off: its last line is missing"),
-        (lambda lines: [*lines[:3], *lines[4:]], "its lines are not those that were written"),
-        (lambda lines: [lines[0].replace(b":1", b":2", 1), *lines[1:]], "not those that were written"),
-        (lambda lines: [*lines[:2], lines[2][:20], *lines[3:]], "line 3 is no JSON"),
-        (lambda lines: [b"{}", *lines[1:]], "not those that were written"),
-        (lambda lines: [], "it is no export of this service"),
-        (lambda lines: [b"[1]"], "it is no export of this service"),
-    ],
-)
-def test_a_damaged_file_is_refused_and_nothing_written(
-    counted: Path, empty: Path, servers: Any, change: Any, said: str
-) -> None:
-    lines = (counted.parent / "all.ndjson").read_bytes().splitlines()
-    file = empty.parent / "damaged.ndjson"
-    file.write_bytes(b"".join(line + b"\n" for line in change(lines)))
-    assert said in refused("import", file, "--config", empty)
-    assert not contents(servers[1])
-
-
-def test_a_newer_file_and_other_values_are_refused(counted: Path, empty: Path, servers: Any) -> None:
-    def forged(change: Any) -> bytes:
-        import hashlib
-
-        lines = [json.loads(line) for line in (counted.parent / "all.ndjson").read_bytes().splitlines()[:-1]]
-        change(lines)
-        body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        end = {"end": {"lines": len(lines), "sha256": hashlib.sha256(body).hexdigest()}}
-        return body + json.dumps(end).encode() + b"\n"
-
-    def newer(lines: list[dict[str, Any]]) -> None:
-        lines[0]["private_counts_export"] = 3
-
-    def swapped(lines: list[dict[str, Any]]) -> None:
-        rows = [line for line in lines if "row" in line]
-        valued = [line for line in rows if json.loads(line["row"])["stream"] == "keys"]
-        valued[0]["values"], valued[1]["values"] = valued[1]["values"], valued[0]["values"]
-
-    def left_out(lines: list[dict[str, Any]]) -> None:
-        place = next(n for n, line in enumerate(lines) if "row" in line) + 1
-        del lines[place]
-        lines[1]["rows"] -= 1
-
-    file = empty.parent / "forged.ndjson"
-    for change, said in (
-        (newer, "it has version 3, and this build knows versions up to 2"),
-        (swapped, "its values in the witness are not those that the row has hashes of"),
-        (left_out, "does not follow the row before it"),
-    ):
-        file.write_bytes(forged(change))
-        assert said in refused("import", file, "--config", empty)
-    assert not contents(servers[1])
-
-
-def test_reading_an_export_returns_what_was_written(counted: Path) -> None:
-    data = (counted.parent / "all.ndjson").read_bytes().splitlines()
-    assert list(lines_of(read_export(data))) == data
-
-
 def test_a_retired_stream_has_no_secrets_and_stays_readable(tmp_path: Path, servers: Any) -> None:
     there = servers[1]
     admin(there).flushall()
@@ -477,17 +267,16 @@ def test_a_retired_stream_has_no_secrets_and_stays_readable(tmp_path: Path, serv
         asyncio.run(run_worker(load(config)))
     assert line in refused("check-config", "--config", config)
     assert contents(there) == stored
-    # Retired again, and exported and imported elsewhere, it stays what it is.
+    # Retired again, it stays what it is.
     command("retire", "visits", "--config", config)
-    command("export", tmp_path / "visits.ndjson", "--config", config)
-    here = servers[0]
-    other = tmp_path / "other.yaml"
-    other.write_text(text(here.worker_url, {"unused": "privacy: {epsilon: 1}"}))
-    (tmp_path / "events.ndjson").touch()
-    command("import", tmp_path / "visits.ndjson", "--config", other)
-    imported = answers(here, "visits")
-    assert imported[""].pop("imported")
-    assert imported == after
+    assert answers(there, "visits") == after
+    # Builds up to 0.2.0 could import streams of another store. They stay readable, and nobody counts them.
+    told = redis.get(keys.strategy)
+    assert isinstance(told, bytes)
+    redis.set(keys.strategy, told.replace(b'"imported_us":null', b'"imported_us":1700000000000000'))
+    assert answers(there, "visits")[""]["imported"] == "2023-11-14T22:13:20Z"
+    imported = "stream visits: it was imported on 2023-11-14 and is history only; take visits out of the"
+    assert imported in refused("check-config", "--config", config)
 
 
 def _count_some_bins(config: Path, directory: Path, server: EmbeddedRedis) -> None:
@@ -538,19 +327,6 @@ def test_history_beside_a_total_needs_a_ledger_elsewhere(counted: Path, tmp_path
     assert "people: streams.limited.privacy.total counts what it measured, and as history it has no" in said
     assert said.endswith("first write ledger: {file: ...} or {topic: ...}, or per: stream in the total")
     assert contents(servers[1]) == before
-    command("export", directory / "people.ndjson", "--stream", "people", "--config", config)
-
-    admin(servers[1]).flushall()
-    config.write_text(text(url, {"limited": TOTAL % ""}))
-    said = refused("import", directory / "people.ndjson", "--config", config)
-    assert "people: streams.limited.privacy.total counts what it measured" in said
-    assert contents(servers[1], "dp:*:pub:ledger") == {}
-    config.write_text(text(url, {"limited": TOTAL % ", per: stream"}))
-    command("import", directory / "people.ndjson", "--config", config)
-    admin(servers[1]).flushall()
-    config.write_text(text(url, {"limited": TOTAL % ""}, "ledger: {file: ../elsewhere/ledger.ndjson}"))
-    asyncio.run(new_ledger(load(config)))
-    command("import", directory / "people.ndjson", "--config", config)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
--- Begin a stream that is imported as history. Its rows follow (put_back.lua), and then it becomes visible.
+-- Begin to put back a stream, as history. Its rows follow (put_back.lua), and then it becomes visible.
 -- KEYS: state, strategy, epochs, chain
 -- ARGV: text of the history, its stored format, hash of a history, its last seq, its last bin, the hash of its last row,
 --       its last epoch, the record of that epoch
