@@ -39,12 +39,6 @@ async def topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
     return await asyncio.to_thread(_topic_facts, cluster, topic)
 
 
-async def topic_names(cluster: Cluster) -> frozenset[str]:
-    """Return the topics that this user may see. Raises: OSError if unreachable; OperatorError."""
-    await reach(cluster)
-    return await asyncio.to_thread(_topic_names, cluster)
-
-
 def check_keeps_records(topic: str, facts: TopicFacts) -> None:
     """Check that no record can remove another record before it is counted, as far as the cluster says.
 
@@ -168,11 +162,6 @@ def _topic_facts(cluster: Cluster, topic: str) -> TopicFacts | None:
             largest_message_bytes=int(values.get("max.message.bytes", 0)),
             retention_ms=int(values["retention.ms"]) if "retention.ms" in values else None,
         )
-
-
-def _topic_names(cluster: Cluster) -> frozenset[str]:
-    with _admin(cluster) as client:
-        return frozenset(client.list_topics())
 
 
 def _create_topic(cluster: Cluster, topic: str, settings: Mapping[str, str]) -> None:

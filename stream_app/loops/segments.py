@@ -10,15 +10,13 @@ import asyncio
 import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from msgspec import structs
 
-from stream_app.config.plans import planned
 from stream_app.config.settings import Settings, StreamSettings
 from stream_app.config.source import all_ledgers_of
-from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import LedgerEntry, Reply, StreamState
@@ -28,7 +26,6 @@ from stream_app.core.segments.plan import (
     NextSegment,
     Segment,
     Segments,
-    beginning_at,
     segments_of,
 )
 from stream_app.core.segments.strategies import last_text
@@ -39,32 +36,19 @@ from stream_app.ports import Clock, OperatorError, Store
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ToldSegment:
-    """A segment that has released, as its witness tells it.
-
-    Args: strategy, None if no row tells it, because an older build wrote them; noted, by older builds beside
-        its first row: the settings of segments up to it, by name.
-    """
-
-    strategy: Strategy | None
-    noted: Mapping[str, Declaration] = field(default_factory=dict)
-
-
 class Witnessed(Protocol):
     """The segments of streams, as their witnesses tell them."""
 
     async def newest(self, base: str) -> int:
         """Return the number of a stream's newest segment that has released; 0 if none has."""
 
-    async def told(self, name: str) -> ToldSegment | None:
-        """Return a segment as its witness tells it; None if the segment has released nothing."""
+    async def told(self, name: str) -> Strategy | None:
+        """Return a segment's strategy, as the rows of its witness tell it; None: no row tells it."""
 
 
 async def found_segments(
     store: Store,
     stream: StreamSettings,
-    noted: Mapping[str, Declaration],
     entries: Sequence[LedgerEntry],
     now_us: int,
     witnessed: Witnessed,
@@ -72,13 +56,13 @@ async def found_segments(
     """Return the segments of a configured stream. It stores nothing.
 
     Guarantee: a segment that has released is known, also if the store has lost it.
-    Args: noted, the notes of older builds about segments, by name; entries, of the source's ledger, and of
-        the one outside the store, about this stream or the one before it.
+    Args: entries, of the source's ledger, and of the one outside the store, about this stream or the one
+        before it.
     Raises: OperatorError, one line, if the settings of a segment that has released are lost.
     """
     known = [KnownSegment(stream.name)]
     if stream.declared.source.replay is None:
-        known = await _known(store, stream, noted, entries, witnessed)
+        known = await _known(store, stream, entries, witnessed)
     configured = Segment(stream.name, stream.declared, stream.until_us)
     return segments_of(configured, known, entries, now_us)
 
@@ -104,7 +88,6 @@ async def _is_shown(store: Store, name: str, state: StreamState, keep_us: int | 
 async def _known(
     store: Store,
     stream: StreamSettings,
-    noted: Mapping[str, Declaration],
     entries: Sequence[LedgerEntry],
     witnessed: Witnessed,
 ) -> list[KnownSegment]:
@@ -121,20 +104,11 @@ async def _known(
     names = [generation(stream.name, number) for number in range(1, max((1, *firsts, released)) + 1)]
     states = [await store.load(name) for name in names]
     told = [await witnessed.told(name) for name in names] if None in states else [None] * len(names)
-    for one in told:
-        noted = {**noted, **one.noted} if one is not None else noted
     known = list[KnownSegment]()
-    for number, (name, state, one) in enumerate(zip(names, states, told, strict=True), start=1):
-        strategy = None
+    for number, (name, state, strategy) in enumerate(zip(names, states, told, strict=True), start=1):
         if state is not None:
             strategy = stored_strategy(name, last_text(state.strategy))
-        elif one is not None and one.strategy is not None:
-            strategy = one.strategy
-        elif (declared := noted.get(name)) is not None:
-            first_us = firsts.get(number, declared.time.first_us)
-            declared = beginning_at(declared, first_us) if number > 1 else declared
-            strategy = planned(replace(stream, name=name, declared=declared))
-        elif released > 1 and number not in firsts:
+        elif strategy is None and released > 1 and number not in firsts:
             raise _settings_lost(stream.name, number, released)
         known.append(await _known_segment(store, stream, name, state, strategy, firsts.get(number)))
     return known

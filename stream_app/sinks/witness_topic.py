@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
@@ -34,16 +33,8 @@ from stream_app.together import ignore_failure
 
 _FIRST_WINDOW = 512  # records read from the end, then four times as many
 _VALUES = "values"  # the header of a record
-_NOTED = "generations"  # the header of a segment's first row, of older builds
 _FORMAT = "format"  # the header of a record that needs a newer stored format than the first
 _SETTLE_S = 10.0
-
-
-class FirstTold(NamedTuple):
-    """What a segment's rows tell first. Args: strategy, None: no row tells it; noted, by older builds."""
-
-    strategy: Strategy | None
-    noted: bytes
 
 
 class WitnessTopic(Witness):
@@ -122,8 +113,7 @@ class WitnessTopic(Witness):
         async with self._locks[stream]:
             await self._drop_writer(stream)
 
-    async def append(self, stream: str, rows: Sequence[WitnessRow], noted: bytes = b"") -> None:
-        """Write rows. Args: noted, the note of an older build beside the stream's first row."""
+    async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
         async with self._locks[stream]:
             head_seq, head_row = await self._head(stream) or (0, b"")
             if any(row.seq == head_seq and row.row != head_row for row in rows):
@@ -133,7 +123,7 @@ class WitnessTopic(Witness):
                 )
             new = [row for row in rows if row.seq > head_seq]
             if new:
-                await self._write(stream, new, noted)
+                await self._write(stream, new)
                 self._heads[stream] = rows[-1].seq, rows[-1].row
 
     async def head(self, stream: str) -> tuple[int, bytes] | None:
@@ -143,20 +133,17 @@ class WitnessTopic(Witness):
     async def rows(self, stream: str, after_seq: int) -> list[WitnessRow]:
         """Return rows with seq > after_seq, in order. Cost: reads the whole topic."""
         records = await records_of(self._cluster, self._place, await self._first(), await self._settled_end())
-        return [row for row, _ in _rows(records, stream) if row.seq > after_seq]
+        return [row for row in _rows(records, stream) if row.seq > after_seq]
 
-    async def told(self, stream: str) -> FirstTold | None:
-        """Return what a segment's rows tell; None: there is none. Cost: reads up to the row that tells."""
+    async def told(self, stream: str) -> Strategy | None:
+        """Return the strategy that a segment's rows tell; None: none does. Cost: reads up to that row."""
         start, end, window = await self._first(), await self._settled_end(), _FIRST_WINDOW
-        found: FirstTold | None = None
         while start < end:
             stop = min(start + window, end)
-            for row, noted in _rows(await records_of(self._cluster, self._place, start, stop), stream):
-                found = FirstTold(next(told_by([row]), None), noted or (found.noted if found else b""))
-                if found.strategy is not None:
-                    return found
+            for strategy in told_by(_rows(await records_of(self._cluster, self._place, start, stop), stream)):
+                return strategy
             start, window = stop, window * 4
-        return found
+        return None
 
     async def newest(self, streams: Collection[str]) -> dict[str, int]:
         """Return, for each stream with rows in the topic, the number of its newest segment with a row.
@@ -180,25 +167,23 @@ class WitnessTopic(Witness):
             yield await records_of(self._cluster, self._place, start, end)
             end, window = start, window * 4
 
-    async def _write(self, stream: str, rows: Sequence[WitnessRow], noted: bytes) -> None:
+    async def _write(self, stream: str, rows: Sequence[WitnessRow]) -> None:
         writer = self._writers.get(stream)
         if writer is None:
             raise ConnectionError(f"topic {self._place.topic}: {stream} is not claimed by this worker")
         try:
-            await answered(self._cluster, self._place.topic, self._send(stream, writer, rows, noted))
+            await answered(self._cluster, self._place.topic, self._send(stream, writer, rows))
         except BaseException:
             # Fenced, or it is unknown whether the rows were committed: the next claim settles that.
             await self._drop_writer(stream)
             raise
 
-    async def _send(
-        self, stream: str, writer: AIOKafkaProducer, rows: Sequence[WitnessRow], noted: bytes
-    ) -> None:
+    async def _send(self, stream: str, writer: AIOKafkaProducer, rows: Sequence[WitnessRow]) -> None:
         own = (name for name in self._writers if base_of(name) == base_of(stream))
         of_several = any(number_of(name) > 1 for name in own)
         async with writer.transaction():
             for row in rows:
-                headers = _headers(row, noted if row.seq == 1 else b"", of_several=of_several)
+                headers = _headers(row, of_several=of_several)
                 sent = await writer.send(
                     self._place.topic,
                     row.row,
@@ -230,8 +215,8 @@ class WitnessTopic(Witness):
         looked_at = self._looked_at.get(stream)
         stop_at = first if looked_at is None or looked_at > end else max(looked_at, first)
         async for read in self._back(stop_at, end):
-            if own := [row for row, _ in _rows(read, stream)]:
-                self._heads[stream] = own[-1][:2]
+            if own := [*_rows(read, stream)]:
+                self._heads[stream] = own[-1].seq, own[-1].row
                 break
             if any(number < number_of(stream) for number in _numbers(read, base_of(stream))):
                 break  # the rows of a segment come after those of the segments before
@@ -270,8 +255,8 @@ def _key(stream: str, row: bytes) -> bytes:
     return f"{stream}/{message['epoch']}/{message['bin']}".encode()
 
 
-def _rows(records: Iterable[Record], stream: str) -> Iterator[tuple[WitnessRow, bytes]]:
-    """Yield each row of a stream, and the note of an older build beside it."""
+def _rows(records: Iterable[Record], stream: str) -> Iterator[WitnessRow]:
+    """Yield each row of a stream."""
     of_stream = (record for record in records if (record.key or b"").startswith(f"{stream}/".encode()))
     return own_records(of_stream, _read)
 
@@ -286,15 +271,15 @@ def _numbers(records: Iterable[Record], stream: str) -> Iterator[int]:
                 yield number_of(name)
 
 
-def _headers(row: WitnessRow, noted: bytes, *, of_several: bool) -> list[tuple[str, bytes]]:
-    headers = [(name, text) for name, text in ((_VALUES, row.values), (_NOTED, noted)) if text]
+def _headers(row: WitnessRow, *, of_several: bool) -> list[tuple[str, bytes]]:
+    headers = [(_VALUES, row.values)] if row.values else []
     if of_several:
         return [*headers, (_FORMAT, b"%d" % GENERATIONS)]
     return [*headers, (_FORMAT, b"%d" % CHANGES)] if is_change(row.row) else headers
 
 
-def _read(key: bytes, row: bytes, record: Record) -> tuple[WitnessRow, bytes]:
-    """Return a row, and the note of an older build beside it. Raises: NotOwn; OperatorError, newer format."""
+def _read(key: bytes, row: bytes, record: Record) -> WitnessRow:
+    """Return a row of any stream. Raises: NotOwn; OperatorError, newer format."""
     headers = dict(record.headers)
     check_format(f"topic {record.topic}", headers.get(_FORMAT))
     try:
@@ -304,4 +289,4 @@ def _read(key: bytes, row: bytes, record: Record) -> tuple[WitnessRow, bytes]:
         is_own = False
     if not is_own:
         raise NotOwn
-    return WitnessRow(seq, row, headers.get(_VALUES, b"")), headers.get(_NOTED, b"")
+    return WitnessRow(seq, row, headers.get(_VALUES, b""))

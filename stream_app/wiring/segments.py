@@ -17,13 +17,13 @@ from stream_app.core.records import LedgerEntry, WitnessRow
 from stream_app.core.releases.row_values import told_by
 from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.plan import Segments
-from stream_app.loops.segments import SegmentPlan, ToldSegment, Witnessed, found_segments, sources_of
+from stream_app.core.strategy import Strategy
+from stream_app.loops.segments import SegmentPlan, Witnessed, found_segments, sources_of
 from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
 from stream_app.ports.errors import about
 from stream_app.sinks.witness_file import each_witnessed, first_witnessed, with_files
 from stream_app.together import each_to_its_end
 from stream_app.wiring.known_logs import with_known_logs
-from stream_app.wiring.older_segments import noted_in_files, noted_in_header
 
 if TYPE_CHECKING:
     from stream_app.sinks.witness_topic import WitnessTopic
@@ -45,8 +45,6 @@ async def with_segments(
     """
     settings = await with_known_logs(settings, store, outside)
     asked = witnessed or Witnesses(settings)
-    names = {one.name for one in settings.streams}
-    noted = await asyncio.to_thread(noted_in_files, settings.state_dir / "witness", names)
     kept = () if outside is None else await outside.entries()
     sources = dict.fromkeys(sources_of(settings))
     # By the streams that they are about: with a thousand streams, each would look at the entries of all.
@@ -59,7 +57,7 @@ async def with_segments(
 
     async def look(stream: StreamSettings) -> Segments:
         with about(stream.name):
-            return await found_segments(store, stream, noted, entries(stream), now_us, asked)
+            return await found_segments(store, stream, entries(stream), now_us, asked)
 
     found = tuple(
         replace(one, next=None) if base_of(one.newest) in elsewhere else one
@@ -123,7 +121,7 @@ class Witnesses(Witnessed):
             found[base_of(name)].append(name)
         return found
 
-    async def told(self, name: str) -> ToldSegment | None:
+    async def told(self, name: str) -> Strategy | None:
         output = self._settings.output_of(base_of(name))
         if number_of(name) > await self.newest(base_of(name)):
             return None
@@ -131,8 +129,7 @@ class Witnesses(Witnessed):
         try:
             if output is None:
                 return await asyncio.to_thread(_told_in_file, self._directory, name)
-            found = await self._topics[output.cluster, output.topic].told(name)
-            return None if found is None else ToldSegment(found.strategy, noted_in_header(found.noted))
+            return await self._topics[output.cluster, output.topic].told(name)
         except OperatorError:
             raise
         except ValueError as failure:
@@ -142,14 +139,9 @@ class Witnesses(Witnessed):
             ) from None
 
 
-def _told_in_file(directory: Path, name: str) -> ToldSegment | None:
+def _told_in_file(directory: Path, name: str) -> Strategy | None:
     """Return what the rows of a file tell. It reads up to the row that tells: others may be damaged."""
-    found = None
-    for row in each_witnessed(directory, name):
-        found = ToldSegment(next(told_by([row]), None))
-        if found.strategy is not None:
-            break
-    return found
+    return next(told_by(each_witnessed(directory, name)), None)
 
 
 class Unwritten(Witness):

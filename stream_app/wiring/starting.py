@@ -45,7 +45,6 @@ from stream_app.wiring.event_logs import (
 )
 from stream_app.wiring.halted import START_AGAIN, Halted, some_of
 from stream_app.wiring.known_logs import ledger_of, link_known, measuring_with, with_known_logs
-from stream_app.wiring.older_segments import take_older_rows
 from stream_app.wiring.segments import Unwritten, Witnesses, with_segments
 from stream_app.wiring.storage import (
     Topics,
@@ -170,8 +169,6 @@ async def _opened_plan(
     Args and Raises: as ``checked_start``; StreamError about one stream.
     """
     topics = await open_topics(settings, resources) if running is None else running.topics
-    if running is None and topics:
-        await take_older_rows(settings, topics)
     witnessed = Witnesses(settings, topics)
     plan = await allowed_segments(settings, store, outside, now_us, witnessed, elsewhere)
     witnesses: dict[str, Witness] = dict.fromkeys(plan.checked.names, Unwritten())

@@ -8,8 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,16 +89,10 @@ class Cell:
             time.sleep(0.5)
         raise AssertionError(f"{rows[-3:]}\n{self.said()}")
 
-    async def _rows(self, stream: str, place: str = "private") -> list[dict[str, Any]]:
-        async with self.opened(place) as witness:
-            return [json.loads(row.row) for row in await witness.rows(stream, 0)]
-
-    @asynccontextmanager
-    async def opened(self, place: str) -> AsyncIterator[WitnessTopic]:
-        """Yield an output topic."""
-        witness = await WitnessTopic.open(Cluster(self.topic.servers), f"{self.topic.name}.{place}")
+    async def _rows(self, stream: str) -> list[dict[str, Any]]:
+        witness = await WitnessTopic.open(Cluster(self.topic.servers), f"{self.topic.name}.private")
         try:
-            yield witness
+            return [json.loads(row.row) for row in await witness.rows(stream, 0)]
         finally:
             await witness.close()
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from stream_app.core.releases.row_values import told_by
 from stream_app.core.segments.names import generation
-from stream_app.loops.segments import ToldSegment, Witnessed
+from stream_app.core.strategy import Strategy
+from stream_app.loops.segments import Witnessed
 from stream_app.ports import Witness
 
 MOST = 12  # segments of a stream
@@ -23,9 +24,8 @@ class ToldRows(Witnessed):
         found = [number for number, name in names if await self.witness.head(name) is not None]
         return max(found, default=0)
 
-    async def told(self, name: str) -> ToldSegment | None:
-        rows = await self.witness.rows(name, 0)
-        return ToldSegment(next(told_by(rows), None)) if rows else None
+    async def told(self, name: str) -> Strategy | None:
+        return next(told_by(await self.witness.rows(name, 0)), None)
 
 
 class NothingTold(Witnessed):

@@ -38,7 +38,6 @@ from stream_app.loops.stream import Ports, Stream
 from stream_app.ports.errors import OvertakenError
 from stream_app.together import until_all_end, until_one_ends
 from stream_app.wiring import pipeline as loops
-from stream_app.wiring import segments as wiring
 from stream_app.wiring import starting
 from stream_app.wiring.known_logs import ledger_of
 from tests.models.memory import MemoryStore
@@ -95,7 +94,6 @@ class StartedByGenerations(Pipeline):
             (edges, "_LATEST_US", BIN_US // 4),
             (segments, "_AGAIN_US", BIN_US),
             (segments, "_LONGEST_SLEEP_S", BIN_US / 1e6),
-            (wiring, "noted_in_files", lambda directory, streams: {}),
             (starting, "named_as_begun", _named_as_planned),
             (starting, "check_begun_file", lambda stream, directory: None),
             (starting, "first_witnessed", lambda directory, stream: self.first_row(stream)),

@@ -20,7 +20,6 @@ from stream_app.core.counting.keys import KeyList
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import Reply
-from stream_app.core.strategy import canonical_json
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError
@@ -252,31 +251,6 @@ async def test_a_refused_start_stores_nothing_of_a_generation(one: OneSource, re
     worker = await Worker.start(one, before, other)
     assert [closer.name for closer in worker.closers] == [STREAM, "other"]
     assert worker.plan.lines() == []
-
-
-@pytest.mark.parametrize("said", [b"", b"[]", b"\xff", None])
-async def test_a_damaged_note_is_refused_in_one_line_that_has_a_remedy(
-    one: OneSource, said: bytes | None
-) -> None:
-    """Args: said, what the file holds instead; None: half of what it held."""
-    changed, events = stream_of(one, epoch_bins=4), drawn(3)
-    await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
-    await (await Worker.start(one, changed)).run(one, events, EDGE + 2)
-    note = one.directory / "state" / "witness" / "visits%402.json"  # of an older build
-    note.parent.mkdir(parents=True)
-    text = canonical_json(changed.declared.plain())
-    note.with_name("gone%402.json").write_bytes(b"")  # of a stream that has left the configuration
-    note.write_bytes(text[:40] if said is None else said)
-    with pytest.raises(OperatorError) as refused:
-        await plan_of(one, changed)
-    line = str(refused.value)
-    assert line.startswith(f"{note}: the settings of visits@2 cannot be read (")
-    assert line.endswith("a copy of state.dir, or, if Redis has lost nothing, remove it")
-    assert "\n" not in line
-    # Redis has lost nothing.
-    note.unlink()
-    worker = await Worker.start(one, changed)
-    assert [closer.name for closer in worker.closers] == [f"{STREAM}@2"]
 
 
 TOTAL = Total(Fraction(4), None, "source")

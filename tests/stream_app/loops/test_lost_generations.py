@@ -8,14 +8,12 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
 from stream_app.config import StreamSettings
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.ledger import statement
-from stream_app.core.strategy import canonical_json
 from stream_app.loops.recovery import catch_up
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import WitnessFile
@@ -119,26 +117,6 @@ async def copied_to_files(one: OneSource) -> Path:
         await file.append(name, await one.witness.rows(name, 0))
     file.close()
     return place
-
-
-@pytest.mark.usefixtures("tells_nothing")
-async def test_files_of_older_builds_beside_the_witness_tell_the_generations(one: OneSource) -> None:
-    first, second = stream_of(one), stream_of(one, epoch_bins=4)
-    await (await Worker.start(one, first)).run(one, {}, CHANGED_AT)
-    await (await Worker.start(one, second)).run(one, {}, LOST_AT)
-    after = (await plan_of(one, second)).history
-    place = await copied_to_files(one)
-    for stream in after.streams:
-        file = place / f"{quote(stream.name, safe='')}.json"
-        file.write_bytes(canonical_json(stream.declared.plain()))
-    one.store = MemoryStore(one.clock)
-    for stream in (first, second):
-        found = await with_segments(settings_of(one, stream), one.store, None, one.clock.now_us)
-        assert [one.name for one in found.history.streams] == [STREAM, SECOND]
-        assert found.history.streams == after.streams
-    file.write_text("{")
-    with pytest.raises(OperatorError, match=r"visits%402.json: the settings of visits@2 cannot be read"):
-        await with_segments(settings_of(one, first), one.store, None, one.clock.now_us)
 
 
 async def test_files_of_the_witness_tell_the_generations(one: OneSource) -> None:

@@ -288,7 +288,7 @@ REFUSED = {  # at a second start, and what is in the line about it
     "again": 'accept: "measured again"',
     "spent": "privacy.total",
     "damaged": "strategy_hash is not that of the strategy",
-    "unreadable": "the settings of unreadable@2 cannot be read",
+    "unreadable": "unreadable%402.ndjson: line 1 is no row of a release",
     "csv": "the header line has no column at",
 }
 REPLAY = ", replay: {{from: 2024-06-01T00:00:00Z, to: 2024-06-01T0{hours}:00:00Z}}"
@@ -324,7 +324,7 @@ def test_a_stream_that_cannot_start_keeps_no_other_from_starting(
         too_much = 'epsilon: 1, total: {epsilon: 1.5}, accept: "measured again"'
         worker.stream("spent", worker.folder / CALM / "log-b.ndjson", too_much)
         worker.damage("damaged")
-        (tmp_path / "state/witness/unreadable%402.json").write_text("[")
+        (tmp_path / "state/witness/unreadable%402.ndjson").write_text("no row\n{}\n")
         (tmp_path / "no.csv").write_text("when\n1\n")
         worker.stream("csv", tmp_path / "no.csv", more=", format: csv")
 

@@ -232,10 +232,9 @@ async def test_a_first_start_that_nothing_knows_of_says_so(
 
 UNREAD = [
     ("x.ndjson", b"no row\n{}\n"),
-    ("x%402.json", b"["),
-    ("x%402.json", b""),
-    ("x%402.json", b"\xff"),
-    ("x%403.json", b"{}"),
+    ("x%402.ndjson", b"[]\n"),
+    ("x%402.ndjson", b"\xff\n"),
+    ("x%403.ndjson", b"{}\n{}\n"),
 ]
 
 
