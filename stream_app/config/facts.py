@@ -48,11 +48,12 @@ def _shown(fact: str, value: Any, time: Time) -> str:
         value = not value
     if fact == "source.replay":
         return f"from {format_instant(value['from_us'])} to {format_instant(value['to_us'])}"
+    grace_bins = -(-time.grace_us // time.bin_us)
     of_time: Mapping[str, Callable[[int], str]] = {
         "time.bin_us": format_duration,
         "time.grace_us": format_duration,
         "time.epoch_bins": lambda bins: format_duration(bins * time.bin_us),
-        "time.max_ahead_bins": lambda bins: f"{bins} bin{'' if bins == 1 else 's'}",
+        "time.max_ahead_bins": lambda bins: format_duration((bins - grace_bins) * time.bin_us),
         "time.first_us": format_instant,
         "source.replay.from_us": format_instant,
         "source.replay.to_us": format_instant,

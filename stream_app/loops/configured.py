@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from stream_app.config.facts import fact_in_words
+from stream_app.core.counting.where import Condition
+from stream_app.core.counting.where import in_words as condition_in_words
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
@@ -105,15 +107,23 @@ def facts_in_words(before: Declaration, now: Declaration) -> str:
     facts = {fact[0]: fact for fact in differences(before.plain(), now.plain())}
     if "time.bin_us" in facts:  # as many bins are another length, and other bins may be the same one
         facts[_EPOCH] = (_EPOCH, before.time.epoch_bins, now.time.epoch_bins)
-    shown = (_both_in_words(fact, before, now) for fact in facts.values())
+    shown = dict.fromkeys(_both_in_words(fact, before, now) for fact in facts.values())
     return ", ".join(f"{key} {after} instead of {then}" for key, then, after in shown if then != after)
 
 
 def _both_in_words(fact: tuple[str, Any, Any], before: Declaration, now: Declaration) -> tuple[str, str, str]:
     """Return the configuration's key of a fact that differs, and both values as written there."""
     path, then, after = fact
+    if path.split(".")[0] == "where":
+        return "where", _condition(before.where), _condition(now.where)
     key, was = fact_in_words(path, then, before.time)
     return key, was, fact_in_words(path, after, now.time)[1]
+
+
+def _condition(where: Condition | None) -> str:
+    if where is None:
+        return "not set"
+    return condition_in_words(where).removeprefix("where ").removeprefix("that match ")
 
 
 def check_counted(stream: str, state: StreamState) -> None:
