@@ -7,8 +7,8 @@ under their keys' hashes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,47 +32,51 @@ Unlisted = tuple[int, str]  # a cap window and the name of a key
 class HiddenKeys:
     """The keys of a slice's counted records that no list names. SECRET.
 
-    Args: names, by row; wanted, the keys whose numbers the slice needs; under the user unit hashes, of keys,
-        by row.
+    Args: names, by row; under the user unit hashes, of keys, by row.
     """
 
     names: Mapping[int, Unlisted]
-    wanted: Collection[Unlisted] = ()
-    hashes: Mapping[int, bytes] = field(default_factory=dict)
+    hashes: Mapping[int, bytes]
+
+    @classmethod
+    def of(cls, stream: LoadedStream, names: Mapping[int, Unlisted], keys: NoiseKeys) -> HiddenKeys:
+        """Return keys by their names. Raises: OperatorError if this worker lacks the key that hashes."""
+        if stream.declared.capped is None:
+            return cls(names, {})
+        windows = {window for window, _ in names.values()}
+        hashing = {one: KeyNames(user_key(stream, keys, one), stream.name, one) for one in windows}
+        hash_of = {(window, name): hashing[window].hashed(name) for window, name in set(names.values())}
+        return cls(names, {row: hash_of[name] for row, name in names.items()})
 
 
-def hidden_keys(
+def unknown_keys(
     stream: LoadedStream,
-    names: Mapping[int, Unlisted],
+    hidden: HiddenKeys,
     rows: CellRows,
     ahead: NDArray[np.bool_],
     partition: str,
     state: PartitionState,
-    keys: NoiseKeys,
-) -> HiddenKeys:
-    """Decide which keys of a slice may count, and note them: the caller forgets all if one does not count.
+) -> set[Unlisted]:
+    """Return the keys of a slice that may count and have no known number.
 
-    Args: names, by row; ahead, the rows that the next cut decides about; state, of the partition.
-    Raises: OperatorError if this worker does not have the key that hashes.
+    They are noted with the stream: the caller forgets all if one of the records does not count.
+    Args: ahead, the rows that the next cut decides about; state, of the partition.
     """
+    new = {row: name for row, name in hidden.names.items() if name not in stream.numbers}
     if rows.users is None:
-        return HiddenKeys(names, set(names.values()))
-    windows = {window for window, _ in names.values()}
-    hashing = {one: KeyNames(user_key(stream, keys, one), stream.name, one) for one in windows}
-    hash_of = {(window, name): hashing[window].hashed(name) for window, name in set(names.values())}
+        return set(new.values())
     steps = rows.places % rows.cells.key_places * (stream.declared.privacy.caps.max_keys is None)
     known, most, wanted = stream.first_keys, _most_keys(stream), set[Unlisted]()
     for group in [one for one in known if one.partition == partition]:
         is_decided = group.after_cut is not None and group.after_cut < state.last_cut_bin
         if is_decided or group.bin <= state.base_bin:
             del known[group]
-    for row, name in names.items():
-        place = hash_of[name] + int(steps[row]).to_bytes(CELL_BYTES)
+    for row, name in new.items():
+        place = hidden.hashes[row] + int(steps[row]).to_bytes(CELL_BYTES)
         group = KeysOfBin(partition, int(rows.bins[row]), state.last_cut_bin if ahead[row] else None)
-        user = rows.users.ids[rows.users.rows[row]].tobytes()
-        if name not in stream.numbers and may_count(known, group, user, place, most):
+        if may_count(known, group, rows.users.ids[rows.users.rows[row]].tobytes(), place, most):
             wanted.add(name)
-    return HiddenKeys(names, wanted, {row: hash_of[name] for row, name in names.items()})
+    return wanted
 
 
 def _most_keys(stream: LoadedStream) -> int:

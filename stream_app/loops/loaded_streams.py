@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stream_app.core.counting.bins import BinRules, Closing
 from stream_app.core.counting.bounding import CapWindows
@@ -40,10 +40,11 @@ class LoadedStream:
     # Partitions in which the next cut may refuse records that were set aside, or where refused records have
     # no dead letters yet. Every loaded view of the stream shares this set.
     aside: set[str]
-    # Of keys that no list names, by window and name; every view shares it, until the store is in doubt.
-    numbers: dict[tuple[int, str], int]
+    # Of keys that no list names, by window and name. A store that was set back gives keys other numbers, so
+    # each loaded view begins without any, and loses them when the store is in doubt.
+    numbers: dict[tuple[int, str], int] = field(default_factory=dict)
     # The first new ones of these keys of each user and open bin; cleared once one of them may not count.
-    first_keys: Known
+    first_keys: Known = field(default_factory=dict)
 
     @property
     def declared(self) -> Declaration:
@@ -83,8 +84,6 @@ class LoadedStreams:
         self._agree = agree
         self._views: dict[str, LoadedStream] = {}
         self._aside: dict[str, set[str]] = {name: set() for name in names}
-        self._numbers: dict[str, dict[tuple[int, str], int]] = {name: {} for name in names}
-        self._first_keys: dict[str, Known] = {name: {} for name in names}
         self._completing = asyncio.Lock()
         self._cut = asyncio.Event()
         self.owned: Sequence[str] | None = None  # the partitions that this worker reads, once known
@@ -92,7 +91,7 @@ class LoadedStreams:
 
     def add(self, name: str) -> None:
         """Count one more stream, which is open, from the next reading on."""
-        self._aside[name], self._numbers[name], self._first_keys[name] = set(), {}, {}
+        self._aside[name] = set()
         self._names.append(name)
 
     @property
@@ -166,10 +165,10 @@ class LoadedStreams:
 
     def forget(self) -> None:
         """Drop the view of all streams; ``complete`` loads it again. Any loop may call this at any await."""
+        for view in self._views.values():
+            view.numbers.clear()
+            view.first_keys.clear()
         self._views.clear()
-        for name in self._numbers:
-            self._numbers[name].clear()
-            self._first_keys[name].clear()
 
     def doubt(self, failure: OSError) -> None:
         """Drop the view after a failure, because the store may be a different one, or be set back.
@@ -231,8 +230,6 @@ class LoadedStreams:
             stopped=state.stopped and not state.has_ended,
             is_over=state.stopped and state.has_ended and state.late_from is not None,
             aside=self._aside[name],
-            numbers=self._numbers[name],
-            first_keys=self._first_keys[name],
         )
         view.aside.update(view.partitions)
         self._views[name] = view

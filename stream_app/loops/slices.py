@@ -37,7 +37,7 @@ from stream_app.core.declaration import Time
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.core.records import ALL_WAIT, Ahead, Apply, Cut, PartitionState
 from stream_app.loops.cell_rows import CellRows
-from stream_app.loops.learning import HiddenKeys, Unlisted, hidden_keys, user_key
+from stream_app.loops.learning import HiddenKeys, Unlisted, unknown_keys, user_key
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.ports import NoiseKeys
 
@@ -103,9 +103,10 @@ class Slices:
         return self._once(("slice", _alike(stream, state)), made)
 
     def unlisted(self, stream: LoadedStream, state: PartitionState) -> set[Unlisted]:
-        """Return the keys without a known number, each with its window; they are asked for before ``of``."""
+        """Return the keys that may count and have no known number; they are asked for before ``of``."""
         part = self._once(("binned", _alike(stream, state)), lambda: self._binned(stream, state))
-        return {*self._hidden(stream, part).wanted} - stream.numbers.keys()
+        hidden, rows, ahead = self._hidden(stream, part), self._counted(stream, part), part.assignment.ahead
+        return unknown_keys(stream, hidden, rows, ahead[part.counted], self.batch.partition, state)
 
     def begins_for(self, stream: LoadedStream) -> PartitionState | None:
         """Return a stream's state in the batch's partition, if its next record is in the batch.
@@ -223,12 +224,8 @@ class Slices:
     def _hidden(self, stream: LoadedStream, part: Slice) -> HiddenKeys:
         """Return the keys of the counted records that no list names: the same in each try of a slice."""
 
-        def made() -> HiddenKeys:
-            names, rows = self._named(stream, part), self._counted(stream, part)
-            ahead, partition = part.assignment.ahead[part.counted], part.batch.partition
-            return hidden_keys(stream, names, rows, ahead, partition, part.state, self._keys)
-
-        return self._once(("hidden", _alike(stream, part.state)), made)
+        name = "hidden", _alike(stream, part.state)
+        return self._once(name, lambda: HiddenKeys.of(stream, self._named(stream, part), self._keys))
 
     def _named(self, stream: LoadedStream, part: Slice) -> dict[int, Unlisted]:
         """Return the window and the name of each counted record whose key no list names, by its row.

@@ -328,6 +328,29 @@ async def test_keys_that_do_not_stay_leave_the_store(tmp_path: Path) -> None:
     assert kept[23] < 1_300
 
 
+@pytest.mark.parametrize("users", [False, True], ids=["event", "user"])
+def test_a_store_that_was_set_back_silently_gives_keys_its_own_numbers(users: bool) -> None:
+    """No call fails: the worker would add the events of old keys to new ones, which then have two people."""
+    with finding_world(users=users, epochs=0) as world:
+
+        def visited(bin: int, *pages: str) -> None:
+            world.until(FIRST_BIN + bin + 0.2)
+            at = int((FIRST_BIN + bin + 0.1) * BIN_US)
+            world.write(*({"at": at, "page": page, "user": f"{bin} {page}"} for page in pages))
+
+        world.start()
+        world.until(FIRST_BIN + 0.1)
+        backup = world.backup()
+        visited(0, "/a", "/b")
+        world.until(FIRST_BIN + 2.2)
+        world.restore(backup)
+        visited(3, "/new", "/newer")
+        visited(4, "/a", "/b")
+        visited(5, "/b")
+        world.until(FIRST_BIN + 8)
+        assert [key for one in world.public().epochs for key in one.names] == ["/b"]
+
+
 async def test_a_witness_puts_found_keys_back_with_their_past(tmp_path: Path) -> None:
     write_visits(tmp_path, drawn_visits(8, 200))
     replayed = await replay(tmp_path, time={"epoch": "12h"})
