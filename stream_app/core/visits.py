@@ -21,6 +21,7 @@ FIELDS = (
 )
 DAY_US = 86_400_000_000
 VISITOR_BYTES = 12  # 96 bits: among a billion visitors of a day, two get one name with probability 1e-11
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # addresses of IPv4 behind a translator (RFC 6052)
 _SITE_BITS = 64  # of an address of IPv6: what one household or phone has; the rest changes by itself
 
 # The host of a URL, behind a name and a password, which belong to nobody else.
@@ -41,12 +42,15 @@ _READ_OF_AGENT = 512  # characters: more than any browser's; a stranger's longer
 _BROWSER = re.compile(r"Mozilla/|Opera/")
 _BOT = re.compile(
     r"(?<!cu)bot|crawl|spider|slurp|scan|monitor|preview|fetch|headless|lighthouse|pingdom|facebookexternal|"
-    r"python|curl|wget|https?:|@",
+    r"python|curl|wget|phantomjs|zgrab|nessus|https?:|@|compatible;(?! ?(?:msie|konqueror|u;|win|wow))",
     re.IGNORECASE,
 )
 _DEVICES = (
     ("tv", re.compile(r"smart-?\s?tv|appletv|googletv|bravia|hbbtv|roku|web0s|crkey|\baft[a-z]", re.I)),
-    ("tablet", re.compile(r"ipad|\btablet\b(?! pc)|kindle|silk/(?!.*mobile)|android(?!.*mobi)", re.I)),
+    (
+        "tablet",
+        re.compile(r"ipad|\btablet\b(?! pc)|kindle|silk/(?!.*mobile)|android(?!.*(?:mobi|opera mini))", re.I),
+    ),
     ("mobile", re.compile(r"mobi|iphone|ipod|android|opera mini|blackberry", re.I)),
     ("desktop", re.compile(r"windows nt|macintosh|x11|cros|linux", re.I)),
 )
@@ -221,5 +225,6 @@ def _household_of(address: bytes) -> bytes:
         whole = ipaddress.IPv6Address(address.decode().partition("%")[0])
     except ValueError:
         return address
-    mapped = whole.ipv4_mapped
-    return str(mapped).encode() if mapped else b"%x" % (int(whole) >> _SITE_BITS)
+    if whole.ipv4_mapped or whole in _TRANSLATED:
+        return str(ipaddress.IPv4Address(int(whole) & 0xFFFF_FFFF)).encode()
+    return b"%x" % (int(whole) >> _SITE_BITS)

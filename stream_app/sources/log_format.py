@@ -43,6 +43,7 @@ _OF_COMBINED = ' "$http_referer" "$http_user_agent"'
 # Apache's vhost_combined begins with a host and a port. In other lines "-" follows the first word.
 _VIRTUAL_HOST = rb'(?:(?P<host>[^ :"]++):\d++ (?!- ))?'
 _PART = re.compile(r'"((?:[^"\\]|\\.)*)"|\[([^\]]*)\]|([^\s"\[\]]+)')
+_MEMBER = re.compile(r'(?<=")(\w+)":( ?)("?)((?<=")(?:[^"\\]|\\.)*|[^\s",{}\[\]]+)\3')  # of a line of JSON
 # What parts of a line look like, in more than which share of the lines, and behind which other part they are.
 _LOOKS = {
     "request": (r"[A-Z-]+ \S+ HTTP/[\d.]+", 0.5, ""),
@@ -99,19 +100,25 @@ def guessed(lines: Sequence[str]) -> str | None:
 
     >>> guessed(['192.0.2.1 [01/Mar/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 5 rt=0.1'])
     '$remote_addr [$time_local] "$request" $status $body_bytes_sent $other'
+    >>> guessed(['{"at":"2026-03-01T12:00:00Z","ip":"192.0.2.1","status":200,"request":"GET / HTTP/1.1"}'])
+    '{"at":"$time_iso8601","ip":"$remote_addr","status":$status,"request":"$request"}'
     """
     shapes = Counter(map(_shape, lines))
     shape = max(shapes, key=shapes.__getitem__, default="")
-    rows = [_PART.findall(line) for line in lines if _shape(line) == shape]
-    columns = [["".join(part) for part in column] for column in zip(*rows, strict=True)]
-    names: list[str | None] = [None] * len(columns)
+    rows = [_parts(line) for line in lines if _shape(line) == shape]
+    columns = [[text for _, text in column] for column in zip(*rows, strict=True)]
+    keys = [key for key, _ in rows[0]] if rows else []
+    names = [key if key in _READ and key not in _LOOKS else None for key in keys]
     for name, (looks, share, before) in _LOOKS.items():
-        first = names.index(before) + 1 if before in names else 0
-        for place in range(first, len(columns)):
+        first = names.index(before) + 1 if before in names and name not in keys else 0
+        for place in sorted(range(first, len(columns)), key=lambda place: keys[place] != name):
             alike = sum(re.fullmatch(looks, text) is not None for text in columns[place])
-            if names[place] is None and alike > share * len(rows):
+            if names[place] is None and (alike > share * len(rows) or (not share and keys[place] == name)):
                 names[place] = name
                 break
+    agent = names.index("http_user_agent") if "http_user_agent" in names else 0
+    if "http_referer" not in names and agent and not names[agent - 1] and {*columns[agent - 1]} <= {"-", ""}:
+        names[agent - 1] = "http_referer"  # nobody in the sample came from another page
     if "status" not in names:
         return None  # no request could be known to have shown a page
     address = names.index("remote_addr") if "remote_addr" in names else 0
@@ -127,8 +134,17 @@ def guessed(lines: Sequence[str]) -> str | None:
     return written if 2 * fitting > len(lines) else None
 
 
+def _parts(line: str) -> list[tuple[str, str]]:
+    """Return the parts of a line, each behind its name if the line is JSON."""
+    if line.startswith("{"):
+        return [(found[1], found[4]) for found in _MEMBER.finditer(line)]
+    return [("", "".join(found)) for found in _PART.findall(line)]
+
+
 def _shape(line: str) -> str:
     """Return a line with ``$`` in the place of each of its parts."""
+    if line.startswith("{"):
+        return _MEMBER.sub(r'\1":\2\3$\3', line.rstrip())
     return _PART.sub(lambda part: {'"': '"$"', "[": "[$]"}.get(part[0][0], "$"), line.rstrip())
 
 

@@ -174,6 +174,9 @@ def test_line_of_each_server_has_the_same_fields(written: WebLog, line: str, cha
         ({CHROME: "-"}, {"bot": True, "device": None}),
         ({CHROME: "python-requests/2.32"}, {"bot": True}),
         ({CHROME: f"{CHROME} (compatible; Googlebot/2.1)"}, {"bot": True}),
+        ({CHROME: f"{CHROME} (compatible; GoogleOther)"}, {"bot": True}),
+        ({CHROME: "Mozilla/5.0 (compatible; MSIE 10.0; Windows NT 6.2)"}, {"bot": False}),
+        ({CHROME: "Opera/9.80 (Android; Opera Mini/80/191; U; en)"}, {"device": "mobile", "bot": False}),
         ({CHROME: "Mozilla/5.0 (Linux; Android 9; CUBOT X19) Chrome/120.0 Mobile"}, {"bot": False}),
         ({CHROME: IPHONE}, {"device": "mobile", "bot": False}),
         (
@@ -259,6 +262,7 @@ def test_lines_of_json_without_a_time_are_refused() -> None:
         ("::ffff:192.0.2.7", "192.0.2.7"),
         ("[::ffff:192.0.2.7]:80", "192.0.2.7"),
         ("fe80::1%eth0", "fe80::2"),
+        ("64:ff9b::c000:207", "192.0.2.7"),
     ],
 )
 def test_visitor_has_one_name_however_a_server_writes_the_address(written: str, alike: str) -> None:
@@ -298,6 +302,14 @@ BEHIND = '"$request" $status $body_bytes_sent'
             '10.0.0.1 203.0.113.9 7 [01/Mar/2026:12:59:59 +0100] "GET /a HTTP/1.1" 200 - x up="10.0.0.2:80"',
             "log_format",
             f'$remote_addr $other $other [$time_local] {BEHIND} $other $other"$other"',
+        ),
+        (
+            '{"at":"1772366399.000","status":200,"request_uri":"/a","ip":"::1","size": 5,"http_referer":""}',
+            "log_format",
+            (
+                '{"at":"$msec","status":$status,"request_uri":"$request_uri","ip":"$remote_addr",'
+                '"size": $body_bytes_sent,"http_referer":"$http_referer"}'
+            ),
         ),
     ],
 )
