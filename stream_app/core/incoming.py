@@ -57,7 +57,10 @@ REMEDIES: Mapping[str, tuple[str, str]] = {
     ),
     Reason.FUTURE: ("they are dated in the future", "correct time.format, or the producers' clocks"),
     Reason.LATE: ("they come after their bin closed", "set a longer time.grace"),
-    Reason.NO_USER: ("they name no user", "correct privacy.unit.user"),
+    Reason.NO_USER: (
+        "they name no user",
+        "correct privacy.unit.user; lines of visitors are of a day whose key is destroyed (docs/runbook.md)",
+    ),
     Reason.UNKNOWN_KEY: ("their key is not on the list", "correct keys, or set keys.other: true"),
     Reason.BAD_VALUE: (
         "they have no number to count",

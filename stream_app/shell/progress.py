@@ -318,7 +318,8 @@ def _refused(stream: str, counts: Mapping[str, int]) -> list[str]:
     """Return the lines of one stream, the most frequent reason first.
 
     >>> _refused("clicks", {"late": 3, "no_user": 4, "late_within_10": 3})
-    ['clicks: 4 refused as no_user: they name no user; correct privacy.unit.user', \
+    ['clicks: 4 refused as no_user: they name no user; correct privacy.unit.user; lines of \
+visitors are of a day whose key is destroyed (docs/runbook.md)', \
 'clicks: 3 refused as late: they come after their bin closed; set a longer time.grace']
     """
     refused = {reason: number for reason, number in counts.items() if reason in REMEDIES and number}

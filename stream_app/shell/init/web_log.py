@@ -42,7 +42,7 @@ streams:
     source: *log
     time: &time {{bin: 1h, epoch: 30d, grace: 5m, first: {first}}}
     where: {{page: {{present: true}}{host}}}
-    privacy: {{epsilon: {epsilon}, unit: {{max_events: 3}}, accept: {accepted}}} # first 3 pages of a day
+    privacy: {{epsilon: {epsilon}, unit: {{max_events: 3}}, accept: {accepted}}} # 3 pages of a day
     tree: {{release: causal}}
     keys: # no page that few people read
       field: page

@@ -35,15 +35,21 @@ def promises(settings: Settings, now_us: int) -> Iterator[str]:
         yield from statement(source, entries).sentences()
         for stream, entry in zip(streams, entries, strict=True):
             yield relation_in_words(stream)
-            if said := over_epochs_in_words(entry):
+            if said := _over_epochs(stream, entry):
                 yield said
 
 
 def costs_over_epochs(streams: Sequence[StreamSettings], now_us: int) -> Iterator[str]:
     """Yield the cost of several epochs together, for each stream whose epochs' costs add up."""
     for stream in streams:
-        costs = over_epochs_in_words(first_epoch(stream, now_us)), cost_until_now(stream, now_us)
+        costs = _over_epochs(stream, first_epoch(stream, now_us)), cost_until_now(stream, now_us)
         yield from filter(None, costs)
+
+
+def _over_epochs(stream: StreamSettings, entry: LedgerEntry) -> str:
+    if span(stream.declared) == "UTC day":  # of visitors, who are in one epoch
+        return f"{stream.name}: for a visitor's day, further epochs cost nothing; days of one person add up."
+    return over_epochs_in_words(entry)
 
 
 def cost_until_now(stream: StreamSettings, now_us: int) -> str:

@@ -21,6 +21,7 @@ from stream_app.core.counting.keys import KeyField, normalised
 from stream_app.core.counting.read_values import numbers, users_in
 from stream_app.core.counting.unlisted import key_names
 from stream_app.core.declaration import Declaration
+from stream_app.core.meaning import span
 from stream_app.core.records import EpochRecord
 from stream_app.wiring.checks import Finding, State
 
@@ -144,7 +145,7 @@ def _warning(stream: StreamSettings, found: LeftOut) -> str:
     much = [name for name, share in found.alone.items() if share > MUCH_LEFT_OUT] or list(found.alone)
     named = " and ".join(f"{name} {getattr(caps, name):,}" for name in much)
     leaves, it, cost = ("leaves", "it", CHOOSING_IT) if len(much) == 1 else ("leave", "them", CHOOSING_THEM)
-    shorter = "" if stream.declared.period else ", or shorten time.epoch"
+    shorter = ", or shorten time.epoch" if span(stream.declared) == "epoch" else ""
     return (
         f"in a sample of the events, {named} {leaves} out more than {MUCH_LEFT_OUT:.0%} of them; raise "
         f"{it}{shorter}. {cost}"

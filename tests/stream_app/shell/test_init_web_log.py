@@ -62,6 +62,8 @@ def test_without_a_terminal_nothing_is_taken_from_the_log(folder: Path) -> None:
     assert refused.output.endswith("--first 2026-03-01T00:00:00Z --epsilon 1\n")
     made = CliRunner().invoke(main, ["init", "access.log", *TYPED])
     assert made.exit_code == 0, made.output
+    assert "pages: for a visitor's day, further epochs cost nothing" in made.output
+    assert "shorten time.epoch" not in made.output
     assert "not (referrer" not in (folder / "stream-app.yaml").read_text()
     assert declared(folder).streams[0].declared.count == "users"
 
