@@ -125,4 +125,4 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> object:
     """Refuse an unknown name, and say which one may be meant."""
-    raise AttributeError(f"dphist has no {name!r}; {did_you_mean(name, __all__)}dir(dphist) lists all names")
+    raise AttributeError(f"dphist has no {name!r}; {did_you_mean(name, __all__)}help(dphist) shows each task")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.arrays import FloatArray, Int64Array
+from dphist.privacy import shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +41,12 @@ class Curve:
 
     def __repr__(self) -> str:
         first, last = (f"{value:,.4g}" for value in self.values[[0, -1]])
-        shown = ""
+        last_interval = ""
         if self.lower is not None and self.upper is not None:
             low, high = self.lower[-1], self.upper[-1]
-            shown = f", {100 * self.confidence:g} %: {low:,.4g} to {high:,.4g}"
+            last_interval = f", {100 * self.confidence:g} %: {low:,.4g} to {high:,.4g}"
         places = f"{len(self.at)} places from {self.axis} {self.at[0]} to {self.axis} {self.at[-1]}"
-        return f"<Curve {self.name!r} at {places}: {first} ... {last}{shown}>"
+        return f"<Curve {self.name!r} at {places}: {first} ... {last}{last_interval}>"
 
     def __call__(self, at: ArrayLike) -> FloatArray:
         """Return the value at each place, or at the last place of the curve before it.
@@ -63,8 +65,8 @@ class Curve:
         Guarantee: for cumulative counts. It is an estimate; ``Cdf.quantile`` also states an interval.
         Raises: ValueError for q outside (0, 1).
         """
-        if not 0.0 < q < 1.0:
-            raise ValueError(f"q: {q!r} is outside (0, 1); write for example 0.95")
+        if not isinstance(q, Real) or not 0.0 < q < 1.0:
+            raise ValueError(f"q: {shown(q)} is outside (0, 1); write a number, for example 0.95")
         rising = np.maximum.accumulate(self.values)
         return int(self.at[np.argmax(rising >= q * rising[-1])])
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from numbers import Real
 from typing import Literal, get_args
 
 Neighbours = Literal["add_remove", "substitute"]
@@ -35,7 +36,7 @@ def exact(value: Exact, name: str = "epsilon") -> Fraction:
     (Fraction(1, 10), Fraction(1, 3), Fraction(2, 1))
     """
     refusal = ValueError(f"{name}: {shown(value)} is not a finite number above zero; write for example 0.5")
-    if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, Decimal)):
+    if isinstance(value, bool) or not isinstance(value, (Real, str, Decimal)):
         raise refusal
     try:
         fraction = value if isinstance(value, Fraction) else _from_text(str(value))
@@ -131,8 +132,15 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """
     from difflib import get_close_matches  # imported here because only wrong names need it
 
-    close = get_close_matches(str(name), list(known), n=1)
-    return f"did you mean {close[0]!r}? " if close else ""
+    by_letters = {one.lower(): one for one in known}
+    close = get_close_matches(str(name).lower(), by_letters, n=1)
+    return f"did you mean {by_letters[close[0]]!r}? " if close else ""
+
+
+def shortly(value: Fraction) -> str:
+    """Return a fraction as text, rounded if it has many digits."""
+    text = str(value)
+    return text if len(text) <= 20 else f"{Decimal(value.numerator) / Decimal(value.denominator):.3g}"
 
 
 def shown(value: object) -> str:

@@ -333,7 +333,7 @@ def least_draws(confidence: float) -> int:
     Raises: ValueError for a confidence outside (0, 0.999].
     """
     if not 0.0 < confidence <= LARGEST_CONFIDENCE:
-        raise ValueError(f"confidence: {confidence!r} is outside (0, {LARGEST_CONFIDENCE}]")
+        raise ValueError(f"confidence: {confidence!r} is outside (0, {LARGEST_CONFIDENCE}]; write 0.95")
     return math.ceil(-4.0 * math.log(MISS) / (1.0 - confidence))
 
 

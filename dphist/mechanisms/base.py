@@ -14,7 +14,7 @@ from dphist.laws.interval import Interval, least_draws, order_statistic
 from dphist.laws.law import discrete_laplace_variance
 from dphist.mechanisms.ranges import checked_ranges, range_sums, spread_ranges
 from dphist.noise import NoiseSource, Scale, SeededNoise
-from dphist.privacy import NEIGHBOURS_IN_WORDS, Neighbours, exact
+from dphist.privacy import NEIGHBOURS_IN_WORDS, Neighbours, exact, shortly
 
 Epsilon = Fraction | int | float
 # A total of this size, in units of 2^-20 and with noise, stays inside int64.
@@ -106,8 +106,9 @@ class HistogramRelease:
         stated = "not stated" if error is None or np.isnan(error[0]) else f"{np.sqrt(error[0]):,.3g}"
         lines = [
             f"<release of {shape} bins by {self.mechanism}, about {self.counts.sum():,.0f} events",
-            f"  epsilon {self.epsilon} for one event {NEIGHBOURS_IN_WORDS[self.neighbours]}",
+            f"  epsilon {shortly(self.epsilon)} for one event {NEIGHBOURS_IN_WORDS[self.neighbours]}",
             f"  standard error of the first bin, from noise: {stated}",
+            "  counts, answer(ranges), interval(ranges), cdf(), to_pandas(), plot()",
         ]
         if not self.private:
             lines.append("  NOT PRIVATE: its noise was seeded or continuous")
@@ -296,8 +297,9 @@ def checked_counts(counts: ArrayLike, dimensions: int) -> Int64Array:
     """
     given = np.asarray(counts)
     if given.ndim != dimensions or given.size == 0:
-        axes = "(n,)" if dimensions == 1 else "(rows, columns)"
-        raise ValueError(f"counts have shape {given.shape}; this mechanism needs {axes}, not empty")
+        form = "a whole number for each bin, as [120, 80, 95]"
+        form = form if dimensions == 1 else "rows of whole numbers, as [[3, 1], [0, 2]]"
+        raise ValueError(f"counts have shape {given.shape}; this mechanism needs {form}")
     if given.dtype.kind not in "iuf":
         raise ValueError(f"counts have dtype {given.dtype}; pass integers")
     for bad, rule in (

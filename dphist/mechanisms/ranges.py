@@ -26,7 +26,8 @@ def checked_ranges(ranges: ArrayLike, shape: tuple[int, ...]) -> Int64Array:
     given = np.asarray(ranges)
     width = 2 * len(shape)
     if given.ndim != 2 or given.shape[1] != width:
-        raise ValueError(f"ranges have shape {given.shape}; a histogram of shape {shape} needs (m, {width})")
+        form = "[start, end]" if width == 2 else "[row start, row end, column start, column end]"
+        raise ValueError(f"ranges have shape {given.shape}; a histogram of shape {shape} needs rows {form}")
     if not np.issubdtype(given.dtype, np.integer):
         raise ValueError(f"ranges have dtype {given.dtype}; bin edges are integers")
     checked = given.astype(np.int64)

@@ -17,7 +17,7 @@ from dphist.mechanisms.base import BudgetLedger, Epsilon, HistogramRelease, Requ
 from dphist.mechanisms.ranges import checked_ranges
 from dphist.mechanisms.table import TABLE, Mechanism
 from dphist.noise import NoiseSource, SeededNoise, SystemNoise
-from dphist.privacy import did_you_mean
+from dphist.privacy import did_you_mean, shown
 
 # Their error does not depend on the counts: the estimates are the exact counts plus a fixed linear map of the
 # noise, as tests show. The option ``consistent`` moves cumulative counts to the nearest rising ones, which
@@ -29,6 +29,13 @@ CALIBRATED = (
 # These mechanisms publish counts in rising order, so they cannot answer ranges of bins.
 UNATTRIBUTED = frozenset({"sorted", "sorted_rounded", "sorted_isotonic"})
 _ROWS = {row.name: row for row in TABLE}
+# What other libraries and papers call a mechanism, and where they take an option that is elsewhere here.
+_ALSO_CALLED = {"laplace": "identity", "geometric": "identity", "hierarchical": "hb", "wavelet": "privelet"}
+_ELSEWHERE = {
+    "seed": "write noise=SeededNoise(seed), in tests only: it protects nobody",
+    "confidence": "write it in interval(ranges, confidence) of the release",
+    "delta": "no mechanism needs one: epsilon is the whole cost",
+}
 
 
 def names(dimensions: int | None = None) -> list[str]:
@@ -41,8 +48,10 @@ def describe(name: str) -> Mechanism:
 
     Raises: ValueError for a name that is not in the table.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"mechanism: {shown(name)} is no name; write for example release('hb', counts, 0.5)")
     if name not in _ROWS:
-        hint = did_you_mean(name, names())
+        hint = did_you_mean(_ALSO_CALLED.get(name.lower(), name), names())
         raise ValueError(f"mechanism {name!r} is not known; {hint}choose from {', '.join(names())}")
     return _ROWS[name]
 
@@ -65,6 +74,8 @@ def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(map(str, set(options) - set(known)))
     if unknown:
         listed = ", ".join(sorted(known)) or "no options"
+        if hint := _ELSEWHERE.get(unknown[0], ""):
+            raise ValueError(f"{name} has no option {unknown[0]!r}; {hint}")
         hint = did_you_mean(unknown[0], known)
         raise ValueError(f"{name} has no option {unknown[0]!r}; {hint}it has {listed}")
     return {option: known[option].checked(f"{name} {option}", value) for option, value in options.items()}
@@ -85,6 +96,10 @@ def prepare(
     row = describe(name)
     checked = checked_counts(counts, row.dimensions)
     source = SystemNoise() if noise is None else noise
+    if not isinstance(source, NoiseSource):
+        raise ValueError(
+            f"noise: {shown(noise)} is no source of noise; leave noise out, or write SeededNoise(1)"
+        )
     if continuous and not isinstance(source, SeededNoise):
         raise ValueError("continuous=True is for research: pass noise=SeededNoise(seed), or leave it out")
     return Request(
@@ -114,9 +129,11 @@ def release(
         they differ by one event moved, and the number of events is public.
     The mechanism's own docstring states the sensitivity of each step. There is no protection with
         ``continuous`` or ``SeededNoise``.
-    Args: counts of shape (n,), or (rows, columns), whole and not negative; workload, the ranges to optimise
-        for, (m, 2) or (m, 4) half-open bins (by default spread over all ranges, if the mechanism uses one);
-        noise, by default ``SystemNoise()``; options as ``describe(name).options`` lists them.
+    Args: counts of shape (n,), or (rows, columns), whole and not negative. Fix the bins and their order
+        before you see the events: pandas' ``value_counts`` leaves out empty bins and sorts by count.
+        workload, the ranges to optimise for, (m, 2) or (m, 4) half-open bins (by default spread over all
+        ranges, if the mechanism uses one); noise, by default ``SystemNoise()``; options as
+        ``describe(name).options`` lists them.
     Raises: ValueError in one line that names what is wrong and where.
 
     >>> r = release("identity", [5, 0, 2], epsilon=1e6, noise=SeededNoise(1))

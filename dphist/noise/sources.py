@@ -165,7 +165,8 @@ def checked_scale(scale: Scale) -> float:
         raise ValueError(f"noise scale {scale!r} is not finite; pass D / epsilon with a finite epsilon > 0")
     exact = Fraction(scale)
     if not 0 < exact <= LARGEST_SCALE:
-        raise ValueError(f"noise scale {scale!r} is outside (0, 2^52]; choose another epsilon")
+        size = f"2^{exact.numerator.bit_length() - exact.denominator.bit_length()}"
+        raise ValueError(f"noise scale of about {size} is outside (0, 2^52]; choose another epsilon")
     rounded = float(exact)
     return rounded if Fraction(rounded) >= exact else math.nextafter(rounded, math.inf)
 

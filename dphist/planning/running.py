@@ -28,6 +28,8 @@ def running_counts(
     series = np.asarray(counts)
     if series.ndim != 1 or not series.size:
         raise ValueError(f"counts: shape {series.shape} given; (n,) with n of at least 1 is needed")
+    if series.dtype.kind == "f" and np.isfinite(series).all() and (series == np.floor(series)).all():
+        series = series.astype(np.int64)  # pandas makes floats of whole numbers
     counter = AnticipatingCounter(plan_tree(series.size, epsilon, release="anticipating"), noise)
     counter.push_many(series[:, np.newaxis])
     return counter.curve(confidence)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from matplotlib.figure import Figure
 from scipy.stats import binom
@@ -41,6 +42,18 @@ def test_help_opens_with_tasks_and_dir_lists_names_that_exist() -> None:
     [
         (lambda: dphist.describe("dwa"), "mechanism 'dwa' is not known; did you mean 'dawa'? choose from"),
         (lambda: dphist.release("dawa", [1], 1, merg=True), "no option 'merg'; did you mean 'merge'?"),
+        (lambda: dphist.describe("HB"), "did you mean 'hb'?"),
+        (lambda: dphist.describe("Laplace"), "did you mean 'identity'?"),
+        (lambda: released([1], "hb", 1), "write for example release('hb', counts, 0.5)"),
+        (lambda: released("hb", {0: 1}, 1), "a whole number for each bin, as [120, 80, 95]"),
+        (lambda: dphist.release("hb", pandas.DataFrame({"n": [1]}), 1), "shape (1, 1); this mechanism needs"),
+        (lambda: dphist.release("hb", pandas.Series([1, None]), 1), "counts[1] is nan; counts are finite"),
+        (lambda: dphist.release("hb", [1, -2], 1), "counts[1] is -2; counts are not negative"),
+        (lambda: dphist.release("hb", [1], 1e-99), "noise scale of about 2^328 is outside"),
+        (lambda: dphist.release("hb", [1], 1, seed=3), "write noise=SeededNoise(seed), in tests only"),
+        (lambda: released("hb", [1], 1, noise=3), "noise: 3 is no source of noise; leave noise out"),
+        (lambda: dphist.release("hb", [1], 1).answer([0, 1]), "needs rows [start, end]"),
+        (lambda: dphist.release("hb", [1], 1).interval([[0, 1]], 95), "confidence: 95 is outside (0, 0.999]"),
         (lambda: getattr(dphist, "relase"), "did you mean 'release'?"),  # noqa: B009
         (lambda: dphist.release("dawa", [1], 1).interval([[0, 1]]), "error of dawa depends on the counts"),
         (lambda: dphist.release("hb", [1], 1).interval([[0, 1]], 1.0), "confidence: 1.0 is outside"),
@@ -50,6 +63,7 @@ def test_help_opens_with_tasks_and_dir_lists_names_that_exist() -> None:
         (lambda: TreeCounter(plan_tree(4, 1)).curve(), "1 cell and a bin"),
         (lambda: curve_of([1, 2])(0), "begins at bin 1"),
         (lambda: curve_of([1, 2]).quantile(1.0), "q: 1.0 is outside"),
+        (lambda: quantile([0.5]), "q: [0.5] is outside (0, 1); write a number"),
     ],
 )
 def test_a_wrong_call_is_one_line_that_says_what_to_do(call: Any, said: str) -> None:
@@ -59,11 +73,16 @@ def test_a_wrong_call_is_one_line_that_says_what_to_do(call: Any, said: str) -> 
     assert "\n" not in str(refused.value)
 
 
+released: Any = dphist.release  # an analyst's mistakes have wrong types
+quantile: Any = dphist.running_counts([1, 2], 1).quantile
+
+
 def curve_of(counts: list[int]) -> dphist.Curve:
     return dphist.running_counts(counts, 1, noise=SeededNoise(1))
 
 
 def test_a_release_and_a_mechanism_are_readable() -> None:
+    assert "epsilon 1.00e+99 for" in repr(dphist.release("hb", COUNTS, 1e99))
     text = repr(dphist.release("hb", COUNTS, Fraction(1, 2), noise=SeededNoise(1)))
     assert "release of 8 bins by hb" in text
     assert "epsilon 1/2 for one event added or removed" in text
@@ -73,6 +92,18 @@ def test_a_release_and_a_mechanism_are_readable() -> None:
     for name in dphist.names():
         assert " at 0x" not in repr(dphist.describe(name))
         assert all(option in repr(dphist.describe(name)) for option in dphist.describe(name).options)
+
+
+def test_series_of_pandas_and_numbers_of_numpy_are_read_as_lists_and_floats() -> None:
+    as_floats = pandas.Series(COUNTS, dtype=float)
+    for given in (as_floats, as_floats.astype("Int64"), COUNTS):
+        made = dphist.release("hb", given, np.float32(0.1), noise=SeededNoise(1))  # type: ignore[arg-type]
+        assert (made.epsilon, round(made.counts[0])) == (Fraction(1, 10), round(_FIRST.counts[0]))
+    running = dphist.running_counts(as_floats, 1, noise=SeededNoise(1))
+    np.testing.assert_array_equal(running.values, curve_of(list(COUNTS)).values)
+
+
+_FIRST = dphist.release("hb", COUNTS, 0.1, noise=SeededNoise(1))
 
 
 def test_interval_of_independent_noise_is_that_of_its_exact_law() -> None:
