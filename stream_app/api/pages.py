@@ -7,20 +7,30 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from os import PathLike, fspath, stat_result
 from pathlib import Path
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from starlette.datastructures import Headers
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stream_app.api import errors
 from stream_app.api.admission.access import may_read
+from stream_app.api.answers import plain
 from stream_app.api.prometheus import metrics
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replies import apart_of, computed, long_turn
-from stream_app.api.routes import Nothing, all_replicas, once_read, readable
-from stream_app.api.schemas import Health
+from stream_app.api.routes import (
+    Nothing,
+    all_replicas,
+    glances,
+    history_of,
+    once_read,
+    readable,
+    replica_of,
+)
+from stream_app.api.schemas import Health, OverviewQuery
 from stream_app.core.boards import Board
 from stream_app.ports.access import Scrapes
 
@@ -92,15 +102,23 @@ def compressed(path: str, _modified_ns: int) -> bytes:
 
 
 @router.get("/", include_in_schema=False)
-async def overview(_query: Nothing) -> FileResponse:
+async def overview(request: Request, query: Annotated[OverviewQuery, Query()]) -> Response:
     """All streams at a glance."""
-    return _page("index.html")
+    if query.table is None:
+        return _page("index.html")
+    await once_read(request)
+    found = await glances(request).all(lambda stream: may_read(request, stream))
+    return HTMLResponse(plain.overview_page(found))
 
 
 @router.get("/streams/{stream}", include_in_schema=False)
-async def stream_page(stream: str) -> FileResponse:
+async def stream_page(request: Request, stream: str) -> Response:
     """The live page of a stream; the file is the same for all, and its script reads the URL."""
-    return _page("stream.html")
+    if "table" not in request.query_params:
+        return _page("stream.html")
+    await once_read(request)
+    history = history_of(request, replica_of(request, stream))
+    return HTMLResponse(await computed(request, history, plain.stream_page))
 
 
 @router.get("/boards", include_in_schema=False)

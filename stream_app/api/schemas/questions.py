@@ -59,6 +59,12 @@ class NoQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class OverviewQuery(NoQuery):
+    """How the page of all streams is shown."""
+
+    table: str | None = Field(default=None, description="given: as a table, for browsers without JavaScript")
+
+
 def _as_list(value: object) -> object:
     return [] if value is None else [value] if isinstance(value, str) else value
 

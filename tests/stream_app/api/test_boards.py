@@ -65,7 +65,7 @@ CLOSED = (
     *("/api/v1/query?query=private_counts_running", "/api/v1/series", "/streams/clicks"),
     *("/v1/streams/clicks/series/", "/v1/streams//clicks", "/v1/streams/clicks/../views", "/V1/boards/both"),
     *("/v1/streams/clicks%2F..%2Fviews", "/v1/boards/shop%2F..%2Fboth", "/dashboard/../v1/streams/views"),
-    *("/boards/shop", "/boards", "/nowhere"),
+    *("/boards/shop", "/boards", "/nowhere", "/streams/clicks?table", "/?table"),
 )
 
 
