@@ -338,11 +338,16 @@ class ClockTimes {
     return this.#instant(at, spanSeconds);
   }
 
-  // A range within one day names the day only once.
+  // Whole days are written as their dates, "10–20 Sept 2026". A range within one day names the day only once, and
+  // its midnight is 24:00.
   period(start, end, spanSeconds = this.binSeconds) {
+    const [first, next] = [start, end].map((at) => (at + this.clock.offset(at)) / DAY);
+    if (first < next && Number.isInteger(first) && Number.isInteger(next)) return days(first, next - 1);
     const [from, to] = [this.#instant(start, spanSeconds), this.#instant(end, spanSeconds)];
-    const [day, time] = to.split(", ");
-    return time && from.startsWith(`${day}, `) ? `${from}–${time}` : `${from} – ${to}`;
+    const day = from.split(", ")[0];
+    if (to.startsWith(`${day}, `)) return `${from}–${to.slice(day.length + 2)}`;
+    const isMidnight = Number.isInteger(next) && to.includes(", ") && date(next - 1) === day;
+    return isMidnight ? `${from}–24${to.split(", ")[1].slice(2)}` : `${from} – ${to}`;
   }
 
   // Add the name of the time zone: on the stream's page, and in texts that leave the page, such as files.
@@ -1230,7 +1235,7 @@ class BandChart {
       scales: { x: { time: !overValue, range: () => this.domain }, y: { range: (u, low, high) => this.#limits(low, high) } },
       axes: [
         { ...axis, space: 70, ...across, size: overValue ? 32 : 50, show: !strip },
-        { ...axis, size: 58, space: strip ? 24 : 40, values: (u, ticks, place, space, distance) => ticks.map((tick) => (strip && tick > 0 ? "+" : "") + tickText(tick, distance)) },
+        { ...axis, size: 58, space: strip ? 18 : 40, values: (u, ticks, place, space, distance) => ticks.map((tick) => (strip && tick > 0 ? "+" : "") + tickText(tick, distance)) },
       ],
       series: [
         {},
@@ -1308,6 +1313,8 @@ class BandChart {
   #size() {
     const width = Math.max(this.host.clientWidth, 200);
     if (this.options.strong && width >= 600) return { width, height: Math.round(Math.min(Math.max(STRONG.ofWindow * window.innerHeight, STRONG.least), STRONG.most)) };
+    const own = parseFloat(getComputedStyle(this.host).getPropertyValue("--plot-height"));
+    if (own) return { width, height: own };
     const heights = this.options.strip ? HEIGHTS.strip : HEIGHTS.plot;
     return { width, height: width < 600 ? heights.narrow : heights.wide };
   }

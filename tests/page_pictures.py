@@ -32,7 +32,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 TWO = tuple(LOOKS)[:2]
 MAIN = ("overview", "stream", "keys-and-values", "sum", "stream-loading", "first-bin-open")
-COLOURS = 48
+COLOURS = 40
 LARGEST = 6_000_000  # bytes of all pictures
 
 

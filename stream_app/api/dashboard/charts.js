@@ -155,7 +155,7 @@ export class BandChart {
       scales: { x: { time: !overValue, range: () => this.domain }, y: { range: (u, low, high) => this.#limits(low, high) } },
       axes: [
         { ...axis, space: 70, ...across, size: overValue ? 32 : 50, show: !strip },
-        { ...axis, size: 58, space: strip ? 24 : 40, values: (u, ticks, place, space, distance) => ticks.map((tick) => (strip && tick > 0 ? "+" : "") + tickText(tick, distance)) },
+        { ...axis, size: 58, space: strip ? 18 : 40, values: (u, ticks, place, space, distance) => ticks.map((tick) => (strip && tick > 0 ? "+" : "") + tickText(tick, distance)) },
       ],
       series: [
         {},
@@ -233,6 +233,8 @@ export class BandChart {
   #size() {
     const width = Math.max(this.host.clientWidth, 200);
     if (this.options.strong && width >= 600) return { width, height: Math.round(Math.min(Math.max(STRONG.ofWindow * window.innerHeight, STRONG.least), STRONG.most)) };
+    const own = parseFloat(getComputedStyle(this.host).getPropertyValue("--plot-height"));
+    if (own) return { width, height: own };
     const heights = this.options.strip ? HEIGHTS.strip : HEIGHTS.plot;
     return { width, height: width < 600 ? heights.narrow : heights.wide };
   }

@@ -80,11 +80,16 @@ class ClockTimes {
     return this.#instant(at, spanSeconds);
   }
 
-  // A range within one day names the day only once.
+  // Whole days are written as their dates, "10–20 Sept 2026". A range within one day names the day only once, and
+  // its midnight is 24:00.
   period(start, end, spanSeconds = this.binSeconds) {
+    const [first, next] = [start, end].map((at) => (at + this.clock.offset(at)) / DAY);
+    if (first < next && Number.isInteger(first) && Number.isInteger(next)) return days(first, next - 1);
     const [from, to] = [this.#instant(start, spanSeconds), this.#instant(end, spanSeconds)];
-    const [day, time] = to.split(", ");
-    return time && from.startsWith(`${day}, `) ? `${from}–${time}` : `${from} – ${to}`;
+    const day = from.split(", ")[0];
+    if (to.startsWith(`${day}, `)) return `${from}–${to.slice(day.length + 2)}`;
+    const isMidnight = Number.isInteger(next) && to.includes(", ") && date(next - 1) === day;
+    return isMidnight ? `${from}–24${to.split(", ")[1].slice(2)}` : `${from} – ${to}`;
   }
 
   // Add the name of the time zone: on the stream's page, and in texts that leave the page, such as files.

@@ -320,6 +320,8 @@ STATES = {
     "board-choices": State("/boards", seen("#choose-streams", "delays")),
     "board-unknown": State("/boards/airprt", seen("#panels", "Boards that you can open"), errors=True),
     "api": State("/docs", seen("#operations[data-examples] .example")),
+    "stream-as-table": State("/streams/departures?table", seen("tbody tr")),
+    "overview-as-table": State("/?table", seen("tbody tr")),
     "no-page": State("/stream/departures", seen("h1"), errors=True),
 }
 EMPTY = {  # over a service whose streams have not begun

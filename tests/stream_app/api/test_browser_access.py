@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EXAMINED = (
     *("overview", "overview-loading", "stream-compared", "stream-numbers", "stream-loading"),
     *("stream-panel-refused", "stream-unknown", "keys-open", "windows", "mean-of-keys", "first-bin-open"),
-    *("not-private", "api", "no-page"),
+    *("not-private", "api", "no-page", "stream-as-table", "overview-as-table"),
 )
 TITLES = {
     "Events per",

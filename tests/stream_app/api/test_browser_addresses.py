@@ -40,10 +40,10 @@ UNKNOWN = {
     ),
     "delays?range=15+minutes": ("There is no range “15 minutes” for this stream.", ["all", "24 hours"]),
     "delays?from=2031-01-01T00:00:00Z&to=2031-02-01T00:00:00Z": (
-        "Nothing is released from 2031-01-01T00:00:00Z to 2031-02-01T00:00:00Z. Shown: 1 Jan 2013",
+        "Nothing is released from 2031-01-01T00:00:00Z to 2031-02-01T00:00:00Z. Shown: 1–3 Jan 2013",
         ["All of it"],
     ),
-    "delays?from=soon": ("From “soon” to “” is no range of time. Shown: 1 Jan 2013", ["All of it"]),
+    "delays?from=soon": ("From “soon” to “” is no range of time. Shown: 1–3 Jan 2013", ["All of it"]),
     "delays?show=median": ("This stream has no “median” to show. Shown: Counted events.", []),
     "delays?by=device": ("There is no key field “device” to group by. Shown: each key.", []),
     "delays?tz=Mars/Base": ("“Mars/Base” is no time zone that this browser knows. Shown: times of UTC.", []),

@@ -169,7 +169,7 @@ def test_streams_with_other_bins_are_compared_per_equal_length_of_time(
         assert abs(int(last[1]) - 400) < 60
         assert last[4:7] == ["no value", "", ""]
         both = next(row for row in rows if row[4] != "no value")
-        assert both[0] == "5 Jan 2013, 23:00 – 6 Jan 2013, 00:00"
+        assert both[0] == "5 Jan 2013, 23:00–24:00"
         assert abs(whole(both[4]) - 440) < 200  # four bins of 110
         assert all(int(both[i]) <= int(both[i - 1]) <= int(both[i + 1]) for i in (2, 5))
         with page.expect_download() as saved:

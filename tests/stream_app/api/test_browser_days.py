@@ -176,8 +176,8 @@ def test_days_of_the_chosen_zone_are_counted_exactly_over_hours(browser: Browser
         rows = table(page, "bins")[::-1]
         expect(page.locator("#bins-title")).to_have_text("Events per day")
         expect(page.locator("#bins th").first).to_have_text("When (Europe/Paris)")
-        assert rows[0][0] == "2 Mar 2013 – 3 Mar 2013"
-        assert rows[29][0] == "31 Mar 2013 – 1 Apr 2013"  # 23 hours
+        assert rows[0][0] == "2 Mar 2013"
+        assert rows[29][0] == "31 Mar 2013"  # 23 hours
         assert [whole(row[1]) for row in rows] == [round(value) for value in days_of(page, "Europe/Paris")]
         expect(page.locator("#stream-about")).to_contain_text("since 1 Mar 2013, 01:00 Europe/Paris")
         expect(page.locator("#released-until")).to_have_text("24 Apr 2013, 06:00 Europe/Paris")

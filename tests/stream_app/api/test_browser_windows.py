@@ -60,14 +60,14 @@ def test_last_window_has_its_band_and_reader_chooses_others(browser: Browser, si
         expect(page.locator("#windows .about")).to_contain_text("by the mechanism hb. It costs ε = 0.8 of")
         expect(page.locator("#windows .note")).to_contain_text("holds all counts of its curve at once")
         which = page.locator("#windows-which")
-        expect(which).to_contain_text("3 Jan 2013, 00:00 – 4 Jan 2013, 00:00 UTC")
+        expect(which).to_contain_text("3 Jan 2013 UTC")
         expect(which).to_contain_text(re.compile(r"median [\d.-]+ \(.* to .*\), 90 % below"))
         later, earlier = (page.get_by_role("button", name=name) for name in ("Later", "Earlier"))
         expect(later).to_be_disabled()
         for day in (2, 1):
             earlier.focus()
             page.keyboard.press("Enter")
-            expect(which).to_contain_text(f"{day} Jan 2013, 00:00 – {day + 1} Jan 2013, 00:00 UTC")
+            expect(which).to_contain_text(f"{day} Jan 2013 UTC")
         expect(earlier).to_be_disabled()
         expect(page.get_by_role("button", name="Last", exact=True)).to_be_focused()  # focus is not lost
         in_address(page, "ending=2013-01-02T00")
@@ -77,7 +77,7 @@ def test_last_window_has_its_band_and_reader_chooses_others(browser: Browser, si
         assert numbers(table(page, "windows")[3])[0] == round(first["count"][3])
         page.reload()
         panel(page, "windows")
-        expect(which).to_contain_text("1 Jan 2013, 00:00 – 2 Jan 2013, 00:00 UTC")
+        expect(which).to_contain_text("1 Jan 2013 UTC")
         expect(page.locator("#windows-title")).to_contain_text("B6")
         # Another range of time shows its own last window.
         page.locator("#exact summary").click()
@@ -85,7 +85,7 @@ def test_last_window_has_its_band_and_reader_chooses_others(browser: Browser, si
         page.locator("#exact-to").fill("2013-01-03T10:00:00")
         page.get_by_role("button", name="Show").click()
         panel(page, "windows")
-        expect(which).to_contain_text("2 Jan 2013, 00:00 – 3 Jan 2013, 00:00 UTC")
+        expect(which).to_contain_text("2 Jan 2013 UTC")
 
 
 def test_both_curves_work_with_the_keyboard_and_are_saved(
@@ -146,7 +146,7 @@ def test_new_windows_appear_on_an_open_page(browser: Browser, backstage: Backsta
         found, which = page.locator("#windows"), page.locator("#windows-which")
         found.scroll_into_view_if_needed()
         expect(found.locator(".note")).to_have_text(re.compile("no window is complete yet"))
-        for start, stop, said in ((5, 12, "00:00–12:00"), (12, 24, "12:00 – 2 Jan 2013, 00:00")):
+        for start, stop, said in ((5, 12, "00:00–12:00"), (12, 24, "12:00–24:00")):
             backstage.run(stream.close_cells(cells[start:stop]))
             expect(which).to_contain_text(f"1 Jan 2013, {said} UTC")
             expect(found).not_to_have_class(re.compile("failed"))
