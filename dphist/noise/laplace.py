@@ -97,7 +97,7 @@ class Block:
             bits += _WORD
 
     def cumulative(self, values: int, bits: int) -> tuple[int, int]:
-        """Return whole numbers between which 2^bits * P(value < values) lies."""
+        """Return whole bounds, lower and upper, on 2^bits * P(value < values)."""
         precision = bits + _PRECISION
         one = 1 << precision
         lower, upper = exp_bounds(values * self.step, precision)

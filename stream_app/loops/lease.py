@@ -52,7 +52,7 @@ class Lease:
 
     @property
     def leaves(self) -> bool:
-        """Whether the closer is to hand the stream over, as soon as no bin is due."""
+        """Whether the closer should hand the stream to another worker once no bin is due."""
         return self._leaves and self.is_held
 
     @property

@@ -93,9 +93,10 @@ class Publisher:
         self._news.set()
 
     async def publish(self, instant_us: int | None = None) -> None:
-        """Make all rows visible that were released before a public instant; None: all rows.
+        """Make the rows visible that were released before a public instant. Args: None: all rows.
 
-        Rows that are released meanwhile wait: how long the calls take may depend on the events.
+        Rows that are released during the calls wait for the next instant: how long the calls take may depend
+        on the events.
         """
         last_seq = self._released_seq if instant_us is None else self._released_before(instant_us)
         behind = self._witnessed_seq < last_seq

@@ -78,7 +78,7 @@ class Halted:
             raise OperatorError("; ".join(dict.fromkeys(self.lines.values())))
 
     async def resume(self, streams: Sequence[StreamSettings], marked: Iterable[str]) -> None:
-        """Note that streams are counted. Args: marked, those that are marked as halted."""
+        """Record that streams are counted again. Args: marked, the names that the store marks as halted."""
         names = [stream.name for stream in streams]
         for name in marked:
             await self._store.mark_halted(name, False)

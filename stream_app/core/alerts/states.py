@@ -72,7 +72,7 @@ class Moment:
 
 
 def trial(stream: str, now_us: int) -> Transition:
-    """Return a transition that is about no rule, to try targets out. Args: stream, whose page it links to."""
+    """Return a made-up transition that tests targets. Args: stream, whose page it links to."""
     rule = Rule(
         name="test",
         text="none",

@@ -22,7 +22,7 @@ Found = Callable[[str], StreamView | None]
 
 
 def continued(view: StreamView, found: Found) -> tuple[StreamView, ...]:
-    """Return the streams whose counts go on in a stream, oldest first; empty if there are none.
+    """Return the earlier streams that a stream continues, oldest first.
 
     Args: found, returns a stream that the reader may see, and None for any other.
     """
@@ -39,9 +39,9 @@ def continued(view: StreamView, found: Found) -> tuple[StreamView, ...]:
 
 
 def continues(before: StreamView, after: StreamView) -> bool:
-    """Return whether counts of both streams add up, and no bin of the first one is missing at the edge.
+    """Return whether the counts of two streams may be added: the second begins where the first one ends.
 
-    It has released its last bin, and retention has not removed the first bins of the second one.
+    The first has released its last bin, and retention has removed no bin at the beginning of the second.
     """
     if not _agree(before.strategy, after.strategy) or after.trimmed is not None:
         return False

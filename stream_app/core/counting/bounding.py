@@ -201,9 +201,9 @@ def shard_numbers(ids: ByteArray) -> Int64Array:
 
 
 def keyed_places(places: Int64Array, key_places: int, hashes: Mapping[int, bytes]) -> NDArray[np.void]:
-    """Return places that do not depend on the numbers of keys: each a key, and a step within the key.
+    """Return each record's key and its cell there, as bytes that do not depend on how keys are numbered.
 
-    The numbers of keys that no list names follow from the order in which everybody's keys came.
+    A key that no list names gets its number when its first event comes, so all users' events decide it.
     Args: places, of records, shape (n,); key_places, of a key; hashes, of keys that no list names, by row.
     Returns: 20 bytes for each record: a number or a hash of 16 bytes, then 4 bytes.
 

@@ -1,1 +1,1 @@
-"""Releases: noisy rows of sealed bins, from which a lost store is rebuilt, too."""
+"""Noisy rows of sealed bins. A lost store can be rebuilt from them."""

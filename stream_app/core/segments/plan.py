@@ -68,17 +68,17 @@ class KnownSegment:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether it has counted to its end."""
+        """Whether this segment has counted to its end."""
         return self.state is not None and self.state.stopped and self.state.has_ended
 
     @property
     def ends_for_next(self) -> bool:
-        """Whether the store has an end of it at which its next segment was to begin."""
+        """Whether the store holds an end of this segment at which the next one should begin."""
         return self.end_us is not None and self.state is not None and self.state.late_from is not None
 
     @property
     def end_us(self) -> int | None:
-        """The end that the store has of it; None: it has none."""
+        """The end of this segment in the store; None if it has no end there."""
         if self.state is None or self.strategy is None or self.state.until_bin is None:
             return None
         return self.strategy.declared.time.binning.start_us(self.state.until_bin)

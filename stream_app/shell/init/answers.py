@@ -207,7 +207,7 @@ def read_user(sample: Sample | None) -> Callable[[str], str | None]:
 
 
 def read_whole(text: str) -> int:
-    """Read a number of events. Raises: ValueError."""
+    """Return the number of events that an answer says. Raises: ValueError."""
     if not re.fullmatch(r"[1-9]\d{0,5}", text):
         raise ValueError("must be a whole number above 0, for example 10")
     return int(text)

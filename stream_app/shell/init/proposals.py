@@ -109,7 +109,7 @@ def tomorrow(now_us: int) -> int:
 
 
 def grows(sample: Sample, field: TimeField, written_us: int, now_us: int) -> bool:
-    """Return whether a file seems to grow still: it was written lately, with an event of lately."""
+    """Return whether a file probably still grows: it was written recently, and its newest event is recent."""
     times_us = sample.times_us(field, with_later=True)
     is_new = (times_us >= now_us - _DAY_US) & (times_us < now_us + _AHEAD_US)
     return now_us - written_us <= _DAY_US and bool(is_new.any())
