@@ -18,11 +18,11 @@ from prometheus_client.metrics import MetricWrapperBase
 from dphist.cli import main as dphist_command
 from stream_app.api.app import create_app
 from stream_app.audit.report import Check, in_markdown
-from stream_app.monitoring.alerting import AlertingMetrics
+from stream_app.monitoring.alert_metrics import AlertingMetrics
+from stream_app.monitoring.api_metrics import ReadingMetrics
+from stream_app.monitoring.ingest_metrics import ReceivingMetrics
 from stream_app.monitoring.machine import watch_machine
 from stream_app.monitoring.metrics import Metrics
-from stream_app.monitoring.reading import ReadingMetrics
-from stream_app.monitoring.receiving import ReceivingMetrics
 from stream_app.monitoring.registry import Registered
 from stream_app.shell.commands import main as stream_app_command
 from stream_app.shell.processes import MEANINGS

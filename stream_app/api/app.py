@@ -18,8 +18,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from stream_app.api import boards, errors, pages, routes, stream_routes
 from stream_app.api.admission.access import Access, AccessRules, sees_panels_only
-from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.connections import BoundedProtocol, Entrance, run_server
+from stream_app.api.admission.long_questions import Apart
 from stream_app.api.admission.turns import LongTurns, Places
 from stream_app.api.metering import Meter, Metered
 from stream_app.api.overview import Glances, RuleReadings

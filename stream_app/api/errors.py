@@ -13,7 +13,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from stream_app.api.admission.apart import ProcessEndedError
+from stream_app.api.admission.long_questions import ProcessEndedError
 from stream_app.api.admission.turns import TooManyError
 from stream_app.api.schemas import ErrorAnswer
 from stream_app.core.answers.answered import QueryError

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from weakref import WeakKeyDictionary
 
 from dphist.laws.interval import half_widths
-from stream_app.api.admission.apart import Apart, ProcessEndedError
+from stream_app.api.admission.long_questions import Apart, ProcessEndedError
 from stream_app.api.answers import sums
 from stream_app.api.answers.formats import as_json
 from stream_app.api.answers.ranges import edges_s

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
 from stream_app.api.admission.access import reader_of
-from stream_app.api.admission.apart import Apart
+from stream_app.api.admission.long_questions import Apart
 from stream_app.api.admission.turns import LongTurns
 from stream_app.api.admission.work import LONG_US, QUICK_US
 from stream_app.api.answers import formats

@@ -15,8 +15,8 @@ from stream_app.sinks.witness_file import witnessed_rows
 from stream_app.source_ledger import measured
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
+from stream_app.wiring.known_segments import of_all_segments
 from stream_app.wiring.redis_server import looked_at
-from stream_app.wiring.segments import of_all_segments
 from stream_app.wiring.storage import outside_ledger
 
 _ROWS_AT_ONCE = 10_000

@@ -24,7 +24,7 @@ from stream_app.core.declaration import Log, Replay
 from stream_app.core.epochs import SealedKey
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
-from stream_app.loops.naming import CellsOfKeys
+from stream_app.loops.finding_keys import CellsOfKeys
 from stream_app.loops.stream import Ports, Stream
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.sinks.witness_file import WitnessFile

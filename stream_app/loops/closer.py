@@ -24,8 +24,8 @@ from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.loops.configured import check_not_overtaken
+from stream_app.loops.finding_keys import Naming
 from stream_app.loops.lease import Leadership
-from stream_app.loops.naming import Naming
 from stream_app.loops.next_epoch import is_finished
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost, NoisePool
 from stream_app.loops.opening import next_epoch_fits, open_stream

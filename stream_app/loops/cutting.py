@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from stream_app.core.records import ALL_WAIT, Cut, PartitionCuts, Reply
-from stream_app.loops.letters import RefusedAhead
+from stream_app.loops.dead_letters import RefusedAhead
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
 from stream_app.loops.stream import Ports
 from stream_app.outage import RETRY_S, Outage

@@ -1,7 +1,7 @@
 """Counts events: one loop per source reads batches and counts each record in exactly one atomic apply.
 
     read -> bins -> apply
-         -> dead letters, written beside (``letters.py``)
+         -> dead letters, written beside (``dead_letters.py``)
 
 The time of cuts does not depend on this loop (``cutting.py``). The store refuses an apply that was binned
 against older cuts, or while a cut is due; the slice is then binned again.
@@ -19,10 +19,10 @@ from typing import Literal, NamedTuple
 from stream_app.core.incoming import Reason, RecordBatch
 from stream_app.core.records import Apply, PartitionState, Reply
 from stream_app.loops.cutting import Cutter
+from stream_app.loops.dead_letters import LettersBeside
 from stream_app.loops.ending import LateOfBefore, late_of_before
-from stream_app.loops.learning import learn
-from stream_app.loops.letters import LettersBeside
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
+from stream_app.loops.numbering_keys import learn
 from stream_app.loops.slices import Slice, Slices, calls_of
 from stream_app.loops.stream import Ports
 from stream_app.outage import Outage

@@ -37,8 +37,8 @@ from stream_app.core.declaration import Time
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.core.records import ALL_WAIT, Ahead, Apply, Cut, PartitionState
 from stream_app.loops.cell_rows import CellRows
-from stream_app.loops.learning import HiddenKeys, Unlisted, unknown_keys, user_key
 from stream_app.loops.loaded_streams import LoadedStream
+from stream_app.loops.numbering_keys import HiddenKeys, Unlisted, unknown_keys, user_key
 from stream_app.ports import NoiseKeys
 
 MOST_NAMED_AHEAD = 100  # records per slice, dated too far ahead, that get a dead letter if refused

@@ -1,6 +1,6 @@
 """``POST /v1/ingest/NAME``: JSON in, 200 once its events are on the disk. Nothing can be read here.
 
-Pages' scripts send to ``/api/event`` and ``/api/send`` (``visits.py``).
+Pages' scripts send to ``/api/event`` and ``/api/send`` (``page_scripts.py``).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from stream_app.receiving.body import lines_of
 from stream_app.receiving.field_map import FieldMap, TooManyEventsError
 from stream_app.receiving.group_commit import GroupCommit, TooManyKeysError
 from stream_app.receiving.known_keys import Stored, digest, mark
+from stream_app.receiving.page_scripts import PATHS, PastDayError, Sites, UnknownSiteError
 from stream_app.receiving.spool_writer import Incoming, SpoolFullError
-from stream_app.receiving.visits import PATHS, PastDayError, Sites, UnknownSiteError
 
 _PATH = re.compile(r"/v1/ingest/([a-z0-9_-]{1,64})")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")

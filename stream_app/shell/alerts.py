@@ -21,8 +21,8 @@ from stream_app.core.records import EpochRecord
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from stream_app.shell.options import Finite, config_option
+from stream_app.shell.present_step import working
 from stream_app.shell.terminal import print_whole
-from stream_app.shell.working import working
 
 
 @click.command("plan-alert")

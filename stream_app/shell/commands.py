@@ -239,7 +239,7 @@ def new_ledger(config: Path) -> None:
     Example:
       stream-app new-ledger --config app.yaml
     """
-    from stream_app.shell.working import working
+    from stream_app.shell.present_step import working
     from stream_app.wiring.storage import new_ledger as begin
 
     with working("creating the ledger"):

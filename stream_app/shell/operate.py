@@ -15,7 +15,7 @@ from stream_app.core.exports import lines_of
 from stream_app.durable import write_durably
 from stream_app.ports import OperatorError
 from stream_app.shell.options import STREAM, config_option
-from stream_app.shell.working import working
+from stream_app.shell.present_step import working
 from stream_app.state.embedded import find_server
 from stream_app.wiring import histories, rebuilding, rotating
 

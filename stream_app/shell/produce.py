@@ -21,8 +21,8 @@ from stream_app.core.instants import format_instant
 from stream_app.core.json_objects import is_object, names_of
 from stream_app.kafka.cluster import Cluster
 from stream_app.ports import OperatorError
-from stream_app.shell.behind import Behind
 from stream_app.shell.options import BROKER, bootstrap_option, live_pace
+from stream_app.shell.pace import Behind
 from stream_app.sources.decode import csv_names, csv_values
 from stream_app.sources.finished_files import decompressed, one_line_each
 from stream_app.sources.packed import is_packed

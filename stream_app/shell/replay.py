@@ -21,10 +21,10 @@ from stream_app.core.ledger import ACCEPTED
 from stream_app.ports import OperatorError
 from stream_app.shell.checks.everything import contents
 from stream_app.shell.options import read_pace
+from stream_app.shell.present_step import working
 from stream_app.shell.processes import COMPLETE
 from stream_app.shell.progress import Report, open_report
 from stream_app.shell.supervision import Service, run_service
-from stream_app.shell.working import working
 from stream_app.wiring.event_logs import why_unreadable
 from stream_app.wiring.starting import SET_LEDGER
 

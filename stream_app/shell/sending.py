@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from stream_app.kafka.cluster import reach
 from stream_app.ports import OperatorError
-from stream_app.shell.behind import Behind
+from stream_app.shell.pace import Behind
 from stream_app.shell.produce import (
     LiveTimes,
     Production,

@@ -15,7 +15,7 @@ from stream_app.config import AlertSettings, ApiSettings, Settings
 from stream_app.listening import once_free
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
-from stream_app.shell.behind import ReplayWatch
+from stream_app.shell.pace import ReplayWatch
 from stream_app.shell.processes import COMPLETE, NOTHING_COUNTED, REFUSED, run_child, until_stopped
 from stream_app.shell.progress import (
     Report,

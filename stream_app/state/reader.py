@@ -19,8 +19,8 @@ from stream_app.state.codec import decode_rows
 from stream_app.state.connection import batch, connect
 from stream_app.state.greeting import Expected
 from stream_app.state.keys import ALERT_REFUSED, ALERT_STATES, STREAM_NAMES, StreamKeys, transitions_key
+from stream_app.state.last_read import Epochs, SeenEpochs, SeenLedgers
 from stream_app.state.round_trips import Command
-from stream_app.state.seen import Epochs, SeenEpochs, SeenLedgers
 
 
 class RedisReader(PublicReader):

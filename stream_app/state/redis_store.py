@@ -32,8 +32,8 @@ from stream_app.state.epochs import EpochsInRedis
 from stream_app.state.exact_counts import ExactCountsInRedis
 from stream_app.state.greeting import Expected
 from stream_app.state.keys import CLOCK_MARK, NOISE_KEY, STORED_FORMAT, StreamKeys, ledger_key, workers_key
+from stream_app.state.last_read import SeenLedgers, sources
 from stream_app.state.round_trips import Argument, RoundTrips
-from stream_app.state.seen import SeenLedgers, sources
 from stream_app.state.servers import AppendOnlyFiles, check_clocks
 from stream_app.state.taking_cuts import CutsInRedis
 from stream_app.stored_format import ENDS, NEWEST, check_format

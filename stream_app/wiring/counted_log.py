@@ -30,6 +30,7 @@ from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.source_ledger import SourceLedger
 from stream_app.state.redis_store import RedisStore
 from stream_app.together import until_one_ends
+from stream_app.wiring.deleting import delete_counted, destroy_visitor_keys, first_unreleased
 from stream_app.wiring.event_logs import (
     check_file,
     check_told_apart,
@@ -41,7 +42,6 @@ from stream_app.wiring.event_logs import (
 from stream_app.wiring.halted import START_AGAIN, Halted
 from stream_app.wiring.known_logs import ledger_of
 from stream_app.wiring.pipeline import Pipeline
-from stream_app.wiring.spent import delete_counted, destroy_visitor_keys, first_unreleased
 from stream_app.wiring.starting import CheckedStart
 from stream_app.wiring.storage import close_client, in_both
 

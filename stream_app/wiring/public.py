@@ -82,7 +82,7 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
     from stream_app.api.app import listen, serve_on
     from stream_app.config.access import is_loopback
     from stream_app.config.key_file import follow_keys, read_keys
-    from stream_app.monitoring.reading import ReadingMetrics
+    from stream_app.monitoring.api_metrics import ReadingMetrics
 
     check_operator(settings.api.operator)
     host, port = settings.api.host, settings.api.port
@@ -153,7 +153,7 @@ async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: 
     """
     import httpx  # imported here because the API needs no client
 
-    from stream_app.monitoring.alerting import AlertingMetrics, WatchedTarget
+    from stream_app.monitoring.alert_metrics import AlertingMetrics, WatchedTarget
 
     if settings.redis.alerts_url is None:
         raise OperatorError("redis.alerts_url: it is missing; name the store that keeps the alerts' states")

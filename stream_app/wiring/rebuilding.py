@@ -25,7 +25,7 @@ from stream_app.state.history import Histories
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import named_as_begun
 from stream_app.wiring.histories import writing
-from stream_app.wiring.segments import Witnesses, of_all_segments
+from stream_app.wiring.known_segments import Witnesses, of_all_segments
 from stream_app.wiring.starting import check_measured_before
 from stream_app.wiring.storage import (
     file_witness,

@@ -41,13 +41,13 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
     """
     # Imported here so that standard input needs no web packages.
     from stream_app.api.admission.hosts import Hosts
-    from stream_app.monitoring.receiving import ReceivingMetrics
+    from stream_app.monitoring.ingest_metrics import ReceivingMetrics
     from stream_app.receiving.group_commit import GroupCommit
     from stream_app.receiving.listener import Listener, WriteRules
+    from stream_app.receiving.page_scripts import Sites
     from stream_app.receiving.server import ServerRules, serve
-    from stream_app.receiving.visits import Sites
     from stream_app.vault.visitor_keys import VisitorKeys
-    from stream_app.wiring.spent import destroy_visitor_keys, today
+    from stream_app.wiring.deleting import destroy_visitor_keys, today
 
     ingest = _ingest(settings)
     check_operator(ingest.operator)

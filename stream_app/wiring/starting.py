@@ -45,7 +45,7 @@ from stream_app.wiring.event_logs import (
 )
 from stream_app.wiring.halted import START_AGAIN, Halted, some_of
 from stream_app.wiring.known_logs import ledger_of, link_known, measuring_with, with_known_logs
-from stream_app.wiring.segments import Unwritten, Witnesses, with_segments
+from stream_app.wiring.known_segments import Unwritten, Witnesses, with_segments
 from stream_app.wiring.storage import (
     Topics,
     noise_keys,

@@ -34,7 +34,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.stored_format import check_directory_format, mark_directory
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import SharedKey
-from stream_app.wiring.segments import of_all_segments
+from stream_app.wiring.known_segments import of_all_segments
 
 if TYPE_CHECKING:
     from stream_app.sinks.dead_letter_topic import DeadLetterTopic

@@ -55,7 +55,7 @@ ELSEWHERE = {
     'docs/configuration.md: redis: {url: "embedded:./state/redis"}': "stream_app/config/test_load.py",
     "docs/events.md: import json, time, urllib.error, urllib.request, uuid": _SENDERS,
     'docs/events.md: <script type="module">': _SENDERS,
-    "docs/events.md: ingest:": "stream_app/receiving/test_visits.py",
+    "docs/events.md: ingest:": "stream_app/receiving/test_page_scripts.py",
     "docs/explanation/libraries.md: counts = [120, 80, 95, 14, 3, 0, 7, 52]": _LIBRARIES,
     "docs/explanation/libraries.md: from fractions import Fraction": _LIBRARIES,
     "docs/explanation/libraries.md: import itertools": _LIBRARIES,

@@ -28,8 +28,8 @@ from tests.blocks.pages import block
 from tests.e2e.service import Service, answers, get
 from tests.formats.dumps import dump
 from tests.patience import PATIENCE_S
+from tests.stream_app.receiving.test_page_scripts import AGENT, TRACKERS
 from tests.stream_app.receiving.test_senders import silent_site
-from tests.stream_app.receiving.test_visits import AGENT, TRACKERS
 from tests.stream_app.web_traffic import SITE, Truth, made
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -21,8 +21,8 @@ from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Closed, Named
 from stream_app.core.records import Release, Reply, StreamState
 from stream_app.core.strategy import Strategy
-from stream_app.loops import learning
-from stream_app.loops.naming import Naming
+from stream_app.loops import numbering_keys
+from stream_app.loops.finding_keys import Naming
 from stream_app.loops.noise_ahead import NoiseAhead
 from tests.dphist.found_shares import DECISION, halved
 from tests.models import memory_stream
@@ -35,10 +35,10 @@ class NamesTooFew(Pipeline):
 
     def patched(self) -> AbstractContextManager[object]:
         """Take one from the cap."""
-        return patch.object(learning, "_most_keys", lambda stream: _real_most_keys(stream) - 1)
+        return patch.object(numbering_keys, "_most_keys", lambda stream: _real_most_keys(stream) - 1)
 
 
-_real_most_keys = learning._most_keys
+_real_most_keys = numbering_keys._most_keys
 
 
 class WithoutBar(Pipeline):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from stream_app.shell import working
+from stream_app.shell import present_step
 
 
 @pytest.fixture(autouse=True)
 def quick_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no command say that it takes long: on a slow machine its output would have more lines."""
-    monkeypatch.setattr(working, "AFTER_S", 3_600.0)
+    monkeypatch.setattr(present_step, "AFTER_S", 3_600.0)
 
 
 @pytest.fixture(autouse=True)

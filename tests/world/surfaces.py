@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 
 from stream_app.api.admission.access import AccessRules
-from stream_app.api.admission.apart import Apart
+from stream_app.api.admission.long_questions import Apart
 from stream_app.api.app import create_app
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import width_of

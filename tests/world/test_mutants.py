@@ -24,7 +24,7 @@ from stream_app.core.kinds.wrappers import OverEpochs
 from stream_app.core.records import Cut, LedgerEntry, Origin
 from stream_app.core.releases import release
 from stream_app.loops import cutting, publishing, slices
-from stream_app.loops.letters import RefusedAhead
+from stream_app.loops.dead_letters import RefusedAhead
 from stream_app.source_ledger import SourceLedger
 from tests.models import choosing
 from tests.stream_app.declared import FIRST_BIN

@@ -22,7 +22,7 @@ from stream_app.api.answers.values import axes_of
 from stream_app.api.answers.windows import described
 from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.core.answers.caps import proposed
-from stream_app.core.answers.parts import same_columns
+from stream_app.core.answers.joined_history import same_columns
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.succession import edge_in_words, names_of
 from stream_app.core.answers.visible import last_bin_of

@@ -29,8 +29,7 @@ from stream_app.core.answers.answered import (
 from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.asked_ranges import bin_at_edge, gaps_in, nothing_measured, other_keys_then
 from stream_app.core.answers.consistent import Method, consistent_running
-from stream_app.core.answers.labels import UNLABELLED
-from stream_app.core.answers.parts import (
+from stream_app.core.answers.joined_history import (
     Part,
     added,
     bins_in,
@@ -41,6 +40,7 @@ from stream_app.core.answers.parts import (
     showing,
     with_one_list,
 )
+from stream_app.core.answers.labels import UNLABELLED
 from stream_app.core.answers.steps import point_ranges
 from stream_app.core.answers.visible_epochs import VisibleEpochs
 from stream_app.core.budget import Left

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
-from stream_app.core.answers.parts import edge_us, keys_in_words, same_columns, some_keys_agree
+from stream_app.core.answers.joined_history import edge_us, keys_in_words, same_columns, some_keys_agree
 from stream_app.core.answers.query import StreamView
 from stream_app.core.declaration import Declaration
 from stream_app.core.promise import delta_in_words, in_words

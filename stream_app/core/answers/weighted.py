@@ -8,7 +8,7 @@ import numpy as np
 
 from dphist.laws.law import WeightedNoise
 from dphist.tree.estimate import Estimate
-from stream_app.core.answers.parts import columns_of
+from stream_app.core.answers.joined_history import columns_of
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import Span

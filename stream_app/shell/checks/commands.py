@@ -16,8 +16,8 @@ from stream_app.config.document import place_of
 from stream_app.ports import OperatorError
 from stream_app.shell.checks.everything import all_checks, examine
 from stream_app.shell.options import config_option
+from stream_app.shell.present_step import Step, working
 from stream_app.shell.samples.findings import EXACT
-from stream_app.shell.working import Step, working
 from stream_app.wiring.checks import Finding, Reach
 
 _COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "bold red"}

@@ -14,13 +14,13 @@ from stream_app.config.alerts import cap_warning, format_warnings
 from stream_app.config.settings import IngestSettings
 from stream_app.config.source import by_source
 from stream_app.ports import OperatorError
+from stream_app.shell.checks.free_space import LEAST_FREE_BYTES, MIB, free_space
 from stream_app.shell.checks.ports import port_findings
 from stream_app.shell.checks.redis import redis_findings
-from stream_app.shell.checks.room import LEAST_FREE_BYTES, MIB, free_space
 from stream_app.shell.checks.stored import Compared, check_stored
 from stream_app.shell.planning.promises import cost_until_now
+from stream_app.shell.present_step import Step, silent
 from stream_app.shell.samples.findings import findings, sample_of_file
-from stream_app.shell.working import Step, silent
 from stream_app.sources.copies import first_records
 from stream_app.sources.file_list import files_of, is_list, misplaced
 from stream_app.sources.shapes import why_no_lines

@@ -10,7 +10,7 @@ from stream_app.config import Settings, StreamSettings, TopicSettings
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.ports import ACCEPT_MANAGED, ClockDoubt, NoiseKeys, OperatorError
-from stream_app.shell.checks.room import redis_room
+from stream_app.shell.checks.free_space import redis_room
 from stream_app.state.connection import batch, connect
 from stream_app.state.embedded import find_server
 from stream_app.state.keys import ALERT_PATTERN, PUBLIC_PATTERN, StreamKeys
@@ -18,7 +18,7 @@ from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import check_alerting, check_reading, check_safety
 from stream_app.wiring.checks import Finding
-from stream_app.wiring.segments import of_all_segments
+from stream_app.wiring.known_segments import of_all_segments
 from stream_app.wiring.storage import noise_keys
 
 SKEW_S = 1.0

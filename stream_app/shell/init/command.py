@@ -22,8 +22,8 @@ from stream_app.shell.init.topics import Reach, asked_sample, reached
 from stream_app.shell.init.web_log import web_configuration
 from stream_app.shell.options import CONFIG, bootstrap_option
 from stream_app.shell.planning.shown import print_plan
+from stream_app.shell.present_step import working
 from stream_app.shell.samples.of_log import NO_HINTS, Sample, file_sample
-from stream_app.shell.working import working
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file_list import files_of, is_list
 from stream_app.sources.packed import is_packed, unpacked_name

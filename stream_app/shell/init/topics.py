@@ -12,8 +12,8 @@ from stream_app.ports import OperatorError
 from stream_app.shell.init.answers import Topic, read_columns, read_registry
 from stream_app.shell.init.questions import Questions
 from stream_app.shell.options import BROKER
+from stream_app.shell.present_step import working
 from stream_app.shell.samples.of_log import Sample
-from stream_app.shell.working import working
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from stream_app.shell.planning.caps import caps_table, released_caps
 from stream_app.shell.planning.comparing import chosen_streams, epsilons_for
 from stream_app.shell.planning.promises import page, promises
 from stream_app.shell.planning.shown import print_plan
+from stream_app.shell.present_step import working
 from stream_app.shell.terminal import echo_wrapped
-from stream_app.shell.working import working
 
 
 @click.command()

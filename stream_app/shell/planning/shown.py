@@ -28,8 +28,8 @@ from stream_app.core.promise import in_words, promise_in_words
 from stream_app.shell.planning.answers import answers_table
 from stream_app.shell.planning.comparing import comparisons, mode_sentences, modes_table
 from stream_app.shell.planning.promises import costs_over_epochs, meanings
+from stream_app.shell.present_step import working
 from stream_app.shell.terminal import echo_wrapped
-from stream_app.shell.working import working
 
 
 def print_plan(

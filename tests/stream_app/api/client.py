@@ -13,7 +13,7 @@ import numpy as np
 from fastapi import FastAPI
 
 from stream_app.api.admission.access import AccessRules
-from stream_app.api.admission.apart import Apart
+from stream_app.api.admission.long_questions import Apart
 from stream_app.api.app import EVERYBODY, create_app, listen, serve_on
 from stream_app.api.replica import StreamReplica
 from stream_app.core.answers.query import StreamView

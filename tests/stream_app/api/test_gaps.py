@@ -16,7 +16,7 @@ from dphist.laws.interval import half_width
 from dphist.laws.law import WeightedNoise
 from dphist.product.sums import Mean
 from dphist.tree.design import Release
-from stream_app.api.admission.apart import grown, growth
+from stream_app.api.admission.long_questions import grown, growth
 from stream_app.api.answers.counts import nodes
 from stream_app.api.answers.preview import preview
 from stream_app.api.answers.streams import detail

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from stream_app.api.admission.access import AccessRules
-from stream_app.api.admission.apart import Apart
 from stream_app.api.admission.connections import BoundedProtocol, Entrance
+from stream_app.api.admission.long_questions import Apart
 from stream_app.api.answers import windows
 from stream_app.api.app import listen
 from stream_app.api.prometheus.promql import PromQLError, parse_selector

@@ -20,7 +20,7 @@ from prometheus_client import generate_latest
 from deploy.ports import free_port
 from stream_app.api.app import create_app, listen
 from stream_app.api.pages import DASHBOARD
-from stream_app.monitoring.reading import ReadingMetrics
+from stream_app.monitoring.api_metrics import ReadingMetrics
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S, eventually_async
 from tests.stream_app.api.client import SHARED, Api, released, served, with_api

@@ -26,7 +26,7 @@ from stream_app.loops.ending import late_of_before
 from stream_app.loops.segments import SegmentPlan
 from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError
-from stream_app.wiring.segments import with_segments
+from stream_app.wiring.known_segments import with_segments
 from stream_app.wiring.starting import check_measured_before, check_streams, refused_segments
 from tests.models.memory import MemoryStore
 from tests.models.told_rows import ToldRows

@@ -18,7 +18,7 @@ from stream_app.loops.recovery import catch_up
 from stream_app.ports import OperatorError
 from stream_app.sinks.witness_file import WitnessFile
 from stream_app.stored_format import GENERATIONS
-from stream_app.wiring.segments import with_segments
+from stream_app.wiring.known_segments import with_segments
 from stream_app.wiring.starting import check_measured_before
 from tests.models.memory import MemoryStore
 from tests.simulator.memory_sinks import MemoryWitness

@@ -26,9 +26,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.ports import free_port
 from stream_app.config.settings import OperatorSettings
+from stream_app.monitoring.api_metrics import ReadingMetrics
 from stream_app.monitoring.logs import handler
 from stream_app.monitoring.metrics import Metrics
-from stream_app.monitoring.reading import ReadingMetrics
 from stream_app.wiring.process import operator_endpoint
 from tests.patience import eventually, eventually_async
 from tests.stream_app.config.test_load import LIVE, read
@@ -170,8 +170,11 @@ async def test_process_does_not_begin_without_the_packages_that_push(
 def test_every_series_of_each_process_is_pushed_once() -> None:
     """In a process of its own: the worker's metrics would set what the others need."""
     pushed_twice = """
-from stream_app.monitoring import alerting, pushing, reading, receiving
-for metrics in alerting.AlertingMetrics(), reading.ReadingMetrics(), receiving.ReceivingMetrics({}, 1):
+from stream_app.monitoring import pushing
+from stream_app.monitoring.alert_metrics import AlertingMetrics
+from stream_app.monitoring.api_metrics import ReadingMetrics
+from stream_app.monitoring.ingest_metrics import ReceivingMetrics
+for metrics in AlertingMetrics(), ReadingMetrics(), ReceivingMetrics({}, 1):
     if hasattr(metrics, "know"):
         metrics.know("log")
     if hasattr(metrics, "watch"):

@@ -99,7 +99,7 @@ def test_a_wrong_option_is_named(tmp_path, monkeypatch, command, said):
 NOT_AT_THE_START = ("scipy", "opendp", "pandas", "polars", "pyarrow", "matplotlib", "faust", "kafka.admin")
 PROCESSES = (
     *("stream_app.shell.commands", "stream_app.wiring.workers", "stream_app.wiring.public"),
-    *("stream_app.wiring.receiving", "stream_app.api.app", "stream_app.api.admission.apart_process"),
+    *("stream_app.wiring.receiving", "stream_app.api.app", "stream_app.api.admission.long_questions_process"),
 )
 OF_OTHER_COMMANDS = ("httpx", "stream_app.client", "stream_app.shell.alerts")
 PROGRAM = f"""

@@ -19,7 +19,7 @@ from deploy.ports import free_port
 from stream_app.config import load
 from stream_app.ports import ACCEPT_LOSS
 from stream_app.shell.checks import everything as doctor
-from stream_app.shell.checks import room as doctor_room
+from stream_app.shell.checks import free_space as doctor_room
 from stream_app.shell.checks.commands import show
 from stream_app.shell.samples.findings import EXACT
 from stream_app.state.alert_store import RedisAlertStore

@@ -19,8 +19,8 @@ from rich.console import Console
 from stream_app.core.declaration import TimeFormat
 from stream_app.core.instants import parse_instant
 from stream_app.ports import OperatorError
-from stream_app.shell.behind import Behind
 from stream_app.shell.options import live_pace
+from stream_app.shell.pace import Behind
 from stream_app.shell.produce import LiveTimes, Production, key_reader, lines_of
 from stream_app.shell.sending import send
 from tests.stream_app.shell.no_events import NO_EVENTS

@@ -17,13 +17,13 @@ from stream_app.core.visits import DAY_US
 from stream_app.ports import OperatorError
 from stream_app.receiving import spool_writer
 from stream_app.receiving.known_keys import KnownKeys
+from stream_app.receiving.page_scripts import PastDayError, Sites
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
-from stream_app.receiving.visits import PastDayError, Sites
 from stream_app.sources.web_log import WebLogDecoder
 from stream_app.spool import parts
 from stream_app.vault.visitor_keys import VisitorKeys
+from stream_app.wiring.deleting import Load, delete_once, destroy_visitor_keys, first_unreleased
 from stream_app.wiring.event_logs import check_file, file_format, visitor_keys
-from stream_app.wiring.spent import Load, delete_once, destroy_visitor_keys, first_unreleased
 from tests.models.memory import MemoryStore
 
 HOUR_US = 3_600_000_000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from stream_app.monitoring.alerting import AlertingMetrics, WatchedTarget
+from stream_app.monitoring.alert_metrics import AlertingMetrics, WatchedTarget
 from stream_app.ports.alerts import AlertTarget, NotDelivered, Refused
 
 

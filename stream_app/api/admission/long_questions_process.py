@@ -1,4 +1,4 @@
-"""The process of ``apart.py``: it reads questions from a socket, computes in threads, and writes answers.
+"""The process of ``long_questions.py``: it reads questions from a socket, computes in threads, and answers.
 
 It ends when the socket ends. Only one question about a stream is under way at a time, so a copy never grows
 while a thread reads it.
@@ -20,7 +20,7 @@ from typing import Any
 # What questions call is loaded here, before the priority is lowered. Loaded by the first question, it would
 # take seconds on a busy machine.
 from stream_app.api import overview  # noqa: F401
-from stream_app.api.admission.apart import grown
+from stream_app.api.admission.long_questions import grown
 from stream_app.api.answers import counts, statements, streams, sums, values, windows  # noqa: F401
 from stream_app.api.prometheus import metrics  # noqa: F401
 from stream_app.core.answers.query import StreamView

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from dphist.noise import SeededNoise
-from stream_app.api.admission.apart import Apart, grown, growth
+from stream_app.api.admission.long_questions import Apart, grown, growth
 from stream_app.api.answers.preview import replanned
 from stream_app.api.replica import StreamReplica
 from stream_app.api.sse import follow
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.slow
 
 SERVICE = """
 import asyncio, os, sys
-from stream_app.api.admission.apart import Apart
+from stream_app.api.admission.long_questions import Apart
 async def run():
     print(await Apart().of(os.getpid), flush=True)
     await asyncio.sleep(60)

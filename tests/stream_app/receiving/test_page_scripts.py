@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 
 from stream_app.config import ConfigError, load_text
 from stream_app.core.visits import DAY_US, visitor_of
-from stream_app.receiving.visits import Sites
+from stream_app.receiving.page_scripts import Sites
 from stream_app.vault.visitor_keys import VisitorKeys
 from tests.blocks.pages import blocks
 from tests.stream_app.api.browsing import eventually

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from stream_app.core.incoming import Reason, Refusal
-from stream_app.loops import letters
-from stream_app.loops.letters import LettersBeside
+from stream_app.loops import dead_letters
+from stream_app.loops.dead_letters import LettersBeside
 from tests.simulator.loop import simulate
 from tests.simulator.memory_sinks import MemoryDeadLetters
 from tests.stream_app.declared import strategy_of
 from tests.world import Struck, World, slow
 
-ONE_LETTER = letters.LETTER_BYTES + letters.STREAM_BYTES + 10
+ONE_LETTER = dead_letters.LETTER_BYTES + dead_letters.STREAM_BYTES + 10
 
 
 def refusal(position: int) -> Refusal:
@@ -41,7 +41,7 @@ def test_a_refused_record_is_passed_before_its_letter_is_written(record: bytes, 
 
 
 def test_the_next_read_waits_while_letters_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters, "MOST_WAITING_BYTES", 1)
+    monkeypatch.setattr(dead_letters, "MOST_WAITING_BYTES", 1)
     with World(strategy_of()) as world:
         world.start(letters=Struck(world.letters, write=slow(4.5)))
         world.until(100.5)
@@ -73,7 +73,7 @@ class SlowLetters(MemoryDeadLetters):
 
 
 def test_reading_waits_for_room_and_letters_are_written_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(letters, "MOST_WAITING_BYTES", 3 * ONE_LETTER)
+    monkeypatch.setattr(dead_letters, "MOST_WAITING_BYTES", 3 * ONE_LETTER)
 
     async def run() -> tuple[list[float], list[int]]:
         disk = SlowLetters()
@@ -137,7 +137,7 @@ def test_a_letter_that_is_not_written_is_written_again() -> None:
 def test_letters_that_cannot_be_written_are_lost_with_a_line_and_leave_their_room(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(letters, "MOST_WAITING_BYTES", ONE_LETTER)
+    monkeypatch.setattr(dead_letters, "MOST_WAITING_BYTES", ONE_LETTER)
 
     async def run() -> list[int]:
         disk = SlowLetters()

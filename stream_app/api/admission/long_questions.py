@@ -34,7 +34,7 @@ from stream_app.core.records import PublicState
 
 Answer = TypeVar("Answer")
 Key = tuple[Any, ...]
-_MODULE = "stream_app.api.admission.apart_process"
+_MODULE = "stream_app.api.admission.long_questions_process"
 
 
 @dataclass(frozen=True, slots=True)

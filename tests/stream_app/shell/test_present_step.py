@@ -13,14 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 from deploy.ports import free_port
-from stream_app.shell import working as module
-from stream_app.shell.behind import Behind, ReplayPace, ReplayWatch
+from stream_app.shell import present_step as module
 from stream_app.shell.checks import commands as checking
 from stream_app.shell.commands import main
+from stream_app.shell.pace import Behind, ReplayPace, ReplayWatch
 from stream_app.shell.planning import commands, shown
+from stream_app.shell.present_step import Step, working
 from stream_app.shell.progress import StreamProgress
 from stream_app.shell.replay import replay_settings
-from stream_app.shell.working import Step, working
 from tests.stream_app.shell.test_replay import OPTIONS
 from tests.terminal import in_terminal
 
@@ -53,9 +53,9 @@ def test_a_long_command_says_nothing_without_a_terminal(
 
 
 PROGRAM = """
-from stream_app.shell import working
-working.AFTER_S = 0.01
-with working.working("planning") as step:
+from stream_app.shell import present_step
+present_step.AFTER_S = 0.01
+with present_step.working("planning") as step:
     input()
     step("asking Redis")
     input()
