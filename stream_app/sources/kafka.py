@@ -227,6 +227,7 @@ class KafkaSource(Source):
         batches = [
             await self._batch(place, starts[place], ends[place], found.up_to(count))
             for (place, found), count in zip(records.items(), ready, strict=True)
+            if starts[place] < ends[place]  # decoding nothing, for each partition, is most of an idle read
         ]
         if moment != self._group.moment:
             return ()
