@@ -35,7 +35,8 @@ from stream_app.state.keys import StreamKeys
 PATIENCE_S = 280.0
 LOOK_EVERY_S = 0.1  # Redis works for each look, too
 GRACE_S = 0.5  # a bin closes so long after its end
-CALM_S = 1.0  # until workers that have just divided the partitions wait for events
+WARM_UP = 48_000  # events that are read first, because a worker's first ones cost more
+CALM_S = 1.0  # until workers that have read these wait for more
 BEFORE_S = 0.1  # a measurement begins and ends so long before a closing instant
 LOOKS_AT_MEMORY = 9
 SETTLE_S = 30.0  # at most, until a worker that has just started has released all bins that are due
@@ -124,11 +125,13 @@ async def _reading(
     try:
         await until(lambda of_stream: len(of_stream) == point.partitions)
         await asyncio.to_thread(producing.until_divided, len(workers))
+        await asyncio.to_thread(producing.send, WARM_UP)
+        await until(lambda of_stream: sum(of_stream) >= WARM_UP)
         await asyncio.sleep(CALM_S)
         with frozen(workers):
             await asyncio.to_thread(producing.send, point.events)
         began = spent()
-        await until(lambda of_stream: sum(of_stream) >= point.events)
+        await until(lambda of_stream: sum(of_stream) >= WARM_UP + point.events)
         seconds, cpu, redis_cpu = np.subtract(spent(), began).tolist()
     finally:
         await client.aclose()
