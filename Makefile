@@ -186,10 +186,10 @@ bench-accuracy: $(STAMP) ## error of the running count predicted and measured, a
 bench-mechanisms: $(STAMP) ## error and time of every mechanism (DPHIST_DATA: the papers' histograms)
 	$(BIN)/python -m benchmarks mechanisms generated
 
-bench-sqlp: $(STAMP) ## the one published benchmark of private streaming: ten million users, a million keys that nobody listed; about an hour
+bench-sqlp: $(STAMP) ## the one published benchmark of private streaming: ten million users, a million keys that nobody listed; about two hours
 	$(BIN)/python -m benchmarks.sqlp
 	$(BIN)/python -m benchmarks.sqlp --pure
-	$(BIN)/python -m benchmarks.sqlp --instants 1000 --seeds 3
+	$(BIN)/python -m benchmarks.sqlp --instants 1000
 	$(BIN)/python -m benchmarks.sqlp_topic
 	$(BIN)/python -m benchmarks.batch_names
 	$(BIN)/python -m benchmarks.names
