@@ -9,7 +9,6 @@ import asyncio
 import logging
 from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,8 +197,8 @@ class FileSequence(GrowingFile):
         try:
             lines = await self._opened(number)
         except EmptyFileError:  # it is finished: the last file is opened once it has a header
-            known = self._list.files[number]
-            if known.first is not None or (known.ended_at or 0) > len(BOM_UTF8):
+            known, size = self._list.files[number], self._list.path(number).stat().st_size
+            if known.first is not None or (known.ended_at or 0) > max(size, len(BOM_UTF8)):
                 raise  # it had records
             return self._nothing(number)
         limit = self._limit(number, lines, finished)
@@ -255,9 +254,6 @@ class FileSequence(GrowingFile):
     def _open_file(self, path: Path) -> LineFile:
         if not is_packed(path):
             return open_lines(path, *self._how)
-        with suppress(OSError):  # ``decompressed`` says it
-            if not path.stat().st_size:
-                raise OperatorError(f"{path}: it is empty; put a whole file there, under its final name")
         return LineFile(path, decompressed(path, self._directory), *self._how)
 
     def _take(self, number: int, lines: LineFile) -> LineFile:

@@ -19,7 +19,7 @@ from typing import IO
 
 from stream_app.core.json_objects import bare
 from stream_app.ports import OperatorError
-from stream_app.sources.copies import check_copies
+from stream_app.sources.copies import check_copies, first_records
 from stream_app.sources.decode import TimeField, csv_names, csv_values
 from stream_app.sources.file_list import files_of, is_list
 from stream_app.sources.lines import (
@@ -83,7 +83,7 @@ def open_sample(
     *,
     newest: bool = False,
 ) -> LineFile:
-    """Return the first records of a file, or of the first file of a list that is not empty.
+    """Return the first records of a file, or of the first file of a list that has one.
 
     Args: in_rows, whether rows of CSV may have several lines, as in a replay; newest, whether to open the
         last such file.
@@ -92,7 +92,8 @@ def open_sample(
     files = list(files_of(path).values()) if is_list(path) else [path]
     if newest:
         files.reverse()
-    first = next((file for file in files if file.stat().st_size), files[0])
+    with_records = (file for file in files if bare(first_records(file, format == "csv")).strip())
+    first = next(with_records, files[0])
     lines = open_start(first, format, time, others)
     if in_rows and format == "csv" and (rows := rows_as_lines(lines, most=MOST_BYTES)) is not None:
         lines.close()

@@ -110,10 +110,11 @@ def _decoder(
         return NdjsonDecoder(time, others), 0
     start = file.read(MOST_BYTES)
     header, line_end, _ = start.partition(b"\n")
-    if not line_end and not header.removeprefix(BOM_UTF8):
-        raise EmptyFileError(f"{path}: {_NO_HEADER}")
     if not line_end:
-        raise OperatorError(f"{path}: {why_no_lines(start) or _NO_HEADER}")
+        why = why_no_lines(start) if header.removeprefix(BOM_UTF8) else None
+        # Its writer may have only just begun it.
+        error = EmptyFileError if why is None and len(start) < MOST_BYTES else OperatorError
+        raise error(f"{path}: {why or _NO_HEADER}")
     return csv_decoder(path, header, time, others), len(header) + 1
 
 

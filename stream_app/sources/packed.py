@@ -156,8 +156,9 @@ class _Members(RawIOBase):
             assert self._decompressor is not None
             self._member = self._decompressor()
             return self._member
-        if self._member is None and self._data:
-            raise OSError(f"it does not begin as {self._path.suffix} files do")
+        if self._member is None:
+            fault = f"does not begin as {self._path.suffix} files do" if self._data else "is empty"
+            raise EOFError(f"it {fault}")
         if self._data and self._warns:
             form = self._path.suffix.removeprefix(".")
             log.warning("%s: bytes follow the end of its %s data; they are not read", self._path, form)

@@ -13,6 +13,7 @@ from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.alerts import cap_warning, format_warnings
 from stream_app.config.settings import IngestSettings
 from stream_app.config.source import by_source
+from stream_app.core.json_objects import bare
 from stream_app.ports import OperatorError
 from stream_app.shell.checks.free_space import LEAST_FREE_BYTES, MIB, free_space
 from stream_app.shell.checks.ports import port_findings
@@ -125,13 +126,13 @@ def contents(stream: StreamSettings) -> Iterator[Finding]:
     files = list(files_of(file).values()) if listed else [file]
     if listed and stream.declared.source.replay is None:
         yield from _order_of_names(what, file)
-    wrong = {path: why_no_lines(start_of(path)) for path in files[:_MOST_FILES]}
-    for path, why in wrong.items():
-        if why is not None and path.stat().st_size:
+    starts = {path: start_of(path) for path in files[:_MOST_FILES]}
+    for path, start in starts.items():
+        if bare(start).strip() and (why := why_no_lines(start)) is not None:
             yield Finding(what, "fail", f"{path}: {why}")
             return
     is_csv = stream.declared.source.format == "csv"
-    if not any(first_records(path, is_csv).strip() for path in files):
+    if not any(bare(first_records(path, is_csv)).strip() for path in files):
         if stream.declared.source.replay is not None:
             how = "it is empty" if all(path.stat().st_size == 0 for path in files) else "it has no event"
             yield Finding(what, "fail", f"{file}: {how}, so a replay counts nothing; correct the path")

@@ -69,8 +69,11 @@ def command(config: Path, name: str) -> tuple[int, str]:
     return found.exit_code, found.output
 
 
-def why_refused(config: Path) -> str | None:
-    """Run a worker until it is refused, all replays are complete, or it counts; return why it is refused."""
+def why_refused(config: Path, within_s: float = 0.3) -> str | None:
+    """Run a worker until it is refused, all replays are complete, or it counts; return why it is refused.
+
+    Args: within_s, how long it may count until it is refused, if its log is followed.
+    """
 
     async def run() -> str | None:
         counts = asyncio.Event()
@@ -81,7 +84,7 @@ def why_refused(config: Path) -> str | None:
         waited = {worker, ready} if live else {worker}
         await asyncio.wait(waited, timeout=60, return_when=asyncio.FIRST_COMPLETED)
         if live and not worker.done():
-            await asyncio.wait({worker}, timeout=0.3)
+            await asyncio.wait({worker}, timeout=within_s)
         for task in (ready, worker):
             task.cancel()
         [ended] = await asyncio.gather(worker, return_exceptions=True)
@@ -90,9 +93,9 @@ def why_refused(config: Path) -> str | None:
     return asyncio.run(run())
 
 
-def asked(config: Path) -> Asked:
-    """Ask all three."""
-    return Asked(command(config, "check-config"), command(config, "doctor"), why_refused(config))
+def asked(config: Path, within_s: float = 0.3) -> Asked:
+    """Ask all three. Args: as for ``why_refused``."""
+    return Asked(command(config, "check-config"), command(config, "doctor"), why_refused(config, within_s))
 
 
 def write(folder: Path, files: Files) -> None:

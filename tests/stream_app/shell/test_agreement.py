@@ -55,6 +55,10 @@ GOOD: dict[str, Files] = {  # a name that ends in live is of a file that is foll
     "quoted": {"e-1.csv": OTHER.encode(), "e-2.csv": CSV.replace("id,at,k", '"id","at","k"').encode()},
     "an-empty-one": {"e-1.csv": b"", "e-2.csv": CSV.encode()},
     "list-live": {"e-1.csv": OTHER.encode(), "e-2.csv": b""},
+    "a-header-without-its-end": {"e-1.csv": CSV.encode(), "e-2.csv": b"id,at,k"},
+    "a-header-without-its-end-live": {"e-1.csv": CSV.encode(), "e-2.csv": b"id,at,k"},
+    "a-mark-only-live": {"e-1.csv": CSV.encode(), "e-2.csv": b"\xef\xbb\xbf", "e-3.csv": OTHER.encode()},
+    "nothing-compressed-live": {"e-1.csv": CSV.encode(), "e-2.csv.gz": gzip.compress(b"")},
     "half-a-line-live": {"e.ndjson": JSON + b'{"at": "2026-03'},
 }
 HALF = gzip.compress(JSON)[:60]
@@ -81,6 +85,11 @@ WRONG: dict[str, tuple[Files, str]] = {
     "half-a-gzip": ({"e.ndjson.gz": HALF}, "whole file"),
     "half-a-second-gzip": ({"e-1.ndjson": JSON, "e-2.ndjson.gz": HALF[:50]}, "put a whole file there"),
     "half-a-gzip-live": ({"e.ndjson.gz": HALF}, "whole file"),
+    "no-bytes-of-gzip": ({"e-1.csv": CSV.encode(), "e-2.csv.gz": b""}, "(it is empty); put a whole"),
+    "no-bytes-of-gzip-live": (
+        {"e-1.csv": CSV.encode(), "e-2.csv.gz": b""},
+        "(it is empty); put a whole file",
+    ),
     "no-gzip": ({"e.csv.gz": CSV.encode()}, "put a whole file there"),
     "no-column": ({"e.csv": CSV.replace("at", "on").encode()}, "no column at"),
     "no-column-in-the-second": (
@@ -116,7 +125,7 @@ def test_all_take_what_a_run_takes(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", WRONG)
 def test_all_refuse_what_a_run_refuses(tmp_path: Path, name: str) -> None:
     files, said = WRONG[name]
-    found = asked(placed(tmp_path, name, files))
+    found = asked(placed(tmp_path, name, files), within_s=30)
     assert (found.check[0], found.doctor[0]) == (2, 2), found
     assert said in found.check[1], found.check
     assert said in found.doctor[1], found.doctor

@@ -166,8 +166,14 @@ def test_a_csv_file_counts_once_its_header_is_whole(folder: Folder) -> None:
 @pytest.mark.parametrize("format", ["csv", "ndjson"])
 def test_an_empty_gzip_file_is_refused_because_it_is_not_whole(folder: Folder, format: str) -> None:
     (folder.path / f"clicks-1.{format}.gz").write_bytes(b"")
-    with pytest.raises(OperatorError, match=r"\.gz: it is empty; put a whole file there"):
+    with pytest.raises(OperatorError, match=r"\.gz: cannot be decompressed \(it is empty\); put a whole"):
         read(folder.source(format))
+
+
+def test_a_finished_file_with_a_header_only_is_passed_over(folder: Folder) -> None:
+    for number, content in enumerate(("at\n10\n", "at", "\ufeff", "at\n", "at\n20\n")):
+        (folder.path / f"clicks-{number}.csv").write_text(content)
+    assert times(read(folder.source("csv"))[0]) == [10, 20]
 
 
 def test_a_csv_file_that_lost_its_header_is_refused(folder: Folder) -> None:
