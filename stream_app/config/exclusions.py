@@ -52,7 +52,12 @@ def _web_log(declared: Declaration) -> Refusals:
         return
     fields, keys = declared.cell_fields, declared.keys
     unknown = next((field for field in fields if field not in FIELDS), None)
-    yield "source.format", unknown, f'"{unknown}" is no field of an access log; it has {", ".join(FIELDS)}'
+    line = f'"{unknown}" is no field of an access log; it has {", ".join(FIELDS)}'
+    of_axes = {"keys.field": keys, "value.field": declared.value, "sum.field": declared.amounts}
+    place = next((key for key, axis in of_axes.items() if axis and unknown in axis.columns), "where")
+    user = declared.privacy.per_user
+    place = "privacy.unit.user" if user and user.field == unknown else place
+    yield place, unknown, line
     line = "visitor names people, so it is no key; count: users counts them"
     yield "keys.field", keys and VISITOR in keys.columns, line
     line = "the field browser needs the extra web; install it: pip install 'private-counts[web]'"

@@ -51,6 +51,8 @@ def _reading(stream: StreamSettings) -> tuple[object, ...]:
 
 
 def _stream(section: Section, name: str, directory: Path, spools: Path) -> StreamSettings:
+    if "source" not in section.names():
+        raise section.error("source", "is missing; name a file, or a topic of Kafka, there")
     log, source = read_source(section.section("source"), directory, spools)
     time, until_us = _time(section.section("time"), log)
     counted = section.take("count", values.one_of("events", "users"), "events")

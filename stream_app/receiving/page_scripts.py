@@ -182,6 +182,8 @@ def _sent(path: str, body: bytes) -> _Sent:
                 ("p", "props"),
             )
         )
+        if not name:
+            raise ValueError("it has no name; send n or name, for example pageview")
         of_hash = sent.get("h") in (1, True)
         return _Sent(_text(name), _text(url), _text(site), _text(referrer), properties, None, of_hash)
     one = msgspec.convert(sent.get("payload"), dict[str, Any])

@@ -47,7 +47,7 @@ streams:
     keys: # no page that few people read
       field: page
       discover: {{epsilon: {half}, delta: 1e-9}}
-      normalise: {{strip_slash: true}} # /a/ is /a
+      normalise: {{percent: true, strip_slash: true}} # %C3%A9 is é, and /a/ is /a
   referrers:
     title: Where visitors come from
     source: *log
@@ -75,6 +75,8 @@ def web_configuration(questions: Questions, events: Path, sample: Sample, config
         questions.say(f"its lines are read as: {sample.log_format}")
         questions.say("If that is wrong, correct log_format in the configuration, with your server's own")
     form = WebLog(cast("WebLogKind", sample.form), sample.log_format)
+    if not any(sample.columns["page"]) or all(sample.columns["bot"]):
+        click.echo("no line of a sample is a page that a person was shown, so none would count", err=True)
     if len(sample.lines) >= _ENOUGH_LINES and has_one_address(form, sample.lines):
         click.echo(
             f"all {len(sample.lines)} lines of a sample have one address; if it is a proxy's, all visitors "

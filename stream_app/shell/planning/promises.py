@@ -47,13 +47,19 @@ def costs_over_epochs(streams: Sequence[StreamSettings], now_us: int) -> Iterato
 
 
 def _over_epochs(stream: StreamSettings, entry: LedgerEntry) -> str:
-    if span(stream.declared) == "UTC day":  # of visitors, who are in one epoch
+    if _counts_visitors(stream):
         return f"{stream.name}: for a visitor's day, further epochs cost nothing; days of one person add up."
     return over_epochs_in_words(entry)
 
 
+def _counts_visitors(stream: StreamSettings) -> bool:
+    return span(stream.declared) == "UTC day"  # a visitor is in one epoch
+
+
 def cost_until_now(stream: StreamSettings, now_us: int) -> str:
     """Return the cost until now of a stream that begins in the past, with a remedy; empty for one epoch."""
+    if _counts_visitors(stream):
+        return ""
     said = until_now_in_words(first_epoch(stream, now_us), now_us, stream.total)
     replayed = stream.declared.source.replay is not None
     if not said or replayed or not isinstance(stream.source, SourceSettings):

@@ -34,6 +34,7 @@ MOST_RECORDS = 2_000
 DEEPEST = 4  # nested objects whose fields are named
 MOST_FIELDS = 200
 _FIRST_LINES = 20  # that tell JSON from CSV; some may be damaged
+_W3C = (b"#Software:", b"#Version:", b"#Fields:")  # logs of IIS and CloudFront
 _LINES_OF_LOG = 200  # that tell the form of an access log; referrers are rare
 
 
@@ -96,10 +97,13 @@ def file_sample(file: Path) -> Sample:
     if not lines:
         raise OperatorError(f"{named}its first line is longer than {MOST_BYTES:,} bytes")
     if (web := form_of(lines[:_LINES_OF_LOG])) is not None:
-        return _of_web_log(files[0].name, web, lines, later)
+        log = files[0].name
+        if any(one.name.startswith(f"{log}.") for one in files[1:]):
+            raise OperatorError(f"{file.name}: name {log} alone; its rotated files are read, too")
+        return _of_web_log(log, web, lines, later)
     if any(line.lstrip().startswith(b"{") for line in lines[:_FIRST_LINES]):
         return sample_of(files[0].name, "ndjson", lines, later=later)
-    if any(b" HTTP/" in line for line in lines[:_FIRST_LINES]):
+    if any(b" HTTP/" in line for line in lines[:_FIRST_LINES]) or lines[0].startswith(_W3C):
         raise OperatorError(
             f"{named}it looks like an access log in a form that is not known; docs/how-to/web-log.md says "
             "where to write the log_format of your server"

@@ -121,7 +121,7 @@ def test_visitors_have_hashes_and_addresses_stay_nowhere(
         ({"u": "https://shop.example.evil.example/BUY"}, 404, None),
         ({"u": "https://myshop.example/BUY"}, 404, None),
         ({"n": 5}, 400, None),
-        ({"n": ""}, 202, None),
+        ({"n": ""}, 400, None),
         ({"d": "other.example, Shop.Example"}, 202, {"page": "/a"}),
         (
             {"u": "https://ann:secret@www.Shop.example:8443/a#b"},

@@ -130,6 +130,9 @@ def test_host_that_only_later_lines_have_is_the_site(folder: Path) -> None:
     ("arguments", "said"),
     [
         (["unknown.log"], "it looks like an access log in a form that is not known; docs/how-to/web-log.md"),
+        (["iis.log"], "it looks like an access log in a form that is not known"),
+        (["unknown.log*"], "it looks like an access log in a form that is not known"),
+        (["access.log*"], "access.log*: name access.log alone; its rotated files are read, too"),
         (["list.log"], "it looks like an access log in a form that is not known; docs/how-to/web-log.md"),
         (
             ["access.log", "--user=ip"],
@@ -143,6 +146,10 @@ def test_host_that_only_later_lines_have_is_the_site(folder: Path) -> None:
 def test_answers_that_do_not_fit_are_refused(folder: Path, arguments: list[str], said: str) -> None:
     (folder / "other.csv").write_text("at,page\n2026-03-01T00:00:00Z,/\n")
     (folder / "unknown.log").write_text("192.0.2.7|GET / HTTP/1.1|200\n" * 3)
+    (folder / "access.log.1").write_text("".join(f"{line}\n" for line in lines_of(folder)[1:]))
+    (folder / "iis.log").write_text(
+        "#Software: Microsoft Internet Information Services 10.0\n#Fields: date\n"
+    )
     (folder / "list.log").write_text(
         "".join(f"192.0.2.{at % 9}, {line}\n" for at, line in enumerate(lines_of(folder)))
     )
@@ -150,3 +157,13 @@ def test_answers_that_do_not_fit_are_refused(folder: Path, arguments: list[str],
     assert made.exit_code != 0
     assert said in made.output
     assert not (folder / "stream-app.yaml").exists()
+
+
+def test_log_of_bots_alone_gets_a_warning(folder: Path) -> None:
+    line = '192.0.2.7 - - [05/Mar/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 1 "-" "{}"\n'
+    for agent, warned in (("curl/8", True), ("Mozilla/5.0 (X11; Linux x86_64)", False)):
+        (folder / "access.log").write_text(line.format(agent))
+        (folder / "stream-app.yaml").unlink(missing_ok=True)
+        made = CliRunner().invoke(main, ["init", "access.log", *TYPED])
+        assert made.exit_code == 0, made.output
+        assert ("no line of a sample is a page that a person was shown" in made.output) is warned
