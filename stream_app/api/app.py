@@ -200,7 +200,8 @@ async def serve_on(
 
         def started() -> None:
             on_started()
-            app.state.apart.begun()  # now, or the first page would wait until it is loaded
+            with suppress(OSError):  # no process can start: the next question tries again
+                app.state.apart.begun()  # now, or the first page would wait until it is loaded
 
         server = _Server(config, app.state.replicas, listener, rules, started)
         async with following(config.ssl, tls, "api.tls"):

@@ -53,6 +53,15 @@ async def test_second_process_starts_before_the_first_question(monkeypatch: pyte
         await begun.wait()
 
 
+async def test_server_serves_where_no_second_process_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begun() -> None:
+        raise BlockingIOError
+
+    monkeypatch.setattr(SHARED, "begun", begun)
+    async with served(MemoryStore().reader()) as client:
+        assert (await client.get("/v1/streams")).status_code == 200
+
+
 async def follow_until(
     client: httpx.AsyncClient, events: int, **options: Any
 ) -> tuple[httpx.Response, list[tuple[int, bytes]]]:
