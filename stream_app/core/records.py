@@ -34,6 +34,7 @@ class Reply(StrEnum):
     NOT_TALLIED = "not_tallied"  # a release of a bin whose users' records are not all tallied
     STRATEGY = "strategy"  # the stream runs under another strategy
     SET_ASIDE = "set_aside"  # a late cut decides about records that were set aside: take it by itself
+    BEHIND = "behind"  # another worker holds the lease, whose witness has rows that the store lost
     USER_KEY = "user_key"  # users of an open window were counted under another key
 
 

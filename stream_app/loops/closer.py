@@ -23,14 +23,15 @@ from stream_app.core.segments.endings import Ending
 from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
+from stream_app.loops.agreement import Agreement
 from stream_app.loops.configured import check_not_overtaken
 from stream_app.loops.finding_keys import Naming
-from stream_app.loops.lease import Leadership
+from stream_app.loops.leadership import Leadership
 from stream_app.loops.next_epoch import is_finished
 from stream_app.loops.noise_ahead import NoiseAhead, NoiseLost, NoisePool
 from stream_app.loops.opening import next_epoch_fits, open_stream
 from stream_app.loops.publishing import Publisher
-from stream_app.loops.recovery import PATIENCE_S, OwnWitness, Recovery, agrees
+from stream_app.loops.recovery import OwnWitness, Recovery
 from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError, Store
@@ -74,12 +75,13 @@ class Closer:
         self._store = ports.store
         self._stream = stream
         self._strategy = stream.strategy  # after reconcile(): the strategy under which the stream runs
-        self._leadership = Leadership(name, ports.witnesses[name], ports.wall, stream.lease)
+        self._leadership = Leadership(ports, stream)
         self.publisher = Publisher(ports, stream, self._leadership)
-        self._ahead = NoiseAhead(ports.store, ports.keys, noise, name, ports.make_nonce)
-        self._naming = Naming(ports, name, self._ahead)
+        self._ahead = ahead = NoiseAhead(ports.store, ports.keys, noise, name, ports.make_nonce)
+        self._naming = Naming(ports, name, ahead)
         self._recovery = Recovery(stream.on_end)
         self._own_witness = OwnWitness(ports, stream)
+        self._agreement = Agreement(ports, stream, self._leadership, self._own_witness, ahead)
         self._pool: NoisePool | None = None
         self._pool_wanted = asyncio.Event()
         self._finished = False  # a replay has released its last bin, or was stopped
@@ -110,6 +112,7 @@ class Closer:
 
     async def _reconcile(self) -> StreamState:
         self._strategy, state = await open_stream(self._ports, self._stream, self._ahead, self._recovery)
+        self._leadership.insist(0)
         await self.publisher.witness_released(self._strategy, state)
         self._note_stop(state)
         self.was_halted = state.halted
@@ -149,37 +152,12 @@ class Closer:
             OvertakenError if another worker has begun this segment with other settings.
         """
         try:
-            await self._agree()
+            if await self._agreement.must_reconcile():
+                await self.reconcile()
         except OperatorError:
             if self._stream.begins:
                 check_not_overtaken(await self._store.load(self.name), self._stream.strategy)
             raise
-
-    async def _agree(self) -> None:
-        followed_s = 0.0
-        await self._own_witness.check(self._stream.strategy)
-        self._leadership.doubt()  # so that the witness is asked again
-        while True:
-            if await self._leadership.leads():
-                await self.reconcile()
-                return
-            if await agrees(self._store, self._ports.witnesses[self.name], self._stream.strategy):
-                if await self._ahead.shares_keys():
-                    return
-                if followed_s > PATIENCE_S:  # a live worker keeps the lease, or it would be ours by now
-                    raise OperatorError(
-                        f"stream {self.name}: another worker closes it, and this one cannot read its stored "
-                        "noise; give all workers one secrets.key_file, or write tree.release: causal; if "
-                        "they have one, the noise is lost: start this worker again"
-                    )
-            elif followed_s == PATIENCE_S and await self._store.load(self.name) is not None:
-                log.warning(
-                    "stream %s: another worker closes it, and Redis lacks the last row of this worker's "
-                    "witness; until they agree it counts nothing (docs/runbook.md, PrivateCountsResultsLate)",
-                    self.name,
-                )
-            await asyncio.sleep(FOLLOW_S)
-            followed_s += FOLLOW_S
 
     async def run(self) -> None:
         """Close and publish until cancelled, which is safe at any await; a replay returns at its end."""
@@ -194,6 +172,8 @@ class Closer:
         """Close all due bins, then sleep until the next closing instant; return at the end of a replay."""
         while True:
             if not await self._leadership.leads():
+                if await self._agreement.states_a_lost_row():
+                    continue
                 await self._own_witness.keep_up(self._stream.strategy)
                 await self._leadership.until_asked_again()
                 continue
@@ -303,6 +283,8 @@ class Closer:
                 await self._release(strategy, state, min(sealed, state.released_bin + MOST_BINS))
             except FullError as full:
                 raise StreamError(f"streams.{self.name}: {full}", self.name) from full
+            if not await self._leadership.leads():  # another server may have answered meanwhile
+                return next_bin, False
 
     async def _seal(self, strategy: Strategy, state: StreamState, due: int) -> int:
         """Seal the due bins within the epoch and the replay; return the last sealed bin."""

@@ -14,20 +14,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
-from stream_app.ports import Clock, ClockDoubt, Store, Witness
+from stream_app.core.records import Reply
+from stream_app.ports import Clock, ClockDoubt, Store
 
 LEASE_S = 5.0
-FOLLOWED_S = 2.0
 # For how long a worker that is not preferred leaves the lease to others: it asks again in case none can.
 YIELD_S = 2 * LEASE_S
+# How long a worker with its own witness closes nothing after a start, and after another server process has
+# answered: the store may have been set back. A worker whose witness has more rows takes the lease meanwhile.
+SETTLE_S = LEASE_S
 STAY_S = 60.0  # for how long it then keeps the lease, which no preferred worker took
 
 
 class Lease:
     """One worker's lease to close one stream.
 
+    ``lost_seq`` is the last row of this worker's witness if the store lacks it, else 0. ``cannot_write`` says
+    that this worker failed to write its witness.
     Args: owner, a name that is unique to this process.
     """
 
@@ -44,6 +48,9 @@ class Lease:
         self._news = asyncio.Event()
         self.term = 0  # rises whenever another worker may have held the lease in between
         self._leaves = False
+        self.lost_seq = 0
+        self.cannot_write = False
+        self._settled_s = 0.0
 
     @property
     def is_held(self) -> bool:
@@ -56,9 +63,18 @@ class Lease:
         return self._leaves and self.is_held
 
     @property
+    def settles_s(self) -> float:
+        """For how long this worker closes nothing yet, because the store may have been set back."""
+        return max(self._settled_s - _now_s(), 0.0)
+
+    def settle(self) -> None:
+        """Close nothing for a while. Meanwhile a worker with a lost row takes the lease."""
+        self._settled_s = _now_s() + SETTLE_S
+
+    @property
     def is_wanted(self) -> bool:
         """Whether to ask the store for the lease, or for more of it."""
-        return _now_s() >= self._yields_until_s
+        return self.lost_seq > 0 or self.settles_s > 0 or _now_s() >= self._yields_until_s
 
     async def held(self) -> bool:
         """Return whether this worker holds the lease; take or renew it where needed. Raises: OSError."""
@@ -83,14 +99,30 @@ class Lease:
         self._yields_until_s, self._leaves = _now_s() + YIELD_S, False
         await self.give_up()
 
+    async def step_down(self) -> None:
+        """Let another worker close the stream until this one can write its witness. Raises: OSError."""
+        self.cannot_write = True
+        await self.hand_over()
+
+    def insist(self, lost_seq: int) -> None:
+        """Ask before all workers whose witness has fewer rows.
+
+        Args: lost_seq, the last row of this worker's witness if the store lacks it; 0: ask as others do.
+        """
+        if lost_seq != self.lost_seq:
+            self.lost_seq, self._ask_at_s = lost_seq, 0.0
+
     async def until_news(self, term: int) -> None:
         """Return when a later term than this one has begun, or when the stream is to be handed over."""
         while self.term == term and not self.leaves:
             await self._news.wait()
 
-    def note(self, asked_s: float, is_held: bool) -> None:
+    def note(self, asked_s: float, answer: Reply) -> None:
         """Note the store's answer. Args: asked_s, when the question was put, on the loop's clock."""
-        if not is_held or asked_s < self._yields_until_s:  # it may have been handed over meanwhile
+        if answer is Reply.BEHIND:  # if its holder has just ended, it may start again
+            self.settle()
+        handed_over = asked_s < self._yields_until_s and not (self.lost_seq or self.settles_s)  # meanwhile
+        if answer is not Reply.DONE or handed_over:
             self.drop()
             if not self._is_preferred:
                 self._yields_until_s = max(self._yields_until_s, asked_s + YIELD_S)
@@ -119,12 +151,13 @@ class Lease:
     async def is_anothers(self) -> bool:
         """Give up this worker's lease; return whether another worker holds one. Raises: OSError."""
         self.drop()
-        [is_free] = await self.ask([self.stream], give_up=True)
-        return not is_free
+        return await self.ask([self], give_up=True) != [Reply.DONE]
 
-    async def ask(self, streams: Sequence[str], *, give_up: bool = False) -> list[bool]:
-        """Ask the store for leases like this one, for several streams. Raises: OSError."""
-        return await self._store.hold(streams, self.owner, 0 if give_up else int(self.lease_s * 1000))
+    async def ask(self, leases: Sequence[Lease], *, give_up: bool = False) -> list[Reply]:
+        """Ask the store for this worker's leases of several streams. Raises: OSError."""
+        for_ms = 0 if give_up else int(self.lease_s * 1000)
+        lost = () if give_up else [lease.lost_seq for lease in leases]
+        return await self._store.hold([lease.stream for lease in leases], self.owner, for_ms, lost)
 
 
 async def renew(leases: Sequence[Lease]) -> None:
@@ -132,9 +165,9 @@ async def renew(leases: Sequence[Lease]) -> None:
     if not leases:
         return
     asked_s = _now_s()
-    answers = await leases[0].ask([lease.stream for lease in leases])
-    for lease, is_held in zip(leases, answers, strict=True):
-        lease.note(asked_s, is_held)
+    answers = await leases[0].ask(leases)
+    for lease, answer in zip(leases, answers, strict=True):
+        lease.note(asked_s, answer)
 
 
 async def give_up(leases: Sequence[Lease]) -> None:
@@ -142,7 +175,7 @@ async def give_up(leases: Sequence[Lease]) -> None:
     for lease in leases:
         lease.drop()
     if leases:
-        await leases[0].ask([lease.stream for lease in leases], give_up=True)
+        await leases[0].ask(leases, give_up=True)
 
 
 async def keep(
@@ -175,78 +208,6 @@ def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-class Leadership:
-    """Whether this worker closes a stream: it holds the lease, if any, and has claimed the witness."""
-
-    def __init__(self, stream: str, witness: Witness, wall: Clock, lease: Lease | None) -> None:
-        self._stream = stream
-        self._witness = witness
-        self._wall = wall
-        self._lease = lease
-        self._claiming = asyncio.Lock()
-        self._claimed_term: int | None = None
-        self._term = 0  # of the lease at the last question who leads
-
-    async def leads(self) -> bool:
-        """Return whether this worker closes the stream; claim the witness if it has just become the closer.
-
-        The claim comes before the witness is read: otherwise a paused predecessor could still add a row.
-        """
-        if self._lease is not None and not await self._held(self._lease):
-            self._term = self._lease.term
-            async with self._claiming:
-                if self._claimed_term is not None:
-                    self._claimed_term = None
-                    await self._witness.resign(self._stream)
-            return False
-        self._term = term = self._lease.term if self._lease is not None else 0
-        async with self._claiming:
-            if self._claimed_term != term:
-                await self._witness.claim(self._stream)
-                self._claimed_term = term
-        return True
-
-    @property
-    def leaves(self) -> bool:
-        """Whether another worker should close the stream, and waits for this one to hand it over."""
-        return self._lease is not None and self._lease.leaves
-
-    async def hand_over(self) -> None:
-        """Let the preferred worker close the stream. Raises: OSError."""
-        if self._lease is not None:
-            await self._lease.hand_over()
-
-    async def until_news(self) -> None:
-        """Return when this worker has become the stream's closer anew, or is to hand it over."""
-        assert self._lease is not None  # without a lease there is one closer
-        await self._lease.until_news(self._term)
-
-    async def until_asked_again(self) -> None:
-        """Return when a worker that does not close the stream asks for its lease."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FOLLOWED_S):
-                await self.until_news()
-
-    def doubt(self) -> None:
-        """Make ``leads`` claim the witness again, because another worker may have claimed it."""
-        self._claimed_term = None
-
-    def drop(self) -> None:
-        """Make ``leads`` begin a new term, because the witness refused a row."""
-        self.doubt()
-        if self._lease is not None:
-            self._lease.drop()
-
-    async def _held(self, lease: Lease) -> bool:
-        """Return whether this worker holds the lease; give the lease up while the clocks disagree."""
-        try:
-            await self._wall.now_us()
-        except ClockDoubt:
-            await lease.give_up()
-            raise
-        return await lease.held()
-
-
 def preferred(stream: str, workers: Sequence[str]) -> str:
     """Return the worker that should close a stream.
 
@@ -272,8 +233,12 @@ class Spreading:
         self._owner, self._lease_s = leases[0].owner, leases[0].lease_s
 
     async def divide(self) -> None:
-        """Note that this worker lives, and note in each lease whether it is preferred. Raises: OSError."""
-        workers = await self._attend(int(self._lease_s * 1000))
+        """Note that this worker lives, and note in each lease whether it is preferred. Raises: OSError.
+
+        A worker that cannot write its witness is preferred only if it is alone.
+        """
+        is_able = not any(lease.cannot_write for lease in self._leases)
+        workers = await self._attend(int(self._lease_s * 1000) if is_able else 0)
         for lease in self._leases:
             lease.prefer(not workers or preferred(lease.stream, workers) == self._owner)
 

@@ -89,7 +89,7 @@ async def open_stream(
             return await _with_lost_rows(recovery, ports, strategy, state, head)
         if opened and start.ending is not None:
             assert head is not None
-            recovery.report_loss(strategy, start.ending, head, start.record)
+            recovery.report_loss(strategy, start.ending, head, start.record, start.earliest_bin)
     raise OperatorError(
         f"stream {name}: the ledger of {wanted.source} holds another measurement in the place of "
         "its next epoch; restore the store, or give the stream another name"

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from stream_app.core.counting.bins import next_public_instant_us
-from stream_app.core.records import EpochRecord, StreamState
+from stream_app.core.records import EpochRecord, StreamState, WitnessRow
+from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.row_values import rows_at_once
 from stream_app.core.segments.retention import ended_us, last_seq_of
 from stream_app.core.strategy import Strategy
-from stream_app.loops.lease import Leadership
+from stream_app.loops.leadership import Leadership
 from stream_app.loops.stream import Ports, Stream
 from stream_app.outage import Outage
 from stream_app.ports import Store, Witness
@@ -159,18 +160,36 @@ class Publisher:
     async def _write(self, last_seq: int) -> None:
         """Write released rows up to ``last_seq`` to the witness, durably."""
         try:
-            self._witnessed_seq = await write_rows(self._store, self._witness, self._strategy, last_seq)
+            append = self._append
+            self._witnessed_seq = await write_rows(
+                self._store, self._witness, self._strategy, last_seq, append
+            )
         except OSError:
             self._leadership.drop()
             raise
 
+    async def _append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
+        try:
+            await self._witness.append(stream, rows)
+        except OSError as failure:
+            if not self._witness_is_public:
+                await self._leadership.note_written(failure)
+            raise
+        await self._leadership.note_written(None)
 
-async def write_rows(store: Store, witness: Witness, strategy: Strategy, last_seq: int) -> int:
+
+async def write_rows(
+    store: Store,
+    witness: Witness,
+    strategy: Strategy,
+    last_seq: int,
+    append: Callable[[str, Sequence[WitnessRow]], Awaitable[None]] | None = None,
+) -> int:
     """Read back released rows up to ``last_seq`` that the witness lacks; write them there, durably.
 
-    Returns: the witness's last row. Raises: OSError.
+    Args: append, called in place of the witness's. Returns: the witness's last row. Raises: OSError.
     """
-    stream, limit = strategy.stream, rows_at_once(strategy.kind)
+    stream, limit, append = strategy.stream, rows_at_once(strategy.kind), append or witness.append
     head = await witness.head(stream)
     seq = 0 if head is None else head[0]
     while seq < last_seq:
@@ -180,7 +199,16 @@ async def write_rows(store: Store, witness: Witness, strategy: Strategy, last_se
             break  # the epoch has just opened; the missing seqs are from a store that was lost
         if head is not None and rows[0].seq > seq + 1:
             await _tell_what_left(store, stream, seq)
-        await witness.append(stream, rows)
+        elif head is not None and RowLink.of(rows[0].row).prev != RowLink.of(head[1]).hash:
+            # Another worker released these rows over a store that was set back. The running epoch begins
+            # after the rows of both.
+            state, head = await store.load(stream), None
+            if state is None or state.epoch.first_seq <= seq + 1:
+                break
+            seq = state.epoch.first_seq - 1
+            continue
+        head = None
+        await append(stream, rows)
         seq = rows[-1].seq
     return seq
 

@@ -44,10 +44,12 @@ class Recovery:
         self.on_end = on_end
         self._given_up = ""  # the hash of the witness's last row at the last failed attempt
 
-    def report_loss(self, strategy: Strategy, ending: Ending, head: RowLink, begun: EpochRecord) -> None:
+    def report_loss(
+        self, strategy: Strategy, ending: Ending, head: RowLink, begun: EpochRecord, next_bin: int
+    ) -> None:
         """Report that an epoch ended because the store was lost or set back, with the consequences.
 
-        Args: head, the witness's last row; begun, the epoch that begins.
+        Args: head, the witness's last row; begun, the epoch that begins; next_bin, after all released bins.
         """
         start_us, name = strategy.declared.time.binning.start_us, strategy.stream
         first = format_instant(start_us(begun.first_bin))
@@ -56,12 +58,12 @@ class Recovery:
             "stream %s: the store was %s: epoch %d has ended, epoch %d begins at %s",
             *(name, what, head.epoch, begun.epoch, first),
         )
-        missing = begun.first_bin - head.bin - 1
+        missing = begun.first_bin - next_bin
         if missing > 0:
             log.error(
                 "stream %s: the bins from %s to %s are missing: some of their records are no longer in the "
                 "log",
-                *(name, format_instant(start_us(head.bin + 1)), first),
+                *(name, format_instant(start_us(next_bin)), first),
             )
         self.on_end(ending, missing)
 
@@ -228,6 +230,8 @@ class OwnWitness:
         if self._is_shared or (not clock.virtual and await clock.now_us() < self._expected_us):
             return
         has_written = await catch_up(self._store, self._witness, name)
+        if has_written and self._lease is not None:
+            self._lease.cannot_write = False
         if has_written and (head := await self._witness.head(name)) is not None:
             # Bins never change, but grace may: so the next row is expected from its bin's end on.
             next_bin = RowLink.of(head[1]).bin + 1
@@ -293,8 +297,13 @@ async def agrees(store: Store, witness: Witness, planned: Strategy) -> bool:
 async def follows(store: Store, stream: str, state: StreamState, head: RowLink) -> bool:
     """Return whether the store's chain contains the witness's last row, or contained it until it left.
 
+    Also if the running epoch begins after this row: then no bin of the witness gets noise again. Its rows may
+    differ from the store's after a loss, if no worker that ran had them.
     A worker with an own witness may be away until retention has removed rows that its witness lacks.
     """
+    epoch = state.epoch
+    if head.epoch < epoch.epoch and head.seq < epoch.first_seq and head.bin < epoch.first_bin:
+        return True
     if head.seq >= state.seq:
         return head.seq == state.seq and head.hash == state.head
     following = await store.rows(stream, head.seq, 1)

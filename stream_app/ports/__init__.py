@@ -49,6 +49,10 @@ class Store(ExactCounts, Protocol):
         ValueError for arguments that no state could accept.
     """
 
+    @property
+    def servers_met(self) -> int:
+        """How many server processes have answered this client; a new one may have lost writes."""
+
     async def now_us(self, latest_us: int = 0) -> tuple[int, int]:
         """Return the store's clock, and the latest time it has noted before; microseconds since 1970.
 
@@ -237,9 +241,13 @@ class Store(ExactCounts, Protocol):
     async def forget(self) -> None:
         """Rewrite the durable log without the exact counts that were deleted before this call."""
 
-    async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
-        """Take or keep the leases of streams for ``for_ms``, or give them up (0); return which are held.
+    async def hold(
+        self, streams: Sequence[str], owner: str, for_ms: int, lost: Sequence[int] = ()
+    ) -> list[Reply]:
+        """Take or keep the leases of streams for ``for_ms``, or give them up (0): DONE, CONFLICT or BEHIND.
 
+        Args: lost, for each stream the last row of the owner's witness if the store lacks it, else 0. A lease
+            is taken from an owner that stated an earlier row. BEHIND: another owner that stated one holds it.
         Cost: one round trip for all. Each lease is decided atomically, all of them together are not.
         """
 

@@ -160,7 +160,8 @@ def _read(file: Path, stream: str, place: str, line: bytes) -> WitnessRow:
 def _chained(file: Path, stream: str, lines: Iterable[bytes]) -> Iterator[WitnessRow]:
     """Yield all rows. Raises: StreamError if one does not follow the row before.
 
-    Only whole epochs may be missing: those that retention removed before this witness had them.
+    Rows before a later epoch may be missing: retention removed them before this witness had them, or another
+    worker released others over a store that was set back.
     """
     before: RowLink | None = None
     for number, line in enumerate(lines, 1):
@@ -168,7 +169,7 @@ def _chained(file: Path, stream: str, lines: Iterable[bytes]) -> Iterator[Witnes
         link = RowLink.of(row.row)
         if before is not None:
             follows = link.prev == before.hash and link.seq == before.seq + 1
-            if not follows and (link.seq <= before.seq + 1 or link.epoch <= before.epoch):
+            if not follows and (link.seq <= before.seq or link.epoch <= before.epoch):
                 raise _damaged(file, stream, f"line {number} does not follow the line before")
         yield row
         before = link

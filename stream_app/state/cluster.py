@@ -56,6 +56,10 @@ class ClusterRoundTrips(RoundTrips):
     def connections(self) -> int:
         return sum(node.connections for node in self._nodes.values())
 
+    @property
+    def servers_met(self) -> int:
+        return sum(node.servers_met for node in self._nodes.values())
+
     async def aclose(self) -> None:
         await asyncio.gather(*(node.aclose() for node in self._nodes.values()))
 

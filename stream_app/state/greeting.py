@@ -48,6 +48,7 @@ class Greeting:
         self._server: tuple[str, ...] | None = None
         self._greeted: WeakSet[AbstractConnection] = WeakSet()
         self.connections = 0  # how many were greeted
+        self.servers_met = 0  # how many server processes answered, one after the other
 
     async def greet(self, connection: AbstractConnection) -> None:
         """Greet the server. Raises: redis' ConnectionError for a server that cannot be used."""
@@ -69,6 +70,7 @@ class Greeting:
         # Each time that a server becomes the primary, it begins another history.
         server = (process, await _line(connection, "replication", "master_replid"))
         before, self._server = self._server, server
+        self.servers_met += before != server
         if before not in (None, server):
             for other in list(self._greeted):
                 await other.disconnect(nowait=True)

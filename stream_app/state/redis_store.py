@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
 
 import msgspec
 
@@ -67,6 +68,10 @@ class RedisStore(EpochsInRedis, CutsInRedis, ExactCountsInRedis, Store):
     def connection(self) -> RoundTrips:
         """The connection, for adapters beside this one."""
         return self._redis
+
+    @property
+    def servers_met(self) -> int:
+        return self._redis.servers_met
 
     async def close(self) -> None:
         await self._redis.aclose()
@@ -259,11 +264,14 @@ class RedisStore(EpochsInRedis, CutsInRedis, ExactCountsInRedis, Store):
         if self._rewrites:
             await self._files.forget()
 
-    async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
-        given: list[Argument] = [owner, for_ms]
-        calls = [([StreamKeys(stream).lease], given) for stream in streams]
-        replies = await script("hold").each(self._redis, calls)
-        return [codec.decode_reply(reply) is Reply.DONE for reply in replies]
+    async def hold(
+        self, streams: Sequence[str], owner: str, for_ms: int, lost: Sequence[int] = ()
+    ) -> list[Reply]:
+        calls: list[tuple[list[str], list[Argument]]] = [
+            ([StreamKeys(stream).lease], [owner, for_ms, seq])
+            for stream, seq in zip(streams, lost or repeat(0), strict=False)
+        ]
+        return [codec.decode_reply(reply) for reply in await script("hold").each(self._redis, calls)]
 
     async def attend(self, source: str, alike: str, worker: str, for_ms: int) -> list[str]:
         packed = await script("attend")(self._redis, [workers_key(source, alike)], [worker, for_ms])

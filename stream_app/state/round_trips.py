@@ -57,6 +57,10 @@ class RoundTrips(Server, Protocol):
     def connections(self) -> int:
         """How many connections were made so far. Behind each new one may be another server, or older data."""
 
+    @property
+    def servers_met(self) -> int:
+        """How many server processes have answered so far. Each new one may have lost writes."""
+
     async def ask(self, commands: Sequence[Command], atomic: bool = False) -> list[Any]:
         """Run commands and return their replies, in redis-py's usual shapes.
 
@@ -125,6 +129,10 @@ class ServerRoundTrips(RoundTrips):
     @property
     def connections(self) -> int:
         return 0 if self._greeting is None else self._greeting.connections
+
+    @property
+    def servers_met(self) -> int:
+        return 0 if self._greeting is None else self._greeting.servers_met
 
     async def aclose(self) -> None:
         # Cancelled tasks left commands under way: later these would open a connection that nobody closes.

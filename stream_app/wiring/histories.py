@@ -161,7 +161,7 @@ async def _retire(settings: Settings, name: str, store: RedisStore, reader: Redi
         others = await with_known_logs(others, store, outside_ledger(settings))
         _check_totals(others, [entry for entry in measured if entry.stream == name])
     now_us = await time_to_store(settings, store)
-    if not all(await store.hold([name], secrets.token_hex(8), _LEASE_MS)):
+    if await store.hold([name], secrets.token_hex(8), _LEASE_MS) != [Reply.DONE]:
         raise OperatorError(f"{name}: a worker closes it now; stop it, or take the stream out of its file")
     histories = Histories(store)
     if state.history is None:

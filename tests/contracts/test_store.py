@@ -609,16 +609,28 @@ class TestRest:
 
     async def test_one_worker_at_a_time_holds_a_lease(self, stores: Stores) -> None:
         store, stream = stores.store, stores.stream
-        assert await store.hold([stream], "a", 60_000) == [True]
-        assert await store.hold([stream], "a", 60_000) == [True]
-        assert await store.hold([stream], "b", 60_000) == [False]
-        assert await store.hold([stream], "a", 100) == [True]
+        assert await store.hold([stream], "a", 60_000) == [Reply.DONE]
+        assert await store.hold([stream], "a", 60_000) == [Reply.DONE]
+        assert await store.hold([stream], "b", 60_000) == [Reply.CONFLICT]
+        assert await store.hold([stream], "a", 100) == [Reply.DONE]
         await asyncio.sleep(0.2)
-        assert await store.hold([stream], "b", 60_000) == [True]
-        assert await store.hold([stream], "a", 60_000) == [False]
-        assert await store.hold([stream], "a", 0) == [False]
-        assert await store.hold([stream], "b", 0) == [True]
-        assert await store.hold([stream], "a", 60_000) == [True]
+        assert await store.hold([stream], "b", 60_000) == [Reply.DONE]
+        assert await store.hold([stream], "a", 60_000) == [Reply.CONFLICT]
+        assert await store.hold([stream], "a", 0) == [Reply.CONFLICT]
+        assert await store.hold([stream], "b", 0) == [Reply.DONE]
+        assert await store.hold([stream], "a", 60_000) == [Reply.DONE]
+
+    async def test_a_lease_goes_to_the_witness_of_the_last_lost_row(self, stores: Stores) -> None:
+        store, stream = stores.store, stores.stream
+        assert await store.hold([stream], "a", 60_000) == [Reply.DONE]
+        assert await store.hold([stream], "b", 60_000, [7]) == [Reply.DONE]
+        assert await store.hold([stream], "a", 60_000) == [Reply.BEHIND]
+        assert await store.hold([stream], "a", 60_000, [7]) == [Reply.BEHIND]
+        assert await store.hold([stream], "a", 60_000, [8]) == [Reply.DONE]
+        assert await store.hold([stream], "b", 60_000, [7]) == [Reply.BEHIND]
+        assert await store.hold([stream], "a", 60_000) == [Reply.DONE]
+        assert await store.hold([stream], "b", 60_000) == [Reply.CONFLICT]
+        assert await store.hold([stream, stream + "'"], "b", 60_000, [0, 1]) == [Reply.CONFLICT, Reply.DONE]
 
     async def test_live_workers_with_the_same_streams_see_each_other(self, stores: Stores) -> None:
         store, source = stores.store, stores.stream

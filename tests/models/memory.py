@@ -10,7 +10,7 @@ import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, repeat
 
 import numpy as np
 
@@ -75,8 +75,15 @@ class MemoryStore(Store):
         self.ledgers: dict[str, list[LedgerEntry]] = {}
         self.noise: dict[str, dict[tuple[str, int], bytes]] = {}
         self.noise_keys: dict[str, bytes] = {}  # by stream: the mark of the key that encrypts its noise
-        self.leases: dict[str, tuple[str, int]] = {}  # by stream: the lease's owner and its end
+        # By stream: the lease's owner, its end, and the lost row that the owner's witness has.
+        self.leases: dict[str, tuple[str, int, int]] = {}
         self.workers: dict[tuple[str, str], dict[str, int]] = {}  # until when each worker lives
+        self.times_set_back = 0
+
+    @property
+    def servers_met(self) -> int:
+        """One, and one more each time that the store is set back."""
+        return 1 + self.times_set_back
 
     def copy(self) -> MemoryStore:
         """Return an independent copy of the store on the same clock, as a backup."""
@@ -85,7 +92,12 @@ class MemoryStore(Store):
         return backup
 
     def restore(self, backup: MemoryStore) -> None:
-        """Set this store back to a backup, as an operator does. The backup can be used again."""
+        """Set this store back to a backup, as an operator does. The backup can be used again.
+
+        Leases have ended meanwhile.
+        """
+        self.times_set_back += 1
+        self.leases.clear()
         # In place, because readers use these same dictionaries.
         self.streams.clear()
         self.streams.update(copy.deepcopy(backup.streams))
@@ -560,19 +572,22 @@ class MemoryStore(Store):
     async def forget(self) -> None:
         """Do nothing: memory keeps no log."""
 
-    async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
-        return [self._hold(stream, owner, for_ms) for stream in streams]
+    async def hold(
+        self, streams: Sequence[str], owner: str, for_ms: int, lost: Sequence[int] = ()
+    ) -> list[Reply]:
+        asked = zip(streams, lost or repeat(0), strict=False)
+        return [self._hold(stream, owner, for_ms, seq) for stream, seq in asked]
 
-    def _hold(self, stream: str, owner: str, for_ms: int) -> bool:
+    def _hold(self, stream: str, owner: str, for_ms: int, lost: int) -> Reply:
         now_us = self.clock_us()
-        holder, until_us = self.leases.get(stream, (owner, 0))
-        if holder != owner and now_us < until_us:
-            return False
+        holder, until_us, others = self.leases.get(stream, (owner, 0, 0))
+        if holder != owner and now_us < until_us and others >= lost:
+            return Reply.BEHIND if others else Reply.CONFLICT
         if for_ms:
-            self.leases[stream] = owner, now_us + for_ms * 1000
+            self.leases[stream] = owner, now_us + for_ms * 1000, lost
         else:  # it does not last if the clock goes back
             self.leases.pop(stream, None)
-        return True
+        return Reply.DONE
 
     async def attend(self, source: str, alike: str, worker: str, for_ms: int) -> list[str]:
         now_us = self.clock_us()

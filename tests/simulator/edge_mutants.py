@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
@@ -47,8 +47,8 @@ class OpenedByBoth(StartedByGenerations):
 
 
 class _Careless(MemoryStore):
-    async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
-        return [True] * len(streams)
+    def _hold(self, stream: str, owner: str, for_ms: int, lost: int) -> Reply:
+        return Reply.DONE
 
     async def open_epoch(self, stream: str, strategy: bytes, record: EpochRecord, *others: Any) -> Reply:
         state = self.streams.get(stream)

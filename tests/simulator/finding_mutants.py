@@ -112,9 +112,9 @@ class EverybodyCloses(Pipeline):
         """Return a store that gives every worker the lease."""
 
         class Store(MemoryStore):
-            async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
+            def _hold(self, stream: str, owner: str, for_ms: int, lost: int) -> Reply:
                 """Grant every lease."""
-                return [True] * len(streams)
+                return Reply.DONE
 
         return Store(clock_us)
 

@@ -75,9 +75,9 @@ class ReleaseTwice(_MutantStore):
     class store(MemoryStore):
         """A store in which the last of several releases of the same bins counts."""
 
-        async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
+        def _hold(self, stream: str, owner: str, for_ms: int, lost: int) -> Reply:
             """Let every worker close bins: the lease only saves work."""
-            return [True] * len(streams)
+            return Reply.DONE
 
         async def release(self, stream: str, release: Release) -> Reply:
             """Replace an earlier release of the same bins."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ from dphist.tree.anticipating import BinsNoise
 from stream_app.core.kinds.pages import PageGeometry, StoredNoise, part_of_page, read_page
 from stream_app.core.kinds.tree import AnticipatingTree
 from stream_app.core.kinds.wrappers import EpochsState
-from stream_app.core.records import StreamState
+from stream_app.core.records import Reply, StreamState
 from stream_app.core.strategy import Strategy
 from stream_app.loops import next_epoch, noise_ahead
 from stream_app.loops.noise_ahead import NoiseAhead
@@ -84,9 +83,9 @@ class OpensWithoutNoise(_MutantStore):
     class store(MemoryStore):
         """A store that opens an epoch without checking its noise."""
 
-        async def hold(self, streams: Sequence[str], owner: str, for_ms: int) -> list[bool]:
+        def _hold(self, stream: str, owner: str, for_ms: int, lost: int) -> Reply:
             """Let every worker close: the lease only saves work."""
-            return [True] * len(streams)
+            return Reply.DONE
 
         def _is_stored(self, stream: str, noise: StoredNoise | None) -> bool:
             return True

@@ -275,9 +275,11 @@ class World:
         if self._backup is None or await self._would_forget(self._backup[0]):
             return
         self._kill_all()
+        await self._set_back(*self._backup)
+
+    async def _set_back(self, store: MemoryStore, histories: dict[str, History]) -> None:
         for zombie in list(self.zombies):
             zombie.cancel()
-        store, histories = self._backup
         for name, observer in self.observers.items():
             await observer.before_restore()
             observer.history = copy.deepcopy(histories[name])

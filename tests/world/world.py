@@ -277,7 +277,7 @@ class World(Surfaces):
         return self.store.copy()
 
     def restore(self, backup: MemoryStore | None = None) -> None:
-        """Set the store back to a copy; None: to an empty store. Leases are lost."""
+        """Set the store back to a copy; None: to an empty store."""
         self.store.restore(backup or MemoryStore(self.now_us))
 
     def strategy(self, stream: str) -> Strategy:

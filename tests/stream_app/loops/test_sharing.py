@@ -6,6 +6,7 @@ Each may have a witness of its own: who may start with which, and what a followe
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -291,7 +292,7 @@ def test_a_start_with_another_witness_is_refused_once_readers_have_seen_rows(
     assert (len(alone.stored()), alone.rows()) == (1, [])
     start(MemoryWitness(), 101.06)  # nobody has seen the row
     alone.until(102)
-    start(kept, 102.15)
+    start(kept, 102.7)  # workers that share a stream wait half a bin for others with more rows
     before = alone.state()
     with pytest.raises(
         OperatorError, match=rf"^stream {STREAM}: Redis has rows up to the bin of .*new-witness$"
@@ -370,23 +371,112 @@ def test_a_worker_that_follows_copies_nothing_that_nobody_sees_or_that_does_not_
     assert follows.kept[STREAM] == kept, "its rows tell it later that the store was set back"
 
 
-def test_a_worker_that_remembers_more_than_the_one_that_closes_says_so(
+class Forgetful:
+    """A stream whose store was set back, and two workers, each with its own witness.
+
+    Worker "a" has closed bins 100 to 102; "b" has copied bin 100 only, as has the backup.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world, self.remembers, self.forgets = world, MemoryWitness(), MemoryWitness()
+        join(world, "a", self.remembers)
+        world.until(101.2)
+        self.forgets.kept[STREAM] = list(self.remembers.kept[STREAM])
+        backup = world.backup()
+        world.until(103.9)
+        world.end()
+        self.shown = list(self.remembers.kept[STREAM])
+        world.restore(backup)
+
+    def rows(self, witness: MemoryWitness) -> list[bytes]:
+        """Return the rows of a witness."""
+        return [row.row for row in witness.kept[STREAM]]
+
+
+def test_after_a_loss_the_worker_whose_witness_has_most_rows_closes_first(alone: World) -> None:
+    """The other one holds the lease already, and its witness agrees with the store."""
+    one = Forgetful(alone)
+    join(alone, "b", one.forgets)
+    alone.until(alone.now + 0.1)
+    join(alone, "a", one.remembers)
+    alone.until(107.5)
+    assert one.remembers.kept[STREAM][:3] == one.shown, "no row has a second value"
+    assert one.rows(one.forgets) == one.rows(one.remembers) == [row for _, row in alone.stored()]
+    assert alone.epochs() == [(0, 100, 1), (1, 103, 4)]
+    assert alone.bins() == [*range(100, 107)]
+
+
+def test_a_worker_without_the_lost_rows_closes_when_none_comes_that_has_them(alone: World) -> None:
+    one = Forgetful(alone)
+    join(alone, "b", one.forgets)
+    alone.until(alone.now + 0.4)
+    assert len(alone.stored()) == 1
+    alone.until(107.5)
+    assert alone.bins() == [*range(100, 107)]
+
+
+def test_a_worker_that_comes_too_late_with_lost_rows_ends_one_epoch_and_both_go_on(
     alone: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Redis was set back, and the worker that copied fewer rows was the first to close the stream."""
-    remembers, closes = MemoryWitness(), MemoryWitness()
-    join(alone, "a", remembers)
-    alone.until(101.2)
-    closes.kept[STREAM] = list(remembers.kept[STREAM])
-    backup = alone.backup()
+    """The bins of its rows have got noise again: no worker that ran had these rows."""
+    one = Forgetful(alone)
+    join(alone, "b", one.forgets)
+    alone.until(106.5)
+    join(alone, "a", one.remembers)
+    alone.until(112.5)
+    assert alone.bins() == [*range(100, 112)]
+    assert alone.epochs()[:2] == [(0, 100, 1), (1, 106, 7)]
+    assert one.rows(one.forgets) == [row for _, row in alone.stored()]
+    assert one.rows(one.remembers) == [*(row.row for row in one.shown), *one.rows(one.forgets)[6:]]
+    assert "are missing" not in caplog.text
+
+
+class Disk(MemoryWitness):
+    """A witness on a disk that may be full."""
+
+    is_full = False
+
+    async def append(self, stream: str, rows: Sequence[WitnessRow]) -> None:
+        """Keep the rows if there is room."""
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "state.dir: its disk is full")
+        await super().append(stream, rows)
+
+
+def test_a_worker_whose_disk_is_full_hands_its_streams_over_until_it_has_room(
+    alone: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    disks = {"a": Disk(), "b": Disk()}
+    for name, disk in disks.items():
+        join(alone, name, disk)
+    alone.until(102.3)
+    first = alone.store.leases[STREAM][0]
+    [other] = disks.keys() - {first}
+    disks[first].is_full = True
     alone.until(103.9)
-    alone.end()
-    alone.restore(backup)
-    join(alone, "b", closes)
-    alone.until(104.5)
-    join(alone, "a", remembers)
-    said = "Redis lacks the last row of this worker's witness"
-    alone.until(105.2)
-    assert said not in caplog.text, "the other one may still put the rows back"
-    alone.until(108)
-    assert caplog.text.count(said) == 1
+    closers = set[str]()
+    for tenth in range(100):  # longer than a worker that is not preferred keeps a lease
+        alone.until(104 + tenth / 10)
+        closers.add(alone.store.leases[STREAM][0])
+    assert closers == {other}
+    assert alone.bins() == [*range(100, 113)]
+    assert caplog.text.count("this worker cannot write its witness") == 1
+    disks[first].is_full = False
+    alone.until(115)
+    assert disks[first].kept == disks[other].kept
+    disks[other].is_full = True
+    alone.until(119)
+    assert alone.store.leases[STREAM][0] == first
+    assert alone.bins() == [*range(100, 118)]
+
+
+def test_a_worker_alone_goes_on_when_its_disk_has_room_again(alone: World) -> None:
+    disk = Disk()
+    join(alone, "a", disk)
+    alone.until(101.2)
+    disk.is_full = True
+    alone.until(104)
+    assert alone.bins() == [100]
+    disk.is_full = False
+    alone.until(104.35)
+    assert alone.bins() == [*range(100, 104)]
