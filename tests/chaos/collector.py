@@ -40,7 +40,7 @@ class Collector:
     @property
     def last_bin(self) -> int:
         """The last bin of which every stream's row was seen, or -1."""
-        return min(_last_bin(watch.rows) for watch in self.watches.values())
+        return min(last_bin_of(watch.rows) for watch in self.watches.values())
 
     @property
     def watch(self) -> Watch:
@@ -76,7 +76,8 @@ class Collector:
         self.consumer.close()
 
 
-def _last_bin(rows: Mapping[int, bytes]) -> int:
+def last_bin_of(rows: Mapping[int, bytes]) -> int:
+    """Return the bin of the last row, or -1."""
     return int(json.loads(rows[max(rows)])["bin"]) if rows else -1
 
 

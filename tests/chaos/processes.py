@@ -11,8 +11,10 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+import httpx
 from redis import Redis
 
 from deploy.kafka import broker
@@ -50,6 +52,7 @@ TOPIC_STREAM = """
     privacy: {{epsilon: 1000000000, not_private: true}}
     late: next_bin
 """
+AGAIN = 'not_private: true, accept: "measured again"'
 POSTED, ROTATED = "posted", "rotated"  # a spool and a list of files, which one more worker counts
 _LOG_TIME = "{{field: at, format: ms, bin: 1s, grace: {grace_s}s, epoch: 60s}}"
 LOGS = f"""
@@ -64,6 +67,7 @@ LOGS = f"""
     privacy: {{{{epsilon: 1000000000, not_private: true}}}}
     late: drop
 """
+APART = "apart"  # counts as the first stream; without an output topic each worker has its own witness of it
 OVER_TOPIC = (STREAM, CHOSEN, SALES, PEOPLE, FOUND)
 STREAMS = (*OVER_TOPIC, POSTED, ROTATED)
 
@@ -200,7 +204,8 @@ class Deployment:
         operator_port = free_port()
         if command == "worker":
             self.operator_ports.append(operator_port)
-        topic_streams = TOPIC_STREAM + SIDE_STREAMS + FOUND_TERMS if STREAM in streams else ""
+        apart = TOPIC_STREAM.replace("{stream}", APART).replace("not_private: true", AGAIN)
+        topic_streams = TOPIC_STREAM + apart + SIDE_STREAMS + FOUND_TERMS if STREAM in streams else ""
         configuration.write_text(
             (CONFIGURATION + topic_streams + (LOGS if POSTED in streams else "")).format(
                 url=self.redis.worker_url,
@@ -219,6 +224,16 @@ class Deployment:
             )
         )
         return Process(name, [command, "--config", str(configuration)], self.folder)
+
+    def await_workers(self) -> None:
+        """Wait until every worker runs.
+
+        Without an output topic, the own witness of one of them has the last rows that readers saw.
+        """
+        for worker in self.workers:
+            worker.await_waking()
+        for port in self.operator_ports:
+            eventually(partial(_is_ready, port), "all workers are ready")
 
     def empty_redis(self, down_s: float) -> None:
         """kill -9 Redis and start it again without its data."""
@@ -312,6 +327,12 @@ class Deployment:
             process.close()
         self.redis.stop()
         self.broker.stop(signal.SIGKILL)
+
+
+def _is_ready(port: int) -> bool:
+    with suppress(httpx.HTTPError):
+        return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+    return False
 
 
 def _copy(source: Path, target: Path) -> None:

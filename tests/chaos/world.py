@@ -13,10 +13,10 @@ from pathlib import Path
 
 from stream_app.shell.processes import REFUSED
 from stream_app.state.reader import RedisReader
-from tests.chaos.collector import Collector, last_closed_bin, released_bins
+from tests.chaos.collector import Collector, last_bin_of, last_closed_bin, released_bins
 from tests.chaos.found_terms import FOUND, Answer, FoundRecount, ask_keys, check_hidden
 from tests.chaos.logs import PAUSE_S, compare_logs, draw_log_steps
-from tests.chaos.processes import GRACE_S, POSTED, STREAM, STREAMS, TOPIC, Deployment
+from tests.chaos.processes import APART, GRACE_S, POSTED, STREAM, STREAMS, TOPIC, Deployment
 from tests.chaos.recount import Recount
 from tests.chaos.schedule import AFTER_CLOSING_S, WORKERS, Fault, Step
 from tests.chaos.side_streams import check_side_streams
@@ -84,7 +84,7 @@ class World:
             self.logs = logs
             recount = Recount(deployment.servers, TOPIC)
             collector = Collector(deployment.servers)
-            followers |= {stream: Follower(deployment.port, stream) for stream in STREAMS}
+            followers |= {stream: Follower(deployment.port, stream) for stream in (*STREAMS, APART)}
             self._await(deployment, collector, lambda: collector.last_bin >= 0, "anything is released")
             deployment.restart_redis(0.0)  # leaves a backup that is older than all later ones
             beside = draw_log_steps(self.seed)
@@ -115,6 +115,10 @@ class World:
                 ),
                 "the API shows what is witnessed",
             )
+            apart = followers[APART].seen
+            self._await(
+                deployment, collector, lambda: last_bin_of(apart) >= last_bin, f"{APART} has {last_bin}"
+            )
             _check(collector, followers)
             _check_nothing_left_out(deployment)
             summary = self._compare(deployment.port, collector, followers, recount, logs)
@@ -127,6 +131,7 @@ class World:
                 raise Broken("no dead letter is in its topic")
             check_hidden(terms.named, (*said, *deployment.in_redis(), *collector.terms), self.folder)
             of_terms = f"{len(terms.named)} terms named, {len(terms.hidden)} hidden"
+            summary += f"; {_compare_apart(followers[APART], collector.watch.rows)} bins without a topic"
             rows = f"{len(collector.watches[FOUND].hashes)} hashes of rows, {len(self.answers)} answers"
             return f"{summary}; {of_terms}, as {rows} say"
         finally:
@@ -156,9 +161,11 @@ class World:
             case Fault.KILL_REDIS:
                 deployment.restart_redis(step.down_s)
             case Fault.SET_REDIS_BACK:
+                deployment.await_workers()
                 self.set_back_at_bin = collector.last_bin
                 deployment.restart_redis(step.down_s, restore=step.choice)
             case Fault.EMPTY_REDIS:
+                deployment.await_workers()
                 deployment.empty_redis(step.down_s)
             case Fault.STOP_BROKER | Fault.KILL_BROKER:
                 traffic.pause()
@@ -322,6 +329,14 @@ def _check(collector: Collector, followers: Mapping[str, Follower]) -> None:
     for stream, follower in followers.items():
         if follower.changed:
             raise Broken(f"the API has shown two values of rows {follower.changed} of {stream}")
+
+
+def _compare_apart(follower: Follower, rows: dict[int, bytes]) -> int:
+    """Compare the stream without a topic with the first one; return how many bins it has."""
+    apart, first = released_bins(follower.seen), released_bins(rows)
+    if wrong := {bin: (n, first[bin]) for bin, n in apart.items() if n != first.get(bin, n)}:
+        raise Broken(f"{APART}: bins (released, of {STREAM}) differ: {wrong}")
+    return len(apart)
 
 
 def _check_nothing_left_out(deployment: Deployment) -> None:
