@@ -63,9 +63,9 @@ boards:
     range: 30d
     panels:
       visitors: {{show: bins, streams: [visitors], title: Visitors a day}}
-      devices: {{show: keys, streams: [visitors], title: Devices}}
-      pages: {{show: keys, streams: [pages], title: Top pages}}
-      referrers: {{show: keys, streams: [referrers], title: Referrers}}
+      devices: {{show: keys, streams: [visitors], title: Devices (daily visitors added up)}}
+      pages: {{show: keys, streams: [pages], title: Top pages (up to 3 per visitor a day)}}
+      referrers: {{show: keys, streams: [referrers], title: Referrers (one per visitor a day)}}
 """
 
 
