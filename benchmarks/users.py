@@ -25,8 +25,9 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from dphist.caps import Caps
+from stream_app.core.coded import Coded
 from stream_app.core.counting.bins import split
-from stream_app.core.counting.bounding import Bounds, UserRecords
+from stream_app.core.counting.bounding import Bounds, UserHashes, UserRecords
 from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply
 from stream_app.state.connection import Script, connect, execute
 from stream_app.state.embedded import EmbeddedRedis
@@ -108,7 +109,7 @@ class Bench:
         """Add records as ingest does."""
         for part in slices:
             windows = np.full_like(part.bins, FIRST_BIN + BINS - 1)
-            named = UserRecords.of([str(user) for user in part.users], windows, lambda window: KEY)
+            named = _named(part, windows)
             keys = named.keys(part.bins * CELLS + part.cells)
             for run in split(keys):
                 _, firsts, deltas = np.unique(keys[run], return_index=True, return_counts=True)
@@ -125,7 +126,7 @@ class Bench:
         keys = [f"dp:{{{STREAM}}}:sec:users:4", *(f"dp:{{{STREAM}}}:sec:cells:{n}" for n in range(BINS + 1))]
         for part in slices:
             windows = np.full_like(part.bins, FIRST_BIN + BINS - 1)
-            named = UserRecords.of([str(user) for user in part.users], windows, lambda window: KEY)
+            named = _named(part, windows)
             ids = named.ids[named.rows]
             for first in range(0, len(part.users), 5_000):
                 run = slice(first, first + 5_000)
@@ -147,6 +148,11 @@ class Bench:
             cuts = [Cut(last, position)]
             assert await self.store.take_cuts(STREAM, HASH, partition, FIRST_BIN - 1, cuts) == Reply.DONE
         assert await self.store.seal(STREAM, HASH, list(self.positions), last) == last
+
+
+def _named(part: Slice, windows: Int64Array) -> UserRecords:
+    users = Coded.of([str(user) for user in part.users])
+    return UserRecords.of(users, windows, lambda window: UserHashes(users.values, window, KEY))
 
 
 def drawn(partitions: int, users: int, seed: int) -> list[Slice]:

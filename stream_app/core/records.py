@@ -213,7 +213,7 @@ class Ahead:
     """
 
     bins: Int64Array
-    cells: NDArray[Any]  # int64; of users also keyed places (``bounding.keyed_places``)
+    cells: NDArray[Any]  # int64; of users also keyed places (``bounding.KeyedPlaces``)
     deltas: Int64Array
     users: Users | None = None
     places: Sequence[tuple[int, int]] = ()
@@ -241,7 +241,7 @@ class Apply:
     last_cut_bin: int  # the cuts that the caller binned against
     due_us: int | None  # when bin last_cut_bin + 1 closes, by the store's clock; None: a virtual clock
     bins: Int64Array
-    cells: NDArray[Any]  # int64; of users also keyed places (``bounding.keyed_places``)
+    cells: NDArray[Any]  # int64; of users also keyed places (``bounding.KeyedPlaces``)
     deltas: Int64Array
     users: Users | None = None
     ahead: Ahead | None = None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
-from stream_app.core.counting.bounding import UserRecords, numbered
+from stream_app.core.counting.bounding import KeyedPlaces, UserRecords
 from stream_app.core.counting.cells import Cells
 from stream_app.core.records import Users
 
@@ -20,10 +20,11 @@ class CellRows:
     """Records that were assigned a bin, with their users for capped streams."""
 
     bins: Int64Array
-    places: NDArray[Any]
+    places: Int64Array
     cells: Cells
     users: UserRecords | None = None
     numbers: Int64Array | None = None  # what each record adds, if that is not 1
+    keyed: KeyedPlaces | None = None  # how the store keeps places of users; None: as they are
 
     @cached_property
     def keys(self) -> Int64Array:
@@ -31,7 +32,7 @@ class CellRows:
         if self.users is None:
             return self.bins * self.cells.width + self.cells.keys_of(self.places)
         # The cap chooses among a user's records, so the store keeps records of different amounts apart.
-        places = numbered(self.places)
+        _, places = np.unique(self.places, return_inverse=True)
         return self.users.keys(self.bins * (len(places) + 1) + places)
 
     @property
@@ -48,4 +49,5 @@ class CellRows:
             return *self.cells.added(self.bins[some], self.places[some], numbers), None
         _, firsts, deltas = np.unique(self.keys[some], return_index=True, return_counts=True)
         rows = np.arange(len(self.bins))[some][firsts]
-        return self.bins[rows], self.places[rows], deltas, self.users.users(rows)
+        places = self.places[rows] if self.keyed is None else self.keyed.of(self.places[rows])
+        return self.bins[rows], places, deltas, self.users.users(rows)

@@ -7,12 +7,15 @@ under their keys' hashes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dphist.arrays import Int64Array
+from stream_app.core.coded import Coded
 from stream_app.core.counting.bounding import CELL_BYTES
 from stream_app.core.counting.unlisted import KeysOfBin, may_count
 from stream_app.core.records import PartitionState, Reply
@@ -32,21 +35,21 @@ Unlisted = tuple[int, str]  # a cap window and the name of a key
 class HiddenKeys:
     """The keys of a slice's counted records that no list names. SECRET.
 
-    Args: names, by row; under the user unit hashes, of keys, by row.
+    Args: rows, of the records; names, of the key of each row; under the user unit hashes, of names.values.
     """
 
-    names: Mapping[int, Unlisted]
-    hashes: Mapping[int, bytes]
+    rows: Int64Array
+    names: Coded
+    hashes: Sequence[bytes]
 
     @classmethod
-    def of(cls, stream: LoadedStream, names: Mapping[int, Unlisted], keys: NoiseKeys) -> HiddenKeys:
+    def of(cls, stream: LoadedStream, rows: Int64Array, names: Coded, keys: NoiseKeys) -> HiddenKeys:
         """Return keys by their names. Raises: OperatorError if this worker lacks the key that hashes."""
         if stream.declared.capped is None:
-            return cls(names, {})
-        windows = {window for window, _ in names.values()}
+            return cls(rows, names, ())
+        windows = {window for window, _ in names.values}
         hashing = {one: KeyNames(user_key(stream, keys, one), stream.name, one) for one in windows}
-        hash_of = {(window, name): hashing[window].hashed(name) for window, name in set(names.values())}
-        return cls(names, {row: hash_of[name] for row, name in names.items()})
+        return cls(rows, names, [hashing[window].hashed(name) for window, name in names.values])
 
 
 def unknown_keys(
@@ -62,20 +65,22 @@ def unknown_keys(
     They are noted with the stream: the caller forgets all if one of the records does not count.
     Args: ahead, the rows that the next cut decides about; state, of the partition.
     """
-    new = {row: name for row, name in hidden.names.items() if name not in stream.numbers}
+    names = hidden.names.values
+    is_new = np.fromiter((name not in stream.numbers for name in names), np.bool_, len(names))
     if rows.users is None:
-        return set(new.values())
+        return {*compress(names, is_new.tolist())}
     steps = rows.places % rows.cells.key_places * (stream.declared.privacy.caps.max_keys is None)
     known, most, wanted = stream.first_keys, _most_keys(stream), set[Unlisted]()
     for group in [one for one in known if one.partition == partition]:
         is_decided = group.after_cut is not None and group.after_cut < state.last_cut_bin
         if is_decided or group.bin <= state.base_bin:
             del known[group]
-    for row, name in new.items():
-        place = hidden.hashes[row] + int(steps[row]).to_bytes(CELL_BYTES)
+    new = is_new[hidden.names.codes]
+    for row, code in zip(hidden.rows[new].tolist(), hidden.names.codes[new].tolist(), strict=True):
+        place = hidden.hashes[code] + int(steps[row]).to_bytes(CELL_BYTES)
         group = KeysOfBin(partition, int(rows.bins[row]), state.last_cut_bin if ahead[row] else None)
         if may_count(known, group, rows.users.ids[rows.users.rows[row]].tobytes(), place, most):
-            wanted.add(name)
+            wanted.add(names[code])
     return wanted
 
 

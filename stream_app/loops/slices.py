@@ -7,6 +7,7 @@ records that match a condition. Everything here depends on the records, their po
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
+from stream_app.core.coded import Coded, for_each, mapped, pairs
 from stream_app.core.counting.bins import (
     LARGEST_APPLY_CELLS,
     Assignment,
@@ -25,7 +27,7 @@ from stream_app.core.counting.bins import (
     refusing,
     split,
 )
-from stream_app.core.counting.bounding import UserRecords, keyed_places
+from stream_app.core.counting.bounding import KeyedPlaces, UserHashes, UserRecords
 from stream_app.core.counting.count_rows import ANY_BINS_AHEAD, CountRows, read_rows
 from stream_app.core.counting.count_rows import FIELDS as ROW_FIELDS
 from stream_app.core.counting.keys import normalised
@@ -64,7 +66,7 @@ class Slice:
     places: Int64Array
     outcomes: Outcomes
     left_out: Int64Array  # the positions of records that do not match the stream's condition
-    users: NDArray[Any] | None = None  # the name of each record's user, where the unit is the user
+    users: Coded | None = None  # the name of each record's user, where the unit is the user
     changes: Sequence[Apply] = ()
     refusals: Sequence[Refusal] = ()
     rows: CountRows | None = None  # of an engine
@@ -153,7 +155,7 @@ class Slices:
         users = None
         if declared.capped is not None:
             users = self._users(declared.capped.field)[first:]
-            refused |= {Reason.NO_USER: users == ""}  # no cap could apply to them
+            refused |= {Reason.NO_USER: for_each(users, _are_nobody)}  # no cap could apply to them
         assignment = refusing(assignment, refused)
         if rows is not None:
             assignment = only(assignment, rows.deltas > 0)
@@ -192,9 +194,15 @@ class Slices:
 
         return self._once(("where", where), made)
 
-    def _users(self, field: str) -> NDArray[Any]:
-        column = self.batch.columns[field]
-        return self._once(("users", field), lambda: np.array(users_in(column.tolist()), dtype=object))
+    def _users(self, field: str) -> Coded:
+        return self._once(("users", field), lambda: mapped(self.batch.columns[field], users_in))
+
+    def _hashes(self, stream: LoadedStream, window: int) -> UserHashes:
+        """Return the hashes of the batch's users: the same for all streams with equal keys and windows."""
+        capped, key = stream.declared.capped, user_key(stream, self._keys, window)
+        assert capped is not None
+        users = self._users(capped.field).values
+        return self._once(("hashes", capped.field, window, key), lambda: UserHashes(users, window, key))
 
     def _refusals(self, part: Slice, rules: BinRules) -> Sequence[Refusal]:
         """Return the same list for all streams that refuse the same records for the same reasons."""
@@ -214,8 +222,8 @@ class Slices:
         def made() -> CellRows:
             bins, users = part.assignment.bins[part.counted], None
             if part.users is not None:
-                names, key_of = part.users[part.counted].tolist(), partial(user_key, stream, self._keys)
-                users = UserRecords.of(names, stream.windows.of(bins), key_of)
+                hashes = partial(self._hashes, stream)
+                users = UserRecords.of(part.users[part.counted], stream.windows.of(bins), hashes)
             numbers = None if part.rows is None else part.rows.deltas[part.counted]
             return CellRows(bins, part.places[part.counted], stream.declared.cells, users, numbers)
 
@@ -225,41 +233,44 @@ class Slices:
         """Return the keys of the counted records that no list names: the same in each try of a slice."""
 
         name = "hidden", _alike(stream, part.state)
-        return self._once(name, lambda: HiddenKeys.of(stream, self._named(stream, part), self._keys))
+        return self._once(name, lambda: HiddenKeys.of(stream, *self._named(stream, part), self._keys))
 
-    def _named(self, stream: LoadedStream, part: Slice) -> dict[int, Unlisted]:
-        """Return the window and the name of each counted record whose key no list names, by its row.
+    def _named(self, stream: LoadedStream, part: Slice) -> tuple[Int64Array, Coded]:
+        """Return the rows of the counted records whose keys no list names, and each one's window and name.
 
         A record dated beyond the next window has no name: any number of windows would have keys otherwise.
         """
         keys = stream.declared.keys
         if keys is None or keys.discover is None:
-            return {}
+            return np.empty(0, np.int64), Coded.of([])
         counted = self._counted(stream, part)
         rows = np.flatnonzero(counted.places // counted.cells.key_places == len(keys.labels))
         column = part.batch.columns[keys.field][part.first :][part.counted][rows]
         windows = stream.windows.of(counted.bins[rows])
         last = stream.windows.of(np.array([part.state.last_cut_bin + 1]))[0] + stream.windows.bins
-        found = zip(
-            rows.tolist(),
-            windows.tolist(),
-            key_names(normalised(keys.normalise, column.tolist())),
-            strict=True,
-        )
-        return {row: (window, name) for row, window, name in found if name and window <= last}
+        names = mapped(column, lambda values: key_names(normalised(keys.normalise, values)))
+        named = (windows <= last) & ~for_each(names, _are_nobody)
+        of_window, codes, places = pairs(windows[named], names[named])
+        found = zip(of_window.tolist(), map(names.values.__getitem__, codes.tolist()), strict=True)
+        return rows[named], Coded(list(found), places)
 
     def _rows(self, stream: LoadedStream, part: Slice) -> CellRows:
         """Return the counted records; keys that no list names have cells after all others."""
         counted, hidden = self._counted(stream, part), self._hidden(stream, part)
-        key_places = counted.cells.key_places
-        if counted.users is not None and stream.declared.finds_keys:
-            return replace(counted, places=keyed_places(counted.places, key_places, hidden.hashes))
-        if not hidden.names:
-            return counted
-        numbers = np.array([stream.numbers[name] for name in hidden.names.values()])
-        places = counted.places.copy()
-        places[list(hidden.names)] += (numbers + 1) * key_places  # they were those of other
-        return replace(counted, places=places, cells=replace(counted.cells, unlisted=int(numbers.max()) + 1))
+        cells, places, numbers = counted.cells, counted.places.copy(), hidden.names.codes
+        by_hash = counted.users is not None and stream.declared.finds_keys
+        if len(hidden.rows):
+            if not by_hash:
+                numbers = for_each(
+                    hidden.names, lambda names: np.array([stream.numbers[one] for one in names])
+                )
+            places[hidden.rows] += (numbers + 1) * cells.key_places  # they were those of other
+            cells = replace(cells, unlisted=int(numbers.max()) + 1)
+        keyed = None
+        if by_hash:
+            assert cells.keys is not None
+            keyed = KeyedPlaces(cells.key_places, cells.keys.count, hidden.hashes)
+        return replace(counted, places=places, cells=cells, keyed=keyed)
 
     def _changes(self, stream: LoadedStream, part: Slice) -> Iterator[Apply]:
         """Yield the ``Apply`` calls of a slice: each counts some records and moves the position past them."""
@@ -324,6 +335,11 @@ def calls_of(changes: Iterable[Apply]) -> Iterator[list[Apply]]:
         cells += own
     if call:
         yield call
+
+
+def _are_nobody(names: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which names are empty: of no user, of no key."""
+    return np.fromiter(map(operator.not_, names), np.bool_, len(names))
 
 
 def _alike(stream: LoadedStream, state: PartitionState) -> Hashable:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
+from stream_app.core.coded import Coded, joined
 from stream_app.core.incoming import Reason
 from stream_app.core.json_objects import (
     MOST_VALUES,
@@ -60,7 +61,7 @@ class Decoded:
     """Records as columns: times in microseconds since 1970, other values None if a field is missing."""
 
     kept: Int64Array  # the indices of the n decoded records
-    columns: Mapping[str, NDArray[Any]]  # n values of each field, by path
+    columns: Mapping[str, Any]  # n values of each field, by path: an array, or coded
     refused: Sequence[tuple[int, Reason]]  # the indices of the other records
 
 
@@ -87,7 +88,7 @@ async def decoded_in_turns(decode: Callable[[slice], Decoded], records: Sequence
     paths = parts[0][1].columns
     return Decoded(
         kept=np.concatenate([part.kept + start for start, part in parts]),
-        columns={path: np.concatenate([part.columns[path] for _, part in parts]) for path in paths},
+        columns={path: joined([part.columns[path] for _, part in parts]) for path in paths},
         refused=[(start + index, reason) for start, part in parts for index, reason in part.refused],
     )
 
@@ -294,8 +295,11 @@ def untimed_columns(
     return Decoded(np.array(kept, dtype=np.int64), _objects(others, len(kept)), refused)
 
 
-def _objects(others: Mapping[str, Iterable[Any]], size: int) -> dict[str, NDArray[Any]]:
-    return {path: np.fromiter(values, dtype=object, count=size) for path, values in others.items()}
+def _objects(others: Mapping[str, Iterable[Any]], size: int) -> dict[str, NDArray[Any] | Coded]:
+    return {
+        path: values if isinstance(values, Coded) else np.fromiter(values, dtype=object, count=size)
+        for path, values in others.items()
+    }
 
 
 def csv_names(header: bytes) -> list[str]:

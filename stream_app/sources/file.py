@@ -52,7 +52,7 @@ class FileSource(GrowingFile):
     async def _after(self, position: int) -> RecordBatch | None:
         complete = self._advance()
         self._check_position(position)
-        return await self._lines.next_batch(position, complete)
+        return await self._lines.read_in_turns(position, complete)
 
     def ends(self) -> Mapping[str, int]:
         """Return the file's end when it was last read, for the operator's lag metric."""

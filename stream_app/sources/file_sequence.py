@@ -208,7 +208,7 @@ class FileSequence(GrowingFile):
         if offset > limit:
             raise _another(self._list.path(number))
         self._check_position(number, lines, offset)
-        batch = await lines.next_batch(offset, limit)
+        batch = await lines.read_in_turns(offset, limit)
         if batch is None:
             if not finished:
                 return None

@@ -14,6 +14,7 @@ from typing import IO, Literal
 
 import numpy as np
 
+from stream_app.core.coded import joined
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
 from stream_app.ports import OperatorError, Source
 from stream_app.sources.decode import (
@@ -37,7 +38,6 @@ LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
 _COMPARED_BYTES = 1 << 10  # at both ends of the lines that were seen
 _POLL_S = 0.05
-BATCH_BYTES = 1 << 18  # usually, of a file that is followed
 _MOST_SAMPLED = 8  # batches without a record that can be decoded
 LINE_END = b"\n"
 _NO_HEADER = "no header line; a CSV file begins with the names of its columns"
@@ -254,12 +254,6 @@ class LineFile:
                 break
         return _joined(found)
 
-    async def next_batch(self, start: int, limit: int) -> RecordBatch | None:
-        """Return what ``read_in_turns`` does, but at most ``BATCH_BYTES``, or one longer line."""
-        return await self.read_in_turns(start, min(limit, start + BATCH_BYTES)) or await self.read_in_turns(
-            start, limit
-        )
-
     async def read_in_turns(self, start: int, limit: int) -> RecordBatch | None:
         """Return the result of ``read``, decoded in parts, so that cuts and other tasks run in between."""
         parts = []
@@ -388,7 +382,7 @@ def _joined(parts: Sequence[RecordBatch]) -> RecordBatch | None:
         start=parts[0].start,
         end=parts[-1].end,
         positions=np.concatenate([part.positions for part in parts]),
-        columns={path: np.concatenate([part.columns[path] for part in parts]) for path in parts[0].columns},
+        columns={path: joined([part.columns[path] for part in parts]) for path in parts[0].columns},
         refused=[refusal for part in parts for refusal in part.refused],
         records=[record for part in parts for record in part.records],
     )

@@ -130,7 +130,7 @@ class SpoolSource(GrowingFile):
         if offset and lines.bytes_at(offset - 1, 1) != b"\n":
             raise OperatorError(f"{self._directory}: this is not the spool counted so far; put that back")
         await self._note_beginning(start, lines, limit)
-        batch = await lines.next_batch(offset, limit)
+        batch = await lines.read_in_turns(offset, limit)
         assert batch is not None  # batches end with a line end
         return moved(batch, start, batch.end + start)
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core import visits
+from stream_app.core.coded import Coded, pairs
 from stream_app.core.incoming import Reason
 from stream_app.core.json_objects import bare
 from stream_app.sources.decode import Decoded, Decoder, NdjsonDecoder, decoded_columns
@@ -25,6 +26,7 @@ from stream_app.sources.times import Bools, TimeFormat, times_us, why_no_time
 
 WebLogKind = Literal["combined", "log_format", "caddy", "traefik"]
 Raw = Mapping[str, Sequence[Any]]  # the parts of each line that are read: bytes, or None
+_Names = Callable[[bytes, bytes], str]  # of visitors, by address and agent
 
 _MOST_REMEMBERED, _LONGEST_REMEMBERED = 1 << 14, 300  # of each field: at most 30 MiB, whatever is sent
 _LONGEST_LINE = (
@@ -34,7 +36,7 @@ _NO_DAY = -(1 << 40)
 _STATUS = re.compile(r"[1-9][0-9]{2}")
 # As nginx and Apache write bytes that are no plain text; those of control characters stay as they are.
 _ESCAPED = re.compile(rb"(?:\\x(?:[2-689a-fA-F][0-9a-fA-F]|7[0-9a-eA-E]))+|\\[\"\\]")
-_MOST_DAYS = 2  # whose visitors are remembered; a log has one at a time, but around midnight
+_MOST_DAYS = 2  # whose keys are remembered; a log has one at a time, but around midnight
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,11 @@ class WebLogDecoder(Decoder):
         self._read = _by_json(form) if form.kind in _PATHS else _by_pattern(form)
         self._others = others
         derived = (name for name in others if name in _DERIVED)
-        self._derived = {name: _Remembered(_of_texts(_DERIVED[name][1])) for name in derived}
+        self._derived = {name: _Codes(_of_texts(_DERIVED[name][1])) for name in derived}
         if "browser" in others:
             visits.agent_of("")  # loads a second's worth of patterns, before anything waits for a decoder
         self._key_of_day = form.key_of_day
-        self._visitors: dict[int, _Remembered] = {}
+        self._names: dict[int, _Names] = {}
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         if max(map(len, records), default=0) > _LONGEST_LINE:
@@ -76,7 +78,7 @@ class WebLogDecoder(Decoder):
         kept, raw, refused = self._read(records)
         form = next(name for name in _TIMES if name in raw)
         times = _TIMES[form](raw[form])
-        columns: dict[str, Iterable[Any]] = {name: self._column(name, raw) for name in self._derived}
+        columns = {name: self._column(name, raw, len(kept)) for name in self._derived}
         if visits.VISITOR in self._others:
             columns[visits.VISITOR] = self._visitors_of(raw, *times)
 
@@ -86,27 +88,27 @@ class WebLogDecoder(Decoder):
 
         return decoded_columns(kept, visits.TIME, times, columns, refused, why)
 
-    def _column(self, name: str, raw: Raw) -> Iterable[Any]:
+    def _column(self, name: str, raw: Raw, lines: int) -> Coded:
         first, *more = [raw[part] for part in _DERIVED[name][0]]
-        return map(self._derived[name].__getitem__, zip(first, *more, strict=True) if more else first)
+        return self._derived[name].coded(zip(first, *more, strict=True) if more else first, lines)
 
-    def _visitors_of(self, raw: Raw, at_us: Int64Array, good: Bools) -> list[str]:
+    def _visitors_of(self, raw: Raw, at_us: Int64Array, good: Bools) -> Coded:
         """Return the name of each line's visitor on the line's day; empty without a time or the day's key."""
         days = np.where(good, at_us // visits.DAY_US, _NO_DAY)
-        who = list(zip(raw["address"], raw["agent"], strict=True))
-        if len(set(days.tolist())) == 1:
-            return list(map(self._named(int(days[0])).__getitem__, who))
-        return [self._named(day)[one] for day, one in zip(days.tolist(), who, strict=True)]
+        who = Coded.of(list(zip(raw["address"], raw["agent"], strict=True)))
+        of_day, codes, places = pairs(days, who)
+        several = zip(of_day.tolist(), map(who.values.__getitem__, codes.tolist()), strict=True)
+        return Coded(
+            [self._names_of(day)(address, agent or b"") for day, (address, agent) in several], places
+        )
 
-    def _named(self, day: int) -> _Remembered:
-        if day == _NO_DAY:
-            return _Remembered(_nobody)
-        if day not in self._visitors:
-            while len(self._visitors) >= _MOST_DAYS:
-                del self._visitors[next(iter(self._visitors))]
-            key = self._key_of_day(day)
-            self._visitors[day] = _Remembered(_nobody if key is None else _names_of(key))
-        return self._visitors[day]
+    def _names_of(self, day: int) -> _Names:
+        if day not in self._names:
+            while len(self._names) >= _MOST_DAYS:
+                del self._names[next(iter(self._names))]
+            key = None if day == _NO_DAY else self._key_of_day(day)
+            self._names[day] = _nobody if key is None else visits.visitors_by(key)
+        return self._names[day]
 
 
 def form_of(lines: Sequence[bytes]) -> WebLog | None:
@@ -125,20 +127,34 @@ def has_one_address(form: WebLog, lines: Sequence[bytes]) -> bool:
     return len(set(raw["address"])) == 1
 
 
-class _Remembered(dict[Any, Any]):
-    """Cached values of a function of parts of lines. Only results for short parts stay."""
+class _Codes(dict[Any, int]):
+    """Codes of what a function makes of parts of lines. Only results for short parts are remembered."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        self._values: dict[Any, int] = {}  # and their codes
+        self._once: list[Any] = []  # the results for long parts: with codes below 0
 
-    def __missing__(self, key: bytes | tuple[bytes | None, ...] | None) -> Any:
+    def coded(self, parts: Iterable[bytes | tuple[bytes | None, ...] | None], lines: int) -> Coded:
+        """Return the results for the parts of several lines."""
+        if len(self) > _MOST_REMEMBERED:
+            self.clear()
+            self._values.clear()
+        codes, places = np.unique(
+            np.fromiter(map(self.__getitem__, parts), np.int64, lines), return_inverse=True
+        )
+        values = [*self._values, *reversed(self._once)]
+        self._once.clear()
+        return Coded([values[code] for code in codes.tolist()], places)
+
+    def __missing__(self, key: bytes | tuple[bytes | None, ...] | None) -> int:
         parts = key if isinstance(key, tuple) else (key,)
         value = self._function(*parts)
-        if sum(map(len, filter(None, parts))) <= _LONGEST_REMEMBERED:
-            if len(self) >= _MOST_REMEMBERED:
-                self.clear()
-            self[key] = value
-        return value
+        if sum(map(len, filter(None, parts))) > _LONGEST_REMEMBERED:
+            self._once.append(value)
+            return -len(self._once)
+        code = self[key] = self._values.setdefault(value, len(self._values))
+        return code
 
 
 def _of_texts(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,13 +162,8 @@ def _of_texts(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *parts: function(*map(_text, parts))
 
 
-def _nobody(address: bytes, agent: bytes | None) -> str:
+def _nobody(address: bytes, agent: bytes) -> str:
     return ""
-
-
-def _names_of(key: bytes) -> Callable[[bytes, bytes | None], str]:
-    named = visits.visitors_by(key)
-    return lambda address, agent: named(address, agent or b"")
 
 
 def _text(part: bytes | None) -> str | None:

@@ -13,12 +13,13 @@ import numpy as np
 
 from dphist.tree.design import TreeDesign
 from dphist.tree.shape import TreeShape
-from stream_app.core.counting.bounding import CapWindows, user_ids
+from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, node_table
 from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, LedgerEntry, Release, StreamState, Users
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.strategy import Strategy
+from tests.models.choosing import ids_of
 from tests.stream_app.declared import declared_of
 
 WIDTH = 3
@@ -99,7 +100,7 @@ def of_users(
     windows = WINDOWS.of(change.bins)
     later = later_mark or key_mark
     marks = {window: later if window > FIRST_BIN + BINS - 1 else key_mark for window in windows.tolist()}
-    ids, places = user_ids([user for _, _, user in numbers], windows, lambda window: 2 * marks[window])
+    ids, places = ids_of([user for _, _, user in numbers], windows, lambda window: 2 * marks[window])
     return replace(change, users=Users(ids[places], windows, marks))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from dphist.caps import Caps
 from dphist.users import BUCKETS
-from stream_app.core.counting.bounding import Bounds, user_fields, user_ids
+from stream_app.core.counting.bounding import Bounds, user_fields
 from stream_app.core.records import Reply, StreamState, Users
 from stream_app.state import checks
 from stream_app.state.connection import execute
@@ -33,7 +33,7 @@ from tests.contracts.examples import (
 )
 from tests.contracts.test_store import cut_and_seal, loaded, opened
 from tests.models import memory_stream
-from tests.models.choosing import by_key, chosen
+from tests.models.choosing import by_key, chosen, ids_of
 from tests.models.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -122,7 +122,7 @@ def by_rule(records: Records, bounds: Bounds, width: int = WIDTH) -> list[list[i
         window = int(WINDOWS.of(np.array([bin]))[0])
         for user in sorted({user for _, _, user in records}):
             own = [place for place in range(width) if numbers[bin, place, user]]
-            ids, of_id = user_ids([user] * len(own), np.full(len(own), window), lambda window: bytes(32))
+            ids, of_id = ids_of([user] * len(own), np.full(len(own), window))
             fields = user_fields(ids[of_id], np.array(own, dtype=np.int64))
             held = {field: numbers[bin, place, user] for field, place in zip(fields, own, strict=True)}
             taken = chosen(held, bounds, before[window, user])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from dphist.arrays import Int64Array
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import STEPS, Bounds, keyed_places
+from stream_app.core.counting.bounding import STEPS, Bounds, KeyedPlaces
 from stream_app.core.counting.unlisted import BROUGHT, Slots
 from stream_app.core.epochs import FoundKeys, SealedKey
 from stream_app.core.records import Apply, Reply, Waiting
@@ -46,8 +48,12 @@ def visited(expected: int, visits: Sequence[tuple[int, int, str]], waiting: Wait
     """Return a change with visits of users. Args: visits, (bin, key, user); listed keys are below 0."""
     rows = [(bin, key + LISTED, user) for bin, key, user in visits]
     change = of_users(expected, expected + len(visits), rows)
-    hashes = {row: KEYS[key].hash for row, (_, key, _) in enumerate(Counter(visits)) if key >= 0}
-    return replace(change, cells=keyed_places(change.cells, 1, hashes), waiting=waiting)
+    return replace(change, cells=keyed(1, change.cells), waiting=waiting)
+
+
+def keyed(key_places: int, places: Int64Array) -> NDArray[np.void]:
+    """Return places of listed and hidden keys as the store keeps them."""
+    return KeyedPlaces(key_places, LISTED, [key.hash for key in KEYS]).of(places)
 
 
 def slots(per_user: int, shown: tuple[int, ...] = (), seq: int = 0) -> Slots:
@@ -242,9 +248,7 @@ async def test_sums_of_a_users_found_keys_are_those_of_the_records_that_count(
     await opened(stores)
     await named(stores, KEYS[:3])
     change = visited(0, [(FIRST_BIN, key, "ann") for key in (-1, 0, 1, 2)])
-    amounts = keyed_places(
-        np.array([(LISTED - 1) * 11 + 7, 3, 10, 0]), 11, {n: KEYS[n - 1].hash for n in (1, 2, 3)}
-    )
+    amounts = keyed(11, 11 * np.arange(LISTED - 1, LISTED + 3) + np.array([7, 3, 10, 0]))
     await stores.store.apply(stores.stream, replace(change, cells=amounts))
     await cut_and_seal(stores, FIRST_BIN)
     assert await tallied(stores, own, bounds_of(caps, weight)) is Reply.ALREADY

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from dphist.caps import Caps
-from stream_app.core.counting.bounding import Bounds, user_fields, user_ids
+from stream_app.core.counting.bounding import Bounds, user_fields
 from stream_app.core.records import Cut, Reply
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, WINDOWS, apply, of_users, setting_aside
 from tests.contracts.test_ahead import counts
 from tests.contracts.test_store import cut_and_seal, opened
-from tests.models.choosing import counted
+from tests.models.choosing import counted, ids_of
 
 pytestmark = pytest.mark.anyio
 LARGEST = 2**53 - 1  # the largest delta that Lua's numbers hold with all smaller ones
@@ -74,9 +74,7 @@ def by_hand(records: list[tuple[int, int, str]], weight: int, most: int) -> list
         window = WINDOWS.of(np.array([bin]))
         for user in sorted(room):
             amounts = sorted({amount for at, amount, name in records if (at, name) == (bin, user)})
-            ids, places = user_ids(
-                [user] * len(amounts), window.repeat(len(amounts)), lambda window: bytes(32)
-            )
+            ids, places = ids_of([user] * len(amounts), window.repeat(len(amounts)))
             fields = user_fields(ids[places], np.array(amounts, dtype=np.int64))
             own = {name: numbers[bin, amount, user] for name, amount in zip(fields, amounts, strict=True)}
             for amount, number in counted(own, room[user]).items():

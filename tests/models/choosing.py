@@ -5,9 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from stream_app.core.counting.bounding import ID_BYTES, Bounds, rank_of
+from dphist.arrays import Int64Array
+from stream_app.core.coded import Coded
+from stream_app.core.counting.bounding import ID_BYTES, Bounds, ByteArray, UserHashes, rank_of, user_ids
+
+
+def ids_of(
+    users: Sequence[str], windows: Int64Array, key_of: Callable[[int], bytes] = lambda window: bytes(32)
+) -> tuple[ByteArray, Int64Array]:
+    """Return the ids of users, and of each record its row. Args: the user and the window of each record."""
+    coded = Coded.of(users)
+    return user_ids(coded, windows, lambda window: UserHashes(coded.values, window, key_of(window)))
 
 
 def chosen(records: Mapping[bytes, int], bounds: Bounds, before: Mapping[int, int]) -> dict[int, int]:

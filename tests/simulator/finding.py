@@ -24,7 +24,6 @@ from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.tree.shape import TreeShape
 from stream_app.core.answers.query import StreamView
-from stream_app.core.counting.bounding import user_ids
 from stream_app.core.counting.keys import KeyList
 from stream_app.core.counting.unlisted import BROUGHT, Discover
 from stream_app.core.declaration import Declaration
@@ -34,6 +33,7 @@ from stream_app.core.kinds.tables import Span, node_table
 from stream_app.core.records import Apply, EpochRecord, Release
 from stream_app.core.strategy import Strategy
 from stream_app.vault.cipher import KeyNames
+from tests.models.choosing import ids_of
 from tests.simulator.checks import Broken, released_columns, use_draw
 from tests.simulator.given_noise import Draw, node_sums
 from tests.simulator.log import PAGES, Kind
@@ -314,7 +314,7 @@ class Recount:
 
     def _rank(self, user: str | None, page: str, units: int = 0) -> bytes:
         """Return the place of a page and an amount in the order of a user's records of a bin."""
-        ids, _ = user_ids([str(user)], np.array([self.window]), lambda window: bytes(32))
+        ids, _ = ids_of([str(user)], np.array([self.window]))
         own = self.sealed[page].hash if page else bytes(16)
         return hashlib.sha1(ids.tobytes() + own + units.to_bytes(4)).digest()
 

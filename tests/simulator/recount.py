@@ -14,9 +14,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from stream_app.core.counting.bounding import user_ids
 from stream_app.core.counting.cells import Amounts
 from stream_app.core.records import Cut, LateEvents
+from tests.models.choosing import ids_of
 from tests.simulator.conditions import EVERYTHING, matches
 from tests.simulator.log import Entry, Kind, Log
 
@@ -189,7 +189,7 @@ def _chosen_by_key(records: Counter[_Records], rules: Rules) -> Counter[_Records
 def _order_of_counting(rules: Rules) -> Callable[[_Records], tuple[int, str]]:
     def order(records: _Records) -> tuple[int, str]:
         user, bin, place = records
-        ids, _ = user_ids([str(user)], np.array([_window(bin, rules)]), lambda window: bytes(32))
+        ids, _ = ids_of([str(user)], np.array([_window(bin, rules)]))
         return bin, hashlib.sha1(ids.tobytes() + place.to_bytes(4, "big")).hexdigest()
 
     return order

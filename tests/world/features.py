@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stream_app.core.counting.bounding import user_ids
+from tests.models.choosing import ids_of
 from tests.stream_app.declared import BIN_US, FIRST_BIN
 from tests.world.settings import EPOCH_BINS
 
@@ -296,7 +296,7 @@ def _capped(feature: Feature, candidates: list[tuple[Visit, Counted]]) -> list[t
 
 def _order(feature: Feature, visit: Visit, one: Counted) -> tuple[int, bytes]:
     last = one.bin + (FIRST_BIN - 1 - one.bin) % EPOCH_BINS
-    [identity], _ = user_ids([str(visit["user"])], np.array([last]), lambda window: bytes(32))
+    [identity], _ = ids_of([str(visit["user"])], np.array([last]))
     row = feature.keys.index(one.key) if feature.keys else 0
     places, within = 1, 0
     if feature.has("sum"):

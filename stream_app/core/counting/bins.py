@@ -297,7 +297,7 @@ def split(keys: Int64Array, most_keys: int = LARGEST_APPLY_CELLS) -> Iterator[sl
     [slice(0, 3, None), slice(3, 5, None)]
     """
     edges = [0]
-    while True:
+    while len(keys) - edges[-1] > most_keys:
         _, first_seen = np.unique(keys[edges[-1] :], return_index=True)
         if len(first_seen) <= most_keys:
             break

@@ -32,7 +32,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -41,6 +40,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from dphist.caps import Caps
+from stream_app.core.coded import Coded, pairs
 from stream_app.core.records import Users, Waiting
 from stream_app.core.user_keys import mark_of_users
 
@@ -118,35 +118,53 @@ class PerUser(
         return Caps(self.max_events, self.max_keys, self.max_per_key)
 
 
-def user_ids(
-    users: Sequence[str], windows: Int64Array, key_of: Callable[[int], bytes]
-) -> tuple[ByteArray, Int64Array]:
-    """Return the keyed hash of each different user, and for each record the row of its user.
+class UserHashes:
+    """The ids of some users in one cap window: keyed hashes, each made when it is needed first.
 
     Guarantee: without the key an id reveals nothing about the user. A user has the same id throughout a
         window, in every partition, and a different id in each window.
-    Args: users, a text for each record; windows, shape (n,); key_of, returns a window's key of
-        32 bytes, kept outside the store.
-    Returns: ids, shape (different pairs of user and window, 16); rows, shape (n,).
-
-    >>> ids, rows = user_ids(["ann", "ann", "ann", "bob"], np.array([9, 9, 14, 9]), lambda window: bytes(32))
-    >>> ids.shape, rows.tolist()
-    ((3, 16), [0, 0, 1, 2])
+    Args: users, by their codes; key, of 32 bytes, kept outside the store.
     """
-    keyed = {}
-    for window in np.unique(windows).tolist():
-        if len(key := key_of(window)) != KEY_BYTES:
+
+    def __init__(self, users: Sequence[str], window: int, key: bytes) -> None:
+        if len(key) != KEY_BYTES:
             raise ValueError(f"the key of user ids has {len(key)} bytes; it needs {KEY_BYTES}")
-        keyed[window] = f"{window}:".encode(), partial(hashlib.blake2b, digest_size=ID_BYTES, key=key)
-    pairs = list(zip(windows.tolist(), users, strict=True))
-    places = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
-    digests = [
-        hashed(start + user.encode("utf-8", "surrogatepass")).digest()
-        for window, user in places
-        for start, hashed in [keyed[window]]
-    ]
-    rows = np.fromiter(map(places.__getitem__, pairs), np.int64, len(pairs))
-    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, ID_BYTES), rows
+        self.mark = mark_of_users(key)
+        self._users = users
+        self._begun = hashlib.blake2b(f"{window}:".encode(), digest_size=ID_BYTES, key=key)
+        self._made: dict[int, bytes] = {}
+
+    def of(self, codes: Int64Array) -> ByteArray:
+        """Return the ids of these users, shape (n, 16)."""
+        made, users, wanted = self._made, self._users, codes.tolist()
+        for code in wanted:
+            if code not in made:
+                hashed = self._begun.copy()
+                hashed.update(users[code].encode("utf-8", "surrogatepass"))
+                made[code] = hashed.digest()
+        return np.frombuffer(b"".join(map(made.__getitem__, wanted)), np.uint8).reshape(-1, ID_BYTES)
+
+
+HashesOf = Callable[[int], UserHashes]  # of a window
+
+
+def user_ids(users: Coded, windows: Int64Array, hashes: HashesOf) -> tuple[ByteArray, Int64Array]:
+    """Return the id of each different pair of window and user, and for each record the row of its pair.
+
+    Args: users and windows of the records; hashes, of the same users.
+    Returns: ids, shape (different pairs, 16); rows, shape (n,).
+
+    >>> users = Coded.of(["ann", "ann", "ann", "bob"])
+    >>> hashes = lambda window: UserHashes(users.values, window, bytes(32))
+    >>> ids, rows = user_ids(users, np.array([9, 9, 14, 9]), hashes)
+    >>> ids.shape, rows.tolist()
+    ((3, 16), [0, 0, 2, 1])
+    """
+    of_window, codes, rows = pairs(windows, users)
+    named, starts = np.unique(of_window, return_index=True)
+    of_windows = zip(named.tolist(), np.split(codes, starts[1:]), strict=False)  # one empty part of no codes
+    ids = [hashes(window).of(own) for window, own in of_windows]
+    return np.concatenate([np.empty((0, ID_BYTES), np.uint8), *ids]), rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +181,10 @@ class UserRecords:
     key_marks: Mapping[int, bytes]
 
     @classmethod
-    def of(cls, users: Sequence[str], windows: Int64Array, key_of: Callable[[int], bytes]) -> UserRecords:
+    def of(cls, users: Coded, windows: Int64Array, hashes: HashesOf) -> UserRecords:
         """Return the records' users, hashed. Args: as for ``user_ids``."""
-        keys = {window: key_of(window) for window in np.unique(windows).tolist()}
-        marks = {window: mark_of_users(key) for window, key in keys.items()}
-        return cls(*user_ids(users, windows, keys.__getitem__), windows, marks)
+        marks = {window: hashes(window).mark for window in np.unique(windows).tolist()}
+        return cls(*user_ids(users, windows, hashes), windows, marks)
 
     def keys(self, cells: Int64Array) -> Int64Array:
         """Return a number for each record: two numbers are equal if and only if user and cell are equal.
@@ -200,28 +217,33 @@ def shard_numbers(ids: ByteArray) -> Int64Array:
     return ids[:, 0].astype(np.int64) % SHARDS
 
 
-def keyed_places(places: Int64Array, key_places: int, hashes: Mapping[int, bytes]) -> NDArray[np.void]:
-    """Return each record's key and its cell there, as bytes that do not depend on how keys are numbered.
+@dataclass(frozen=True, slots=True)
+class KeyedPlaces:
+    """Writes each place as a key and a cell there, in bytes that do not depend on how keys are numbered.
 
     A key that no list names gets its number when its first event comes, so all users' events decide it.
-    Args: places, of records, shape (n,); key_places, of a key; hashes, of keys that no list names, by row.
-    Returns: 20 bytes for each record: a number or a hash of 16 bytes, then 4 bytes.
+    Args: key_places, of a key; listed, how many keys have numbers; hashes, of the keys after these.
 
-    >>> [place.hex() for place in keyed_places(np.array([258, 0]), 100, {1: bytes(range(16))}).tolist()]
+    >>> keyed = KeyedPlaces(key_places=100, listed=3, hashes=[bytes(range(16))])
+    >>> [place.hex() for place in keyed.of(np.array([258, 300])).tolist()]
     ['000000000000000000000000000000020000003a', '000102030405060708090a0b0c0d0e0f00000000']
     """
-    found = np.zeros(len(places), [("zeros", "V12"), ("key", ">u4"), ("step", ">u4")])
-    found["key"], found["step"] = np.divmod(places, key_places)
-    hashed = found.view([("key", f"V{HASH_BYTES}"), ("step", ">u4")])
-    if hashes:
-        hashed["key"][list(hashes)] = np.frombuffer(b"".join(hashes.values()), f"V{HASH_BYTES}")
-    return found.view(f"V{found.itemsize}")
 
+    key_places: int
+    listed: int
+    hashes: Sequence[bytes]
 
-def numbered(places: NDArray[Any]) -> Int64Array:
-    """Return a number for each place, keyed or not: equal numbers for equal places."""
-    comparable = places.view(f"S{places.itemsize}") if places.dtype.kind == "V" else places
-    return np.unique(comparable, return_inverse=True)[1]
+    def of(self, places: Int64Array) -> NDArray[np.void]:
+        """Return 20 bytes for each place: the key's number or its hash in 16 bytes, then 4 bytes."""
+        found = np.zeros(len(places), [("zeros", "V12"), ("key", ">u4"), ("step", ">u4")])
+        keys, found["step"] = np.divmod(places, self.key_places)
+        found["key"] = keys
+        hidden = np.flatnonzero(keys >= self.listed)
+        if len(hidden):
+            hashes = np.frombuffer(b"".join(self.hashes), f"V{HASH_BYTES}")
+            hashed = found.view([("key", f"V{HASH_BYTES}"), ("step", ">u4")])
+            hashed["key"][hidden] = hashes[keys[hidden] - self.listed]
+        return found.view(f"V{found.itemsize}")
 
 
 def user_fields(ids: ByteArray, cells: NDArray[Any]) -> list[bytes]:
@@ -269,7 +291,7 @@ class Bounds:
         key_places: consecutive places that belong to one key: its buckets, or its amounts.
         weight: of an event of a sum, which it adds to the two cells of its key; None without a sum.
         places: of a bin; 0 if there are few.
-        keyed: whether places are keyed (``bounding.keyed_places``), because keys are found.
+        keyed: whether places are keyed (``KeyedPlaces``), because keys are found.
         users_at: the first of the bin's cells for users by their numbers of events (``kinds/wrappers.py``),
             all that were tallied, also those that do not count; None if nobody counts them.
     """

@@ -6,7 +6,7 @@ of the buckets and the range of the amount are declared, never learned from data
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dphist.arrays import Int64Array
 from dphist.product.sums import AmountRange
+from stream_app.core.coded import Column, for_each
 from stream_app.core.counting.bins import aggregate
 from stream_app.core.counting.keys import Axis, KeyList
 from stream_app.core.counting.read_values import numbers
@@ -52,9 +53,9 @@ class Buckets(Axis, frozen=True, rename={"low": "min", "high": "max", "count": "
         step = (self.high - self.low) / self.count
         return np.array([float(self.low + step * edge) for edge in range(self.count + 1)])
 
-    def places(self, column: Sequence[Any]) -> Int64Array:
+    def places(self, column: Column) -> Int64Array:
         """Return each event's bucket, -1 if its value is not a number. Args: numbers, or their texts."""
-        values = numbers(column)
+        values = for_each(column, numbers)
         buckets = np.searchsorted(self.edges[1:-1], values, side="right").astype(np.int64)
         buckets[np.isnan(values)] = _NONE
         return buckets
@@ -87,9 +88,9 @@ class Amounts(
         """Return the range in units."""
         return AmountRange(int(self.low / self.unit), int(self.high / self.unit))
 
-    def places(self, column: Sequence[Any]) -> Int64Array:
+    def places(self, column: Column) -> Int64Array:
         """Return each event's amount in units from ``low``, -1 if it is no number. Args: as ``Buckets``."""
-        values = numbers(column)
+        values = for_each(column, numbers)
         none = np.isnan(values)
         inside = np.clip(np.where(none, float(self.low), values), float(self.low), float(self.high))
         units = np.rint((inside - float(self.low)) / float(self.unit)).astype(np.int64)
@@ -186,7 +187,7 @@ class Cells:
         ):
             if axis is None:
                 continue
-            places = axis.places(*(columns[column][events].tolist() for column in axis.columns))
+            places = axis.places(*(columns[column][events] for column in axis.columns))
             none = good & (places < 0)
             if none.any():
                 refused[reason] = none

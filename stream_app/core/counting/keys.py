@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import product, repeat
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
+from stream_app.core.coded import Column, for_each
 from stream_app.core.counting.read_values import comparable, each_once, listed_as
 from stream_app.core.counting.unlisted import LONGEST_NAME, Discover, key_names
 from stream_app.core.counting.unlisted import OTHER as OTHER
@@ -337,7 +338,7 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         indices = np.unravel_index(place, self.sizes)
         return {part.field: part.values[index] for part, index in zip(self.parts, indices, strict=True)}
 
-    def places(self, *columns: Sequence[object]) -> Int64Array:
+    def places(self, *columns: Column) -> Int64Array:
         """Return the place in the list of each event's key, -1 if it has none.
 
         Args: for each field the values as read.
@@ -345,11 +346,16 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         >>> KeyList("c", ("UA", "7"), False, False).places(["UA", 7, 7.0, "7.0", "AA", None]).tolist()
         [0, 1, 1, -1, -1, -1]
         """
-        columns = tuple(normalised(self.normalise, column) for column in columns)
-        first, *others = (part.places(column) for part, column in zip(self.parts, columns, strict=True))
+        first, *others = (
+            for_each(column, partial(self._places_in, part))
+            for part, column in zip(self.parts, columns, strict=True)
+        )
         for size, places in zip(self.sizes[1:], others, strict=True):
             first = np.where((first < 0) | (places < 0), _NONE, first * size + places)
         return first
+
+    def _places_in(self, part: KeyField, values: Sequence[object]) -> Int64Array:
+        return part.places(normalised(self.normalise, values))
 
 
 def _escaped(value: str) -> str:

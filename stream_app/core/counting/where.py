@@ -6,7 +6,7 @@ condition changes no sensitivity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property, reduce
 from itertools import repeat
@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_app.core.coded import for_each
 from stream_app.core.counting.read_values import comparable, each_once, listed_as, numbers
 
 Columns = Mapping[str, Any]
@@ -33,6 +34,13 @@ class _Test(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     def fields(self) -> tuple[str, ...]:
         return (self.field,)
 
+    def matches(self, columns: Columns) -> Mask:
+        return for_each(columns[self.field], self._matching)
+
+    def _matching(self, values: Sequence[Any]) -> Mask:
+        """Return which values fulfil the condition."""
+        raise NotImplementedError
+
 
 class OneOf(_Test, frozen=True, tag="one_of"):
     """The field has one of these values, as ``read_values.listed_as`` says.
@@ -43,11 +51,10 @@ class OneOf(_Test, frozen=True, tag="one_of"):
 
     values: tuple[str, ...]
 
-    def matches(self, columns: Columns) -> Mask:
-        column = columns[self.field]
-        if not set(map(type, column)) <= _PLAIN_TYPES:
-            column = each_once(comparable, column)
-        return np.fromiter(map(self._known.__contains__, column), np.bool_, len(column))
+    def _matching(self, values: Sequence[Any]) -> Mask:
+        if not set(map(type, values)) <= _PLAIN_TYPES:
+            values = each_once(comparable, values)
+        return np.fromiter(map(self._known.__contains__, values), np.bool_, len(values))
 
     @cached_property
     def _known(self) -> frozenset[str | int | float]:
@@ -72,9 +79,9 @@ class Within(_Test, frozen=True, tag="within"):
     max: Fraction | None = None
     below: Fraction | None = None
 
-    def matches(self, columns: Columns) -> Mask:
-        values = numbers(columns[self.field])
-        inside = ~np.isnan(values)
+    def _matching(self, values: Sequence[Any]) -> Mask:
+        as_numbers = numbers(values)
+        inside = ~np.isnan(as_numbers)
         for end, compare in (
             (self.min, np.greater_equal),
             (self.above, np.greater),
@@ -82,7 +89,7 @@ class Within(_Test, frozen=True, tag="within"):
             (self.below, np.less),
         ):
             if end is not None:
-                inside &= compare(values, float(end))
+                inside &= compare(as_numbers, float(end))
         return inside
 
     def __str__(self) -> str:
@@ -94,9 +101,8 @@ class Within(_Test, frozen=True, tag="within"):
 class Present(_Test, frozen=True, tag="present"):
     """The record has the field with a value; null is no value, and neither is an empty text of CSV."""
 
-    def matches(self, columns: Columns) -> Mask:
-        column = columns[self.field]
-        return np.fromiter(map(is_not, column, repeat(None)), np.bool_, len(column))
+    def _matching(self, values: Sequence[Any]) -> Mask:
+        return np.fromiter(map(is_not, values, repeat(None)), np.bool_, len(values))
 
     def __str__(self) -> str:
         return f"{self.field} is present"
