@@ -367,8 +367,9 @@ def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
     start = 0
     while start < len(data):
         end = data.rfind(b"\n", start, start + BYTES_AT_ONCE) + 1 or data.index(b"\n", start) + 1
-        *_, rest = data[start:end].split(b"\n", RECORDS_AT_ONCE)
-        end -= len(rest)
+        if data.count(b"\n", start, end) > RECORDS_AT_ONCE:
+            *_, rest = data[start:end].split(b"\n", RECORDS_AT_ONCE)
+            end -= len(rest)
         yield start, data[start:end]
         start = end
 

@@ -194,15 +194,14 @@ def local_times_us(texts: Sequence[bytes]) -> tuple[Int64Array, Bools]:
         texts = [text if len(text) == _LOCAL_BYTES else bytes(_LOCAL_BYTES) for text in texts]
     letters = np.frombuffer(b"".join(texts), np.uint8).reshape(-1, _LOCAL_BYTES)
     of_day = np.ascontiguousarray(letters[:, _OF_DAY]).view(f"S{len(_OF_DAY)}").ravel()
-    written, which = np.unique(of_day, return_inverse=True)
-    days_s = [_day_s(day) for day in written.tolist()]
+    days_s = np.array(list(map(_day_s, of_day.tolist())), np.float64)
     digits = letters[:, _OF_CLOCK].astype(np.int64) - ord("0")
     hours, minutes, seconds = (10 * digits[:, ::2] + digits[:, 1::2]).T
     good = ((digits >= 0) & (digits <= 9)).all(axis=1) & (letters[:, _COLONS] == ord(":")).all(axis=1)
     good &= (hours < 24) & (minutes < 60) & (seconds <= 60)
-    good &= np.array([day_s is not None for day_s in days_s], np.bool_)[which]
+    good &= ~np.isnan(days_s)
     # A 60th second is read as the one before it, as in all other times.
-    at_s = np.array([day_s or 0 for day_s in days_s], np.int64)[which]
+    at_s = np.where(good, days_s, 0).astype(np.int64)
     at_s += 3_600 * hours + 60 * minutes + np.minimum(seconds, 59)
     return np.where(good, at_s * 1_000_000, 0), good
 

@@ -20,6 +20,7 @@ from stream_app.core import visits
 from stream_app.core.coded import Coded, pairs
 from stream_app.core.incoming import Reason
 from stream_app.core.json_objects import bare
+from stream_app.sources.combined_lines import split_lines
 from stream_app.sources.decode import Decoded, Decoder, NdjsonDecoder, decoded_columns
 from stream_app.sources.log_format import combined, guessed, local_times_us, pattern_of
 from stream_app.sources.times import Bools, TimeFormat, times_us, why_no_time
@@ -241,9 +242,24 @@ def _by_pattern(form: WebLog) -> _Read:
     names = sorted(pattern.groupindex, key=lambda name: pattern.groupindex[name])
 
     def read(records: Sequence[bytes]) -> tuple[Sequence[int], Raw, list[tuple[int, Reason]]]:
-        written = b"".join(records)
-        if b"\r" in written:
+        if b"\r" in b"".join(records):
             records = [record.rstrip(b"\r") for record in records]
+        if form.kind != "combined":
+            return matched(records)
+        is_plain, parts = split_lines(records)
+        plain, others = np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
+        if len(plain) and not len(others):
+            return range(len(records)), {"host": [None] * len(records), **parts}, []
+        kept, raw, refused = matched([records[row] for row in others.tolist()])
+        rows = np.append(plain, others[list(kept)])
+        order = np.argsort(rows)
+        places = order.tolist()
+        together = {part: [*parts.get(part, [None] * len(plain)), *values] for part, values in raw.items()}
+        raw = {part: [values[place] for place in places] for part, values in together.items()}
+        return rows[order].tolist(), raw, [(int(others[row]), reason) for row, reason in refused]
+
+    def matched(records: Sequence[bytes]) -> tuple[Sequence[int], Raw, list[tuple[int, Reason]]]:
+        written = b"".join(records)
         found = list(map((pattern if b"\\" in written else plain).fullmatch, records))
         kept: Sequence[int] = range(len(records))
         refused: list[tuple[int, Reason]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 
 from stream_app.core.incoming import Reason
 from stream_app.core.visits import FIELDS, TIME, agent_of, visitor_of
+from stream_app.sources import web_log
+from stream_app.sources.combined_lines import split_lines
 from stream_app.sources.log_format import local_times_us, pattern_of
 from stream_app.sources.web_log import WebLog, WebLogDecoder, form_of
 
@@ -227,6 +230,31 @@ def test_line_is_read_alike_in_every_batch() -> None:
     for name in FIELDS:
         found = np.concatenate([one.columns[name] for one in alone])
         assert together.columns[name].tolist() == found.tolist()
+
+
+def test_plain_lines_have_the_parts_that_the_pattern_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damaged ones and lines of users among them, too, in any order."""
+    rng = random.Random(1)
+    plain = COMBINED.replace(" ann b ", " - ").encode()
+    lines = [plain, COMMON.encode(), b"", b"a\nb", plain + b"\r", plain + b" more", plain[:-1]]
+    letters = b'"\\ []-:a\x00\xe9\r'
+    for _ in range(3_000):
+        line = bytearray(rng.choice([plain, plain, plain, COMBINED.encode(), b"h:80 " + plain]))
+        for _ in range(rng.choice([0, 0, 1, 1, 2, 4])):
+            at = rng.choice([rng.randrange(len(line)), rng.randrange(16), rng.randrange(40, 100)])
+            line[at : at + rng.randrange(3)] = bytes(rng.choices(letters, k=rng.randrange(3)))
+        lines.append(bytes(line))
+    found = [decoded_lines(lines[at : at + 60]) for at in range(0, len(lines), 60)]
+    assert 0.3 < np.mean([split_lines([line])[0].all() for line in lines]) < 0.7
+    monkeypatch.setattr(web_log, "split_lines", lambda lines: (np.zeros(len(lines), np.bool_), {}))
+    assert [decoded_lines(lines[at : at + 60]) for at in range(0, len(lines), 60)] == found
+
+
+def decoded_lines(lines: list[bytes]) -> tuple[Any, ...]:
+    """Return all that is decoded."""
+    found = WebLogDecoder(form("combined"), FIELDS[1:]).decode(lines)
+    columns = {name: found.columns[name].tolist() for name in FIELDS}
+    return found.kept.tolist(), list(found.refused), columns
 
 
 def test_lines_that_take_long_to_read_are_refused() -> None:
