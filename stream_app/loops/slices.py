@@ -261,9 +261,7 @@ class Slices:
         by_hash = counted.users is not None and stream.declared.finds_keys
         if len(hidden.rows):
             if not by_hash:
-                numbers = for_each(
-                    hidden.names, lambda names: np.array([stream.numbers[one] for one in names])
-                )
+                numbers = np.array([stream.numbers[name] for name in hidden.names.values])[numbers]
             places[hidden.rows] += (numbers + 1) * cells.key_places  # they were those of other
             cells = replace(cells, unlisted=int(numbers.max()) + 1)
         keyed = None

@@ -74,7 +74,7 @@ def _have_shape(letters: NDArray[np.uint8], starts: Int64Array, at: Int64Array, 
     """Return which lines have the right letters between their quotes. Args: at, of the quotes, (n, 6)."""
     first, second, third, fourth, fifth, last = at.T
     behind = first - _BEHIND_ADDRESS
-    good = (behind >= starts) & (third - second > 6) & (fifth - fourth == 2) & (last + 1 == ends)
+    good: Mask = (behind >= starts) & (third - second > 6) & (fifth - fourth == 2) & (last + 1 == ends)
     for place, letter in enumerate(_NO_USER):
         good &= letters[behind + place] == letter
     for places, letter in (
@@ -84,7 +84,8 @@ def _have_shape(letters: NDArray[np.uint8], starts: Int64Array, at: Int64Array, 
         (second + 5, _SPACE),
     ):
         good &= letters[np.minimum(places, len(letters) - 1)] == letter
-    return good & (letters[third - 1] == _SPACE) & (letters[fourth + 1] == _SPACE)
+    good &= (letters[third - 1] == _SPACE) & (letters[fourth + 1] == _SPACE)
+    return good
 
 
 def _without_space(texts: Iterable[bytes]) -> Mask:

@@ -38,6 +38,7 @@ _OF_DAY, _OF_CLOCK, _COLONS = [*range(12), *range(20, 26)], [12, 13, 15, 16, 18,
 _QUOTED = re.compile(r"'([^']*)'")
 _DIRECTIVE = re.compile(r"\s*(?:log_format\s+\S+\s+(?:escape=\w+\s+)?)?((?:'[^']*'\s*)+);?\s*")
 TIMES = ("time_local", "time_iso8601", "msec")
+_LONGEST_TIME = 64  # a stranger's text before it could make every [ the beginning of a long search
 _COMMON = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent'
 _OF_COMBINED = ' "$http_referer" "$http_user_agent"'
 # Apache's vhost_combined begins with a host and a port. In other lines "-" follows the first word.
@@ -179,6 +180,8 @@ def _values(name: str, end: str, plain: bool) -> str:
     """Return the pattern of a variable's values. Args: end, the character behind it, empty at the end."""
     if name == "remote_user":  # it may have spaces; the bound keeps a damaged line from taking long
         return ".{0,200}?"
+    if name in TIMES and end:
+        return f"[^{re.escape(end)}]{{0,{_LONGEST_TIME}}}"
     if end == '"' and not plain:  # nginx and Apache write quotes inside with a backslash
         return r'[^"\\]*(?:\\.[^"\\]*)*'
     return f"[^{re.escape(end)}]*" if end else ".*"

@@ -60,7 +60,7 @@ class WebLogDecoder(Decoder):
     """Decodes lines of an access log. Args: others, names of ``visits.FIELDS`` beside the time.
 
     Guarantee: the address and the agent are in no column, and no record leaves with its bytes.
-    Cost: three microseconds per line if agents, paths and referrers come back; at most 60 milliseconds.
+    Cost: three microseconds per line if agents, paths and referrers come back; at most 20 milliseconds.
     """
 
     def __init__(self, form: WebLog, others: Sequence[str] = ()) -> None:
