@@ -142,6 +142,7 @@ async def _known_segment(
 
 
 _LONGEST_SLEEP_S = 60.0  # the clock may be set meanwhile
+_LOOK_S = 5.0  # between two looks for segments of other workers: until then their bins wait
 _AGAIN_US = 60_000_000  # before a segment that cannot begin is tried again
 
 
@@ -198,6 +199,17 @@ class SegmentPlan:
         """A line about each segment that cannot begin."""
         return [one.refused for one in self.found if one.refused is not None]
 
+    @property
+    def abandoned(self) -> list[str]:
+        """A line about each stream that ends without a next segment, although no configured end says so."""
+        return [
+            f"{base_of(found.newest)}: it ends at {format_instant(found.abandoned_us)}, and this "
+            "configuration does not say how it goes on; start a worker with the configuration that was to "
+            "follow, or change this one"
+            for found in self.found
+            if found.abandoned_us is not None
+        ]
+
     def without(self, refused: Mapping[str, str]) -> SegmentPlan:
         """Return the plan without segments that cannot begin. Args: refused, why, by name.
 
@@ -222,15 +234,8 @@ class SegmentPlan:
 
     def log(self) -> None:
         """Log the changes and when they hold, and streams that end without a next segment."""
-        for line in (*self.lines(), *self.refused):
+        for line in (*self.lines(), *self.refused, *self.abandoned):
             log.warning("stream %s", line)
-        for found in self.found:
-            if found.abandoned_us is not None:
-                log.warning(
-                    "stream %s: it ends at %s, and this configuration does not say how it goes on; start a "
-                    "worker with the configuration that was to follow, or change this one",
-                    *(base_of(found.newest), format_instant(found.abandoned_us)),
-                )
 
     async def is_overtaken(self, store: Store) -> bool:
         """Return whether another worker has meanwhile opened a segment that this one is about to begin."""
@@ -310,7 +315,7 @@ async def until_begun_elsewhere(running: Settings, store: Store) -> set[str]:
     for stream in running.streams:
         newest[base_of(stream.name)] = max(number_of(stream.name), newest.get(base_of(stream.name), 0))
     while True:
-        await asyncio.sleep(_LONGEST_SLEEP_S)
+        await asyncio.sleep(_LOOK_S)
         begun = set[str]()
         with suppress(OSError):
             for source in dict.fromkeys(sources_of(running)):

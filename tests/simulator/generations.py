@@ -94,6 +94,7 @@ class StartedByGenerations(Pipeline):
             (edges, "_LATEST_US", BIN_US // 4),
             (segments, "_AGAIN_US", BIN_US),
             (segments, "_LONGEST_SLEEP_S", BIN_US / 1e6),
+            (segments, "_LOOK_S", BIN_US / 1e6),
             (starting, "named_as_begun", _named_as_planned),
             (starting, "check_begun_file", lambda stream, directory: None),
             (starting, "first_witnessed", lambda directory, stream: self.first_row(stream)),

@@ -119,7 +119,7 @@ async def _compared(settings: Settings, url: str, refused: Refused) -> Compared:
         await store.check_format()
         now_us = await LiveClock(store, settings.redis.largest_clock_skew_us, notes=False).now_us()
         plan = await _allowed(settings, store, outside if kept else None, now_us, refused)
-        changes += plan.lines()
+        changes += (*plan.lines(), *plan.abandoned)
         for stream in plan.now.streams:
             with refused.noted(stream.name):
                 state = await store.load(stream.name)

@@ -21,6 +21,7 @@ from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.records import Reply
 from stream_app.loops.clocks import LiveClock
+from stream_app.loops.segments import until_begun_elsewhere
 from stream_app.loops.stream import Stream
 from stream_app.ports import OperatorError
 from stream_app.ports.errors import OvertakenError
@@ -251,6 +252,33 @@ async def test_a_refused_start_stores_nothing_of_a_generation(one: OneSource, re
     worker = await Worker.start(one, before, other)
     assert [closer.name for closer in worker.closers] == [STREAM, "other"]
     assert worker.plan.lines() == []
+
+
+async def test_a_worker_soon_knows_a_segment_that_another_worker_began(
+    one: OneSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then nobody cuts its partitions, so the segment's bins wait."""
+    waited_s = list[float]()
+
+    async def sleep(seconds: float) -> None:
+        waited_s.append(seconds)
+
+    await (await Worker.start(one, stream_of(one))).run(one, {}, CHANGED_AT)
+    running = (await plan_of(one, stream_of(one))).now
+    await Worker.start(one, stream_of(one, epoch_bins=4))
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "sleep", sleep)
+        assert await until_begun_elsewhere(running, one.store) == {STREAM}
+    assert sum(waited_s) <= 5
+
+
+async def test_a_stream_whose_end_left_the_configuration_is_named(one: OneSource) -> None:
+    ends = replace(stream_of(one), until_us=EDGE * BIN_US)
+    await (await Worker.start(one, ends)).run(one, {}, EDGE + 2)
+    assert (await plan_of(one, ends)).abandoned == []
+    [line] = (await plan_of(one, stream_of(one))).abandoned
+    end = format_instant(EDGE * BIN_US)
+    assert line.startswith(f"{STREAM}: it ends at {end}, and this configuration does not say how it goes on;")
 
 
 TOTAL = Total(Fraction(4), None, "source")
