@@ -17,7 +17,7 @@ from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.segments.names import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock
-from stream_app.loops.configured import running_strategy
+from stream_app.loops.configured import check_counted, running_strategy
 from stream_app.loops.segments import SegmentPlan
 from stream_app.ports import NoiseKeys, OutsideLedger
 from stream_app.ports.errors import StreamError, about
@@ -131,6 +131,7 @@ async def _compared(settings: Settings, url: str, refused: Refused) -> Compared:
                     said = f"{stream.name}: a fault has stopped it, and a worker's log says which"
                     shown = "readers see that from the next whole minute on"
                     stopped.append(Finding("streams", "fail", f"{said}; {shown}"))
+                check_counted(stream.name, state)
                 running_strategy(state, _as_a_start_plans(stream, settings, state))
                 if not state.has_ended:
                     counted[stream.name] = {name: one.position for name, one in state.partitions.items()}

@@ -266,6 +266,12 @@ def test_a_retired_stream_has_no_secrets_and_stays_readable(tmp_path: Path, serv
     with pytest.raises(OperatorError, match=f"^{line}"):
         asyncio.run(run_worker(load(config)))
     assert line in refused("check-config", "--config", config)
+    over_topic = directory / "topic.yaml"  # of a topic, nothing but the store knows the identity
+    over_topic.write_text(
+        'kafka: {bootstrap_servers: "127.0.0.1:1"}\n'
+        + config.read_text().replace("{file: now.ndjson}", "{topic: now}")
+    )
+    assert line in refused("check-config", "--config", over_topic)
     assert contents(there) == stored
     # Retired again, it stays what it is.
     command("retire", "visits", "--config", config)
