@@ -143,6 +143,7 @@ async def _known_segment(
 
 _LONGEST_SLEEP_S = 60.0  # the clock may be set meanwhile
 _LOOK_S = 5.0  # between two looks for segments of other workers: until then their bins wait
+_LOOK_S_PER_LEDGER = 0.06  # so many ledgers cost no more time than one
 _AGAIN_US = 60_000_000  # before a segment that cannot begin is tried again
 
 
@@ -314,11 +315,13 @@ async def until_begun_elsewhere(running: Settings, store: Store) -> set[str]:
     newest = dict[str, int]()
     for stream in running.streams:
         newest[base_of(stream.name)] = max(number_of(stream.name), newest.get(base_of(stream.name), 0))
+    sources = tuple(dict.fromkeys(sources_of(running)))
+    every_s = min(_LONGEST_SLEEP_S, max(_LOOK_S, _LOOK_S_PER_LEDGER * len(sources)))
     while True:
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(every_s)
         begun = set[str]()
         with suppress(OSError):
-            for source in dict.fromkeys(sources_of(running)):
+            for source in sources:
                 for name in {entry.stream for entry in await store.ledger(source)}:
                     is_later = number_of(name) > newest.get(base_of(name), number_of(name))
                     if is_later and await store.load(name) is not None:  # its settings are known
