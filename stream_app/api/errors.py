@@ -88,7 +88,7 @@ def _query_error(
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first, path = error.errors()[0], request.scope["path"]
-    parameter = str(first["loc"][-1])
+    *_, parameter = (part for part in first["loc"] if isinstance(part, str))  # the rest is a place in a list
     if first["type"] == "extra_forbidden":
         line = f"parameter {parameter!r} is not known for {path}; /docs lists those that are"
     else:

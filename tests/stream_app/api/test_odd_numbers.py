@@ -76,6 +76,14 @@ async def test_odd_numbers_over_keys_and_values_never_cause_a_server_error() -> 
         await ask(api, lambda path, _parameter: path in OF_AXES)
 
 
+async def test_a_bad_value_of_a_list_names_its_parameter() -> None:
+    async with api_over_axes(4, epoch_bins=4) as (api, _cells):
+        for odd in (["", "0.5"], ["0.5", "half"]):
+            status, said = await api.error("quantile", q=odd)
+            assert (status, said["parameter"]) == (422, "q")
+            assert said["error"].startswith("parameter q=")
+
+
 @with_api([5] * 3)
 async def test_each_parameter_with_one_value_is_given_once(api: Api) -> None:
     for path, given, parameters in QUESTIONS:
