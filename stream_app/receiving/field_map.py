@@ -72,15 +72,15 @@ class FieldMap:
         return ARRIVED in self.paths.values()
 
     def events_of(self, body: bytes, arrived_ms: int, most_bytes: int) -> tuple[bytes, int]:
-        """Return the events of a body as lines, and how many of its lines are no JSON.
+        """Return the events of a body as lines, and how many of its values are no object or list of JSON.
 
         A field whose path leads nowhere, or to null, a list or an object, is left out.
         Args: most_bytes, of all events: a field outside the list of ``[*]`` is in each of them.
-        Raises: ValueError, one line, if nothing of the body is JSON; TooManyEventsError.
+        Raises: ValueError, one line, if no value of the body is one; TooManyEventsError.
         """
         records, others = _records(body)
         if not records:
-            raise ValueError(f"no line of it is JSON; {HINT}")
+            raise ValueError(f"no line of it is an object or a list of JSON; {HINT}")
         lines, left = list[bytes](), most_bytes
         for event in (event for record in records for event in self._events(record, arrived_ms)):
             lines.append(_encode(event).encode() + b"\n")
@@ -118,7 +118,14 @@ def _at(value: Any, steps: tuple[Step, ...]) -> Any:
 
 
 def _records(body: bytes) -> tuple[list[Any], int]:
-    """Return the JSON values of a body, one in all or one per line, and the number of other lines."""
+    """Return the objects and lists of a body, one in all or one per line, and the number of other values."""
+    found, others = _values(body)
+    records = [one for one in found if isinstance(one, dict | list)]
+    return records, others + len(found) - len(records)
+
+
+def _values(body: bytes) -> tuple[list[Any], int]:
+    """Return the JSON values of a body, and the number of lines that are none."""
     if len(body) <= MOST_ARRAY_BYTES:
         with suppress(ValueError):
             whole = value_of(body)

@@ -53,8 +53,17 @@ def test_lines_are_read_one_by_one() -> None:
         b'{"a": {"n": 1}}\nno JSON\n\n{"a": {"n": NaN}}\n', 0, 99
     )
     assert (lines, others) == (b'{"n":1}\n{}\n', 1)
-    with pytest.raises(ValueError, match="no line of it is JSON"):
-        FieldMap({"n": "n"}).events_of(b"n=1", 0, 99)
+
+
+@pytest.mark.parametrize("body", [b"n=1", b"null", b"5", b'"n"', b"[]", b"[1, null]", b"true\n7\n"])
+def test_body_without_an_object_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match="no line of it is an object or a list of JSON"):
+        FieldMap({"n": "n"}).events_of(body, 0, 99)
+
+
+def test_values_that_are_no_objects_are_told() -> None:
+    for body in (b'[{"n": 1}, 5, null]', b'{"n": 1}\n5\nnull\n'):
+        assert FieldMap({"n": "n"}).events_of(body, 0, 99) == (b'{"n":1}\n', 2)
 
 
 @pytest.mark.parametrize("path", ["", "a[", "a[-1]", "a[x]", "a[*].b[*]", "a]b", "x" * 201])
