@@ -1,4 +1,4 @@
-"""Streams that are history: retired here, or imported from another store. Nobody counts them any more.
+"""Streams that are history: retired, or imported by builds up to 0.2.0. Nobody counts them any more.
 
 The store keeps the text of a history in the place of the strategy's text. Its ``"v"`` is not 1, so a build
 that knows no history ends with one line when it loads the stream, instead of opening an epoch
