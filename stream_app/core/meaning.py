@@ -18,7 +18,7 @@ from stream_app.core.counting.where import in_words
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import period_in_words
 from stream_app.core.promise import signed_in_words
-from stream_app.core.visits import VISITOR
+from stream_app.core.visits import DAY_US, VISITOR
 
 OfAmounts = Literal["sum", "mean"]
 
@@ -28,7 +28,7 @@ class Meaning:
     """What a stream counts.
 
     Args:
-        noun: plural, for headings: "events", "counted events", "users first seen".
+        noun: plural, for headings: "events", "counted events", "users first seen", "visitors".
         counts: a sentence about the counted events.
         intervals: a sentence about the number that intervals hold.
         shape: a warning about the shape of a chart; empty if it hides nothing.
@@ -56,6 +56,7 @@ class Meaning:
 
 
 USERS = "users first seen"
+VISITORS = "visitors"  # each on a day of their own
 EVERY_EVENT = Meaning("events", "Counts events.", "Intervals are for the true number of events.")
 
 
@@ -86,7 +87,10 @@ def _meaning_of(declared: Declaration) -> Meaning:
 
 def counted_in(declared: Declaration | None) -> str:
     """Return the unit of a stream's counts; of an unknown stream, events."""
-    return USERS if declared is not None and declared.count == "users" else "events"
+    if declared is None or declared.count != "users":
+        return "events"
+    has_days = _are_visitors(declared) and declared.time.bin_us >= DAY_US
+    return VISITORS if has_days else USERS
 
 
 def range_in_words(declared: Declaration, epochs: int) -> str:
@@ -94,6 +98,8 @@ def range_in_words(declared: Declaration, epochs: int) -> str:
     per_user = declared.privacy.per_user
     if declared.count == "users":
         by = _by(declared)
+        if _are_visitors(declared):
+            return f"visitors first seen in this range{by}, each once on each UTC day"
         if epochs > 1:
             return f"users first seen in this range{by}, once in each of its {epochs:,} epochs"
         return f"users first seen in this range{by}, which is within one epoch"
@@ -104,6 +110,8 @@ def range_in_words(declared: Declaration, epochs: int) -> str:
 
 def epoch_in_words(declared: Declaration, start: str) -> str:
     """Return a phrase for the users that a count since the start of an epoch counts. Args: start, as text."""
+    if _are_visitors(declared):
+        return f"visitors since {start}{_by(declared)}, each once on each UTC day"
     return f"users first seen since {start}{_by(declared)}, each counted once"
 
 
@@ -172,14 +180,18 @@ def _users(declared: Declaration) -> Meaning:
     assert per_user is not None  # the configuration refuses a count of users that nothing names
     when = span(declared)
     under = ", under one of the user's keys in that bin" if declared.keys else ""
+    shape = (
+        f"Charts show when users are first seen in {article(when)}, not how many are active: the first "
+        f"bins of {article(when)} are the highest."
+    )
+    noun = counted_in(declared)
     return Meaning(
-        noun=USERS,
+        noun=noun,
         counts=f"Counts each user once per {when}, in the first bin with an event of the user{under}. "
         f'The field "{per_user.field}" names the user; events without one do not count.{_only(declared)}',
         intervals="Intervals are for the number of users first seen in a range. A range over several "
         f"{when}s counts a user once in each of them.",
-        shape=f"Charts show when users are first seen in {article(when)}, not how many are active: the first "
-        f"bins of {article(when)} are the highest.",
+        shape="" if noun == VISITORS else shape,
     )
 
 
@@ -190,11 +202,16 @@ def _cap(declared: Declaration) -> str:
     return f"{most}, earliest bins first" if declared.capped else f"{most}, as an engine counted them"
 
 
+def _are_visitors(declared: Declaration) -> bool:
+    """Return whether users are visitors of a site, who have another name on the next day."""
+    per_user = declared.privacy.per_user
+    return per_user is not None and per_user.field == VISITOR and declared.source.is_of_web_server
+
+
 def span(declared: Declaration) -> str:
     """Return the span of time in which a user's events are capped, without an article, such as "UTC day"."""
-    per_user = declared.privacy.per_user
-    if per_user is not None and per_user.field == VISITOR and declared.source.is_of_web_server:
-        return "UTC day"  # a visitor has another name on the next day
+    if _are_visitors(declared):
+        return "UTC day"
     return "epoch" if declared.period is None else period_in_words(declared.period)
 
 

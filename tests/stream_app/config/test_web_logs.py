@@ -8,7 +8,7 @@ import pytest
 
 from stream_app.config import StreamSettings, load_text
 from stream_app.config.source import by_source
-from stream_app.core.meaning import meaning_of
+from stream_app.core.meaning import counted_in, epoch_in_words, meaning_of, range_in_words
 from tests.blocks.pages import block
 
 WEB = """
@@ -52,6 +52,13 @@ def test_users_are_visitors_and_a_named_condition_on_bots_is_the_only_one() -> N
     users = read(f"{WEB}    count: users\n    where: {{bot: [true, false], status: 200}}\n").declared
     assert users.privacy.max_events == 1
     assert meaning_of(users).counts.startswith("Counts each user once per UTC day, in the first bin")
+    by = "by events where bot is one of true, false and status is 200"
+    assert range_in_words(users, 2) == f"visitors first seen in this range {by}, each once on each UTC day"
+    assert epoch_in_words(users, "noon") == f"visitors since noon {by}, each once on each UTC day"
+    assert (counted_in(users), meaning_of(users).noun) == ("users first seen", "users first seen")
+    assert meaning_of(users).shape.endswith("the first bins of a UTC day are the highest.")
+    days = meaning_of(read(f"{WEB}    count: users\n".replace("bin: 1h", "bin: 1d")).declared)
+    assert (days.noun, days.shape) == ("visitors", "")
     assert "at most 10 events per user and UTC day" in meaning_of(read(WEB).declared).counts
     assert str(users.where) == "bot is one of true, false and status is 200"
 
