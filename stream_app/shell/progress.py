@@ -263,7 +263,8 @@ async def first_lines(settings: Settings, reader: PublicReader, *, serves: bool)
 def listening_lines(role: str, settings: Settings) -> list[str]:
     """Return where a child listens, once it does."""
     if role == "api":
-        return [f"page and API: {address(settings.api)}    (Ctrl-C ends it)"]
+        boards = [f"board {one.name}: {address(settings.api)}boards/{one.name}" for one in settings.boards]
+        return [*boards, f"page and API: {address(settings.api)}    (Ctrl-C ends it)"]
     if role != "ingest" or settings.ingest is None:
         return []
     ingest, scheme = settings.ingest, "http" if settings.ingest.tls is None else "https"

@@ -103,6 +103,7 @@ def test_page_from_a_log_is_exact_and_keeps_no_address(site: tuple[Path, Truth, 
         keys = folder / "state" / "noise_keys" / "@visitors"
         service.until_true(lambda: len(list(keys.rglob("*.key"))) <= 1, "spent days' keys are destroyed", 120)
         output = service.output
+    assert f"board site: http://127.0.0.1:{port}/boards/site\n" in output
     _assert_nowhere(folder, output, truth.addresses)
 
 

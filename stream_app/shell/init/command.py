@@ -111,7 +111,7 @@ def init(
         if isinstance(events, Path) and sample is not None and sample.is_of_web_server:
             _refuse_other_options(questions)
             _write(web_configuration(questions, events, sample, config), config)
-            click.echo(f"\n{config} is written. Count, and open the page that it names:")
+            click.echo(f"\n{config} is written. Count, and open the board that it names:")
             click.echo(f"  stream-app run --config {config}")
             return
         answered = _asked(questions, reached(bootstrap_servers, kafka_from), events, sample)
