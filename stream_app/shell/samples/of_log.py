@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +35,9 @@ MOST_RECORDS = 2_000
 DEEPEST = 4  # nested objects whose fields are named
 MOST_FIELDS = 200
 _FIRST_LINES = 20  # that tell JSON from CSV; some may be damaged
+_OF_ERRORS = re.compile(
+    rb"(?:\d{4}/\d\d/\d\d [\d:]{8}|\[\w{3} \w{3} \d\d [\d:.]+ \d{4}\]) \[[\w:]+\] "
+)  # nginx, Apache
 _W3C = (b"#Software:", b"#Version:", b"#Fields:")  # logs of IIS and CloudFront
 _LINES_OF_LOG = 200  # that tell the form of an access log; referrers are rare
 
@@ -108,6 +112,8 @@ def file_sample(file: Path) -> Sample:
             f"{named}it looks like an access log in a form that is not known; docs/how-to/web-log.md says "
             "where to write the log_format of your server"
         )
+    if _OF_ERRORS.match(lines[0]):
+        raise OperatorError(f"{named}it is a web server's log of errors; name its access log")
     if why := why_no_header(first_line(start), b"".join(lines[1:2])):
         raise OperatorError(f"{named}{why}")
     names = csv_names(lines[0])

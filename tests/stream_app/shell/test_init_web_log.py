@@ -130,6 +130,7 @@ def test_host_that_only_later_lines_have_is_the_site(folder: Path) -> None:
     ("arguments", "said"),
     [
         (["unknown.log"], "it looks like an access log in a form that is not known; docs/how-to/web-log.md"),
+        (["error.log"], "it is a web server's log of errors; name its access log"),
         (["iis.log"], "it looks like an access log in a form that is not known"),
         (["unknown.log*"], "it looks like an access log in a form that is not known"),
         (["access.log*"], "access.log*: name access.log alone; its rotated files are read, too"),
@@ -147,6 +148,7 @@ def test_answers_that_do_not_fit_are_refused(folder: Path, arguments: list[str],
     (folder / "other.csv").write_text("at,page\n2026-03-01T00:00:00Z,/\n")
     (folder / "unknown.log").write_text("192.0.2.7|GET / HTTP/1.1|200\n" * 3)
     (folder / "access.log.1").write_text("".join(f"{line}\n" for line in lines_of(folder)[1:]))
+    (folder / "error.log").write_text("2026/03/05 10:00:00 [error] 12#12: *1 open() failed, client: ::1\n")
     (folder / "iis.log").write_text(
         "#Software: Microsoft Internet Information Services 10.0\n#Fields: date\n"
     )
