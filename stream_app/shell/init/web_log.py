@@ -85,7 +85,9 @@ def web_configuration(questions: Questions, events: Path, sample: Sample, config
         )
     questions.head("Which host is the site? Its own pages are then no referrers. none: leave them in")
     site = questions.ask("site", "host", _NO_SITE, _read_site, stands_in=_NO_SITE)
-    questions.head("From when on do visits count? Readers see this instant")
+    questions.head(
+        "From when on do visits count? Readers see this instant, and 0 for days before the log begins"
+    )
     proposal = begins(sample, _AT)
     first = questions.ask("first", "from", proposal, read_first(sample, _AT, is_live=False))
     questions.head("How private? A visitor's day costs this epsilon in each of three counts")
