@@ -343,7 +343,7 @@ class ClockTimes {
   period(start, end, spanSeconds = this.binSeconds) {
     const [first, next] = [start, end].map((at) => (at + this.clock.offset(at)) / DAY);
     if (first < next && Number.isInteger(first) && Number.isInteger(next)) return days(first, next - 1);
-    const [from, to] = [this.#instant(start, spanSeconds), this.#instant(end, spanSeconds)];
+    const [from, to] = [start, end].map((at) => this.#instant(at, spanSeconds < MINUTE ? spanSeconds : HOUR)); // with the time of day
     const day = from.split(", ")[0];
     if (to.startsWith(`${day}, `)) return `${from}–${to.slice(day.length + 2)}`;
     const isMidnight = Number.isInteger(next) && to.includes(", ") && date(next - 1) === day;

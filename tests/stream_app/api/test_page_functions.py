@@ -124,6 +124,40 @@ def test_page_and_service_agree_on_midnights(runner: Page) -> None:
         assert (table_of[~empty, 2] == days[~empty]).all(), zone
 
 
+@pytest.mark.parametrize(
+    ("zone", "start", "end", "span_s", "words"),
+    [
+        ("UTC", "2013-04-01T00:00:00Z", "2013-04-02T00:00:00Z", 3_600, "1 Apr 2013"),
+        ("UTC", "2013-04-01T00:00:00Z", "2013-04-12T00:00:00Z", 3_600, "1–11 Apr 2013"),
+        ("UTC", "2012-12-31T00:00:00Z", "2013-01-02T00:00:00Z", 86_400, "31 Dec 2012 – 1 Jan 2013"),
+        ("UTC", "2013-04-01T00:00:00Z", "2013-04-01T05:00:00Z", 86_400, "1 Apr 2013, 00:00–05:00"),
+        ("UTC", "2013-04-01T23:00:00Z", "2013-04-02T00:00:00Z", 3_600, "1 Apr 2013, 23:00–24:00"),
+        ("UTC", "2013-04-01T23:59:59Z", "2013-04-02T00:00:00Z", 1, "1 Apr 2013, 23:59:59–24:00:00"),
+        (
+            "UTC",
+            "2013-04-01T23:00:00Z",
+            "2013-04-02T01:00:00Z",
+            3_600,
+            "1 Apr 2013, 23:00 – 2 Apr 2013, 01:00",
+        ),
+        ("Europe/Paris", "2013-03-30T23:00:00Z", "2013-03-31T22:00:00Z", 3_600, "31 Mar 2013"),  # 23 hours
+        ("Europe/Paris", "2013-04-01T00:00:00Z", "2013-04-01T22:00:00Z", 3_600, "1 Apr 2013, 02:00–24:00"),
+    ],
+)
+def test_a_range_names_whole_days_only_and_each_day_once(
+    runner: Page, zone: str, start: str, end: str, span_s: int, words: str
+) -> None:
+    found = runner.evaluate(
+        """async ([zone, start, end, spanSeconds]) => {
+          const { seconds, timesOf } = await import("/dashboard/times.js");
+          const times = timesOf({ bin_seconds: 3600, timezone: null, bin: "1 hour" }, zone);
+          return times.period(seconds(start), seconds(end), spanSeconds);
+        }""",
+        [zone, start, end, span_s],
+    )
+    assert found == words
+
+
 def test_page_and_calendar_agree_on_days_of_every_zone(runner: Page) -> None:
     """Ranges, the date form and ticks agree with Python's calendar over years of clock changes."""
     spans = [1, 2, 7, 30, 365, 2]
