@@ -20,7 +20,7 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,28 +102,29 @@ def opened(browser: Browser, address: str, ready: str) -> tuple[float, float]:
 
 
 @contextmanager
-def served() -> Iterator[dict[str, tuple[str, str]]]:
-    """Serve the streams; yield for each page its address and what is there when it is ready."""
+def served(sizes: Mapping[str, int]) -> Iterator[dict[str, tuple[str, str]]]:
+    """Serve streams of so many bins; yield for each page its address, and what shows that it is ready."""
     behind = Backstage()
     try:
         for kind in KINDS:
-            release(behind, f"{kind}-many", kind, EPOCH_BINS, BINS)
-            release(behind, f"{kind}-few", kind, EPOCH_BINS, FEW)
+            for size, bins in sizes.items():
+                release(behind, f"{kind}-{size}", kind, EPOCH_BINS, bins)
         axes = PublishedAxes(behind.store, source="delays", epoch_bins=72, buckets=20)
         behind.fill(axes, delays(axes, axes.epoch_bins))
-        above = "sum(causal-many, 24h) > 900"
+        above = f"sum(causal-{next(iter(sizes))}, 24h) > 900"
         behind.watch([Rule("busy", above, parse_condition(above))])
         address = behind.start(AccessRules(boards={BOARD.name: BOARD}))
         pages = {
-            "overview": ("/", "article:nth-of-type(5) .number[data-seq]"),
+            "overview": ("/", f"article:nth-of-type({2 * len(sizes) + 1}) .number[data-seq]"),
             "API": ("/docs", "#operations[data-examples]"),
-            "board, many": ("/boards/many", "#each [data-points]"),
             "unknown stream": ("/streams/nothing", "#unknown a"),
             "unknown address": ("/nothing", "main a"),
             "keys and value": ("/streams/delays", "#bins-chart[data-points]"),
         }
+        if "many" in sizes:
+            pages["board, many"] = ("/boards/many", "#each [data-points]")
         for kind in KINDS:
-            for size in ("few", "many"):
+            for size in sizes:
                 pages[f"{kind}, {size}"] = (f"/streams/{kind}-{size}", "#bins-chart[data-points]")
         yield {name: (address + path, ready) for name, (path, ready) in pages.items()}
     finally:
@@ -141,7 +142,7 @@ def launched() -> Iterator[Browser]:
 
 def timed() -> dict[str, Any]:
     """Return the times of all pages."""
-    with served() as pages, launched() as browser:
+    with served({"many": BINS, "few": FEW}) as pages, launched() as browser:
         load = [round(one, 1) for one in os.getloadavg()]
         found: dict[str, Any] = {"processors": os.cpu_count(), "load_average": load}
         found |= {"bins": {"few": FEW, "many": BINS}, "times": TIMES, "pages": {}}
@@ -161,7 +162,7 @@ def timed() -> dict[str, Any]:
 def weights() -> dict[str, dict[str, float]]:
     """Return what each page transfers, says and moves."""
     found = {}
-    with served() as pages, launched() as browser:
+    with served({"few": FEW}) as pages, launched() as browser:
         for name, (address, ready) in pages.items():
             found[name] = weighed(browser, address, ready)
             print(f"{name:20}", found[name], flush=True)
