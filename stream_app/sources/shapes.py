@@ -86,16 +86,16 @@ def why_no_header(line: bytes, below: bytes = b"") -> str | None:
     return None
 
 
-def why_undecodable(record: bytes) -> str | None:
+def why_undecodable(record: bytes, csv: bool) -> str | None:
     """Return why a record is undecodable, with the remedy; None if its bytes do not show the cause.
 
-    >>> why_undecodable(b'[{"at": 1}]')
+    >>> why_undecodable(b'[{"at": 1}]', csv=False)
     "it is one JSON array; write one object per line, for example with: jq -c '.[]'"
     """
     if record.lstrip().startswith((b"{", b"[")):
         return why_no_lines(record)
     is_open = record.count(b'"') % 2
-    if b'"' not in record or not (is_open or csv_values(record) is None):
+    if not csv or b'"' not in record or not (is_open or csv_values(record) is None):
         return None
     if b'\\"' in record:
         return r'they have \" for a quote in a value; write it twice, "", as CSV has it'

@@ -144,6 +144,11 @@ def contents(stream: StreamSettings) -> Iterator[Finding]:
         return
     if sample is not None:
         yield from findings(stream, sample)
+    else:
+        said = (
+            "it has no line end so far, and an event counts once its line has one; write one event per line"
+        )
+        yield Finding(what, "warn", f"{file}: {said}")
 
 
 def _order_of_names(what: str, pattern: Path) -> Iterator[Finding]:

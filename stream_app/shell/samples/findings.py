@@ -106,7 +106,8 @@ def decoding_finding(stream: StreamSettings, sample: StreamSample) -> Finding:
     what = f"streams.{stream.name}.source.{'topic' if isinstance(stream.source, TopicSettings) else 'file'}"
     reasons = Counter(one.reason for one in refused)
     undecodable = [one.record for one in refused if one.reason == Reason.UNDECODABLE]
-    cause = next(filter(None, map(why_undecodable, undecodable)), None)
+    is_csv = stream.declared.source.format == "csv"
+    cause = next(filter(None, (why_undecodable(record, is_csv) for record in undecodable)), None)
     why = "; ".join(
         f"{reason}: {cause}" if cause and reason == Reason.UNDECODABLE else refused_because(reason)
         for reason, _ in reasons.most_common()

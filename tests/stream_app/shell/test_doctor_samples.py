@@ -178,6 +178,7 @@ AT = "2026-03-01T00:10:00Z"
         ("c.csv", f"at,l\n{AT},a\n", "the header line has no column k; correct keys.field"),
         ("c.ndjson", f'[{{"at": "{AT}", "k": "a"}}]\n', "it is one JSON array; write one object per line"),
         ("c.ndjson", f'{{"at": "{AT}"}}{{"at": "{AT}"}}\n', "write each event on one line, as a JSON object"),
+        ("c.ndjson", '"{\\"at\\": 5}"\n', "undecodable: they are not in the format of the source"),
         ("c.ndjson", '{"at": "2026-03-01T00:10:00"}\n', "name its zone in time.zone"),
         ("c.ndjson", '{"at": "1772323800000"}\n', "when read as ms; did you mean ms?"),
         ("c.ndjson", f'{{"at": "{AT}"}}\n\n{{"to": 2}}\n', "become dead letters when the service runs"),
@@ -189,6 +190,15 @@ def test_the_remedy_names_the_cause(tmp_path: Path, name: str, content: str, sai
     config = configured(tmp_path, lines, f"{PLAIN}\n    {keys}", time=time, file=name)
     wrong = [one.said for found in examined(config).values() for one in found if one.state != "ok"]
     assert any(said in one for one in wrong), wrong
+
+
+@pytest.mark.parametrize("content", [f'{{"at": "{AT}"}}' * 2, "PAR1\0\0PAR1", '{"at": 1'])
+def test_a_followed_file_without_a_line_end_is_no_silent_one(tmp_path: Path, content: str) -> None:
+    config = configured(tmp_path, [], file="c.ndjson")
+    (tmp_path / "c.ndjson").write_text(content)
+    found = examined(config)["source.file"]
+    assert [one.state for one in found] == ["ok", "warn"]
+    assert "c.ndjson: it has no line end so far" in found[-1].said
 
 
 BEGIN_S = 1_712_345_678
