@@ -51,6 +51,7 @@ DAMAGE: dict[str, tuple[Callable[[Lines], Lines], str, str]] = {
     "wrong hash": (lambda at: [*at[:4], altered(at[4], prev="0" * 64), b""], "", f"line 5 {NOT_NEXT}"),
     "altered row": (lambda at: [at[0], altered(at[1], text="x"), *at[2:], b""], "", f"line 3 {NOT_NEXT}"),
     "other file": (lambda at: [row(1, "", "sales").row, b""], FOREIGN, f"line 1 is {FOREIGN}"),
+    "another worker's rows left out": (lambda at: [*at[:2], altered(at[2], epoch=2, prev=""), b""], "", ""),
     "whole epochs that left": (lambda at: [*at[:2], altered(at[4], epoch=2), b""], "", ""),
 }
 
