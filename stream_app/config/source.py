@@ -104,18 +104,26 @@ def format_of(file: Path) -> Literal["ndjson", "csv"] | None:
 def file_identity(file: Path, directory: Path, form: LogFormat) -> str:
     """Return a file's name in the ledger, the same for every spelling of its path.
 
-    The name of an access log may be a link that leads to another file each day.
     Args: directory, to which the name is relative; names from different directories do not match.
     """
-    file = file.parent.resolve() / file.name if form in WEB_LOGS else file.resolve()
-    return "file:" + Path(os.path.relpath(file, directory.resolve())).as_posix()
+    return "file:" + Path(os.path.relpath(real_place(file, form), directory.resolve())).as_posix()
+
+
+def real_place(file: Path, form: LogFormat) -> Path:
+    """Return where a file is, without links; also if they lead in a circle, which ``Path.resolve`` refuses.
+
+    The name of an access log may be a link that leads to another file each day, so it stays.
+    """
+    if form in WEB_LOGS:
+        return Path(os.path.realpath(file.parent), file.name)
+    return Path(os.path.realpath(file))
 
 
 def log_of(source: SourceSettings | TopicSettings) -> str:
     """Return a log's name on this machine, the same for every spelling of its path."""
     if isinstance(source, TopicSettings):
         return topic_identity(source.topic, source.cluster)
-    return f"file:{source.file.resolve()}" if source.keep_us is None else f"http:{source.file.name}"
+    return f"file:{os.path.realpath(source.file)}" if source.keep_us is None else f"http:{source.file.name}"
 
 
 def ledgers_of(stream: StreamSettings, directory: Path) -> tuple[str, ...]:

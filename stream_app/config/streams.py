@@ -16,7 +16,7 @@ from stream_app.config.document import Section
 from stream_app.config.exclusions import check_together
 from stream_app.config.privacy import read_privacy
 from stream_app.config.settings import DAY_US, SourceSettings, StreamSettings
-from stream_app.config.source import log_of, read_source, without_bots
+from stream_app.config.source import log_of, read_source, real_place, without_bots
 from stream_app.config.where import read_where
 from stream_app.core.counting.bins import LatePolicy
 from stream_app.core.declaration import Counted, Declaration, Log, Time, TimeFormat, Tree
@@ -46,7 +46,7 @@ def _reading(stream: StreamSettings) -> tuple[object, ...]:
     """Return the settings that must be equal for two streams to share one pass over a log."""
     source, time = stream.source, stream.declared.time
     if isinstance(source, SourceSettings):
-        source = replace(source, file=source.file.resolve())
+        source = replace(source, file=real_place(source.file, stream.declared.source.format))
     return stream.declared.source, source, time.field, time.format, time.zone
 
 

@@ -16,6 +16,7 @@ from typing import cast
 from msgspec import structs
 
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
+from stream_app.config.source import real_place
 from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
@@ -321,9 +322,8 @@ def time_field(stream: StreamSettings) -> TimeField:
 
 def _reading(stream: StreamSettings, source: SourceSettings, state_dir: Path) -> str:
     """Return a name for one way of reading one file: positions in one sorted copy are invalid in another."""
-    log, file = stream.declared.source, source.file.resolve()
-    if log.is_of_web_server:  # its name may be a link that leads to another file each day
-        file = source.file.parent.resolve() / source.file.name
+    log = stream.declared.source
+    file = real_place(source.file, log.format)
     # Relative to the state directory, so that both can be moved together.
     seen_from_state = os.path.relpath(file, state_dir.resolve())
     time = stream.declared.time

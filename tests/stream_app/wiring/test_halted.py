@@ -93,6 +93,14 @@ class Place:
         self.first.unlink()
         self.first.mkdir()
 
+    def become_circle(self) -> None:
+        self.first.unlink()
+        self.first.symlink_to(self.first.name)
+
+    def leave_circle(self) -> None:
+        self.first.unlink()
+        self.put_back()
+
     def become_file(self) -> None:
         self.first.rmdir()
         self.put_back()
@@ -114,6 +122,7 @@ FAULTS = {
     "deleted": Fault(False, lambda at: at.first.unlink(), "is gone", Place.put_back),
     "moved": Fault(False, Place.move, "is gone", Place.move_back),
     "folder": Fault(False, Place.become_folder, "was replaced", Place.become_file),
+    "circle": Fault(False, Place.become_circle, "levels of symbolic links", Place.leave_circle),
     "half": Fault(
         True,
         lambda at: at.add("log-c.ndjson.gz", at.half()),
