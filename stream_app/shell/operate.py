@@ -17,7 +17,7 @@ from stream_app.ports import OperatorError
 from stream_app.shell.options import STREAM, config_option
 from stream_app.shell.present_step import working
 from stream_app.state.embedded import find_server
-from stream_app.wiring import histories, rebuilding, rotating
+from stream_app.wiring import exporting, rebuilding, retiring, rotating
 
 
 @click.command()
@@ -62,7 +62,7 @@ def export(config: Path, file: str, streams: tuple[str, ...], form: str) -> None
         click.echo("\n".join(said))
         return
     with working("reading released data"):
-        found = asyncio.run(histories.export(load(config), streams))
+        found = asyncio.run(exporting.export(load(config), streams))
         try:
             write_durably(Path(file).absolute(), (line + b"\n" for line in lines_of(found)))
         except OSError as failure:
@@ -89,7 +89,7 @@ def retire(config: Path, stream: str) -> None:
       stream-app retire clicks --config app.yaml
     """
     with working("retiring the stream"):
-        said = asyncio.run(histories.retire(load(config), stream))
+        said = asyncio.run(retiring.retire(load(config), stream))
     click.echo(said)
 
 

@@ -28,7 +28,7 @@ from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
 from stream_app.sinks.day_files import DayFiles, day_files, parquet_of
-from stream_app.wiring.histories import reading
+from stream_app.wiring.exporting import reading
 
 _PARTS: tuple[Statistic, ...] = ("value", "stderr", "lower", "upper")
 _CONFIDENCE = {"confidence": str(DEFAULT_CONFIDENCE)}
@@ -40,7 +40,7 @@ async def export_days(settings: Settings, names: Sequence[str], target: str) -> 
 
     Guarantee: a day's numbers are the best estimates when its last bin was released. They follow from
         the released rows alone, so every export writes the same numbers.
-    Args: names, as for ``histories.export``.
+    Args: names, as for ``exporting.export``.
     Raises: OperatorError for an unknown stream, a place that cannot be used, or files of another store.
     """
     with day_files(target) as files:

@@ -24,7 +24,6 @@ from stream_app.ports import OperatorError, Witness
 from stream_app.state.history import Histories
 from stream_app.state.redis_store import RedisStore
 from stream_app.wiring.event_logs import named_as_begun
-from stream_app.wiring.histories import writing
 from stream_app.wiring.known_segments import Witnesses, of_all_segments
 from stream_app.wiring.starting import check_measured_before
 from stream_app.wiring.storage import (
@@ -33,6 +32,7 @@ from stream_app.wiring.storage import (
     outside_ledger,
     own_directory,
     witnesses_of,
+    writing,
 )
 
 

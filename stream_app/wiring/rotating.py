@@ -38,10 +38,9 @@ from stream_app.vault import key_ring
 from stream_app.vault.cipher import decrypt_page, derived_chain_key, encrypt_page, later_chain_key
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import KeyRing
-from stream_app.wiring.histories import writing
 from stream_app.wiring.known_segments import of_all_segments
 from stream_app.wiring.rotating_users import Held, UsersOfStreams, held_in_words
-from stream_app.wiring.storage import no_worker, time_to_store
+from stream_app.wiring.storage import no_worker, time_to_store, writing
 
 
 def begin(settings: Settings) -> str:

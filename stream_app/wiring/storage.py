@@ -29,12 +29,14 @@ from stream_app.ports.errors import about
 from stream_app.sinks.dead_letter_file import DeadLetterFiles
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.witness_file import WitnessFile
+from stream_app.state.embedded import running_url
 from stream_app.state.key_notes import StoredUserKeys
 from stream_app.state.redis_store import RedisStore
 from stream_app.stored_format import check_directory_format, mark_directory
 from stream_app.vault.key_files import KeyFiles
 from stream_app.vault.key_ring import SharedKey
 from stream_app.wiring.known_segments import of_all_segments
+from stream_app.wiring.redis_server import redis_server
 
 if TYPE_CHECKING:
     from stream_app.sinks.dead_letter_topic import DeadLetterTopic
@@ -52,6 +54,25 @@ def store_of(settings: Settings, url: str) -> RedisStore:
     """Return the store at an address, written as the configuration says."""
     redis = settings.redis
     return RedisStore(url, redis.replicas, rewrites=redis.accept != ACCEPT_MANAGED)
+
+
+@asynccontextmanager
+async def writing(settings: Settings) -> AsyncIterator[RedisStore]:
+    """Yield the store, as a worker opens it; an embedded one may be running, or is started for the block.
+
+    Raises: OperatorError if it cannot be used, or has a newer format.
+    """
+    embedded = settings.redis.embedded
+    async with AsyncExitStack() as resources:
+        url = None if embedded is None else running_url(embedded)
+        if url is None:
+            url = (await resources.enter_async_context(redis_server(settings))).redis.url
+        if url is None:
+            raise OperatorError("redis.url: it is missing; name the store")
+        store = store_of(settings, url)
+        resources.push_async_callback(store.close)
+        await store.check_format()
+        yield store
 
 
 async def time_to_store(settings: Settings, store: Store) -> int:

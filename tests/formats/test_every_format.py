@@ -15,7 +15,7 @@ from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from stream_app.stored_format import USER_KEYS
-from stream_app.wiring.histories import _exported
+from stream_app.wiring.exporting import _exported
 from tests.formats.dumps import restore
 
 pytestmark = pytest.mark.redis

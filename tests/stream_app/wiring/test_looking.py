@@ -20,7 +20,7 @@ from stream_app.state.embedded import EmbeddedRedis, find_server
 from stream_app.state.keys import CLOCK_MARK
 from stream_app.vault import key_ring
 from stream_app.wiring.workers import run_worker
-from tests.stream_app.wiring.test_histories import text, write_events
+from tests.stream_app.wiring.test_retired import text, write_events
 
 pytestmark = pytest.mark.redis
 

@@ -16,7 +16,7 @@ from stream_app.shell.commands import main
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import StreamKeys
 from stream_app.wiring.workers import run_worker
-from tests.stream_app.wiring.test_histories import (
+from tests.stream_app.wiring.test_retired import (
     STREAMS,
     admin,
     answers,

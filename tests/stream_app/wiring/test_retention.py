@@ -19,9 +19,9 @@ from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
 from tests.stream_app.api.client import SHARED
-from tests.stream_app.wiring.test_histories import STREAMS as ALL
-from tests.stream_app.wiring.test_histories import answers, command, count_a_day
 from tests.stream_app.wiring.test_rebuilding import rows_of
+from tests.stream_app.wiring.test_retired import STREAMS as ALL
+from tests.stream_app.wiring.test_retired import answers, command, count_a_day
 
 pytestmark = pytest.mark.redis
 
@@ -115,7 +115,7 @@ def test_the_audit_checks_the_anchor_and_the_removed_rows(counted: Path, server:
 
 
 def test_a_lost_store_gets_everything_back(counted: Path, server: EmbeddedRedis) -> None:
-    from tests.stream_app.wiring.test_histories import admin
+    from tests.stream_app.wiring.test_retired import admin
 
     asyncio.run(trim(server))
     kept = {name: rows_of(server, name) for name in STREAMS}

@@ -25,7 +25,7 @@ from stream_app.wiring.public import run_alerts, run_api
 from stream_app.wiring.storage import new_ledger
 from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S, ended
-from tests.stream_app.wiring.test_histories import admin
+from tests.stream_app.wiring.test_retired import admin
 
 pytestmark = pytest.mark.redis
 

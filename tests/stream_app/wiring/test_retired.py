@@ -1,4 +1,4 @@
-"""Streams as history: exported, imported into another store, retired; with real stores and workers."""
+"""Streams are exported and retired, with real stores and workers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.keys import STORED_FORMAT, StreamKeys
 from stream_app.state.reader import RedisReader
 from stream_app.stored_format import ENTRIES
-from stream_app.wiring.histories import named_segments
+from stream_app.wiring.exporting import named_segments
 from stream_app.wiring.storage import no_worker
 from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S
