@@ -41,14 +41,15 @@ def split_lines(lines: Sequence[bytes]) -> tuple[Mask, dict[str, Sequence[Any]]]
     plain = np.diff(np.searchsorted(quotes, ends)) == _QUOTES
     if b"\\" in text:
         plain[np.searchsorted(breaks, np.flatnonzero(letters == ord("\\"))) - 1] = False
-    if not plain.all():
+    if plain.all():
+        at = quotes.reshape(-1, _QUOTES)
+        times = letters[np.maximum(at[:, :1] + _OF_TIME, 0)]
+        plain = _have_shape(letters, breaks + 1, at, ends[1:]) & (times != _END).all(axis=1)
+    if not plain.all():  # what is behind the last quote of a line would be read as a part of the next one
         chosen = np.flatnonzero(plain)
         plain[chosen], parts = split_lines([lines[row] for row in chosen.tolist()])
         return plain, parts
-    at, pieces = quotes.reshape(-1, _QUOTES), text.split(b'"')
-    plain = _have_shape(letters, breaks + 1, at, ends[1:])
-    times = letters[np.maximum(at[:, :1] + _OF_TIME, 0)]
-    plain &= (times != _END).all(axis=1)
+    pieces = text.split(b'"')
     tails = pieces[2::_QUOTES]
     parts = {
         "address": [head[1:-_BEHIND_ADDRESS] for head in pieces[:-1:_QUOTES]],

@@ -99,9 +99,8 @@ class WebLogDecoder(Decoder):
         who = Coded.of(list(zip(raw["address"], raw["agent"], strict=True)))
         of_day, codes, places = pairs(days, who)
         several = zip(of_day.tolist(), map(who.values.__getitem__, codes.tolist()), strict=True)
-        return Coded(
-            [self._names_of(day)(address, agent or b"") for day, (address, agent) in several], places
-        )
+        names_of = {day: self._names_of(day) for day in dict.fromkeys(of_day.tolist())}
+        return Coded([names_of[day](address, agent or b"") for day, (address, agent) in several], places)
 
     def _names_of(self, day: int) -> _Names:
         if day not in self._names:

@@ -236,7 +236,8 @@ def test_plain_lines_have_the_parts_that_the_pattern_finds(monkeypatch: pytest.M
     """Damaged ones and lines of users among them, too, in any order."""
     rng = random.Random(1)
     plain = COMBINED.replace(" ann b ", " - ").encode()
-    lines = [plain, COMMON.encode(), b"", b"a\nb", plain + b"\r", plain + b" more", plain[:-1]]
+    lines = [plain, COMMON.encode(), b"", plain + b"\r", plain + b" more", plain, plain[:-1]]
+    lines += [plain.replace(b" 200 512 ", other) for other in (b" 200 ", b" 200  ", b" 2 0 5 ", b"2000 5 ")]
     letters = b'"\\ []-:a\x00\xe9\r'
     for _ in range(3_000):
         line = bytearray(rng.choice([plain, plain, plain, COMBINED.encode(), b"h:80 " + plain]))
@@ -244,6 +245,7 @@ def test_plain_lines_have_the_parts_that_the_pattern_finds(monkeypatch: pytest.M
             at = rng.choice([rng.randrange(len(line)), rng.randrange(16), rng.randrange(40, 100)])
             line[at : at + rng.randrange(3)] = bytes(rng.choices(letters, k=rng.randrange(3)))
         lines.append(bytes(line))
+    lines.append(b"a\nb")  # no file has it
     found = [decoded_lines(lines[at : at + 60]) for at in range(0, len(lines), 60)]
     assert 0.3 < np.mean([split_lines([line])[0].all() for line in lines]) < 0.7
     monkeypatch.setattr(web_log, "split_lines", lambda lines: (np.zeros(len(lines), np.bool_), {}))
