@@ -1,6 +1,6 @@
 """The unit of published values, multiples of 2^-16 of a count, and how much an epoch may count.
 
-An epoch may count half of what its numbers hold, judged by noisy counts.
+An epoch's noisy counts may reach half of the largest number that can be stored.
 """
 
 VALUE_BITS = 16
@@ -12,10 +12,10 @@ class FullError(ValueError):
 
 
 def check_room(noisy: float, most: int) -> None:
-    """Refuse to go on if noisy counts have used an epoch's room.
+    """Refuse to go on if an epoch's noisy count exceeds ``most``.
 
-    Guarantee: whoever sees the refusal learns no more than the noisy counts tell.
-    Args: noisy, events of an epoch as released; most, half of what its numbers hold.
+    Guarantee: the refusal tells no more than the noisy counts do.
+    Args: noisy, events of an epoch as released; most, half of the largest number that can be stored.
     Raises: FullError.
     """
     if noisy > most:

@@ -248,8 +248,8 @@ class Request:
     def select(self, scores: Int64Array, scale: Scale) -> int:
         """Choose an index privately, favouring high integer scores.
 
-        Guarantee: 2 D / scale-DP, with D the largest change of one score (D / scale-DP if one more
-            event moves all scores in the same direction).
+        Guarantee: (2 D / scale)-DP, with D the largest change of one score; (D / scale)-DP if one more event
+            moves all scores in the same direction.
         """
         return self.noise.select(scores, scale)
 

@@ -132,7 +132,7 @@ class ColumnSum:
         return self._joined([group.published_laws(starts, stops) for group in self.design.groups])
 
     def forest_errors(self, bins: int, starts: Int64Array, stops: Int64Array) -> RangeErrors:
-        """Return the errors of ranges of a causal design, as in ``of_range``, when ``bins`` bins are closed.
+        """Return the errors of ``of_range`` for ranges of a causal design, once ``bins`` bins are closed.
 
         Args, Cost: as ``published_laws``, with b <= bins.
         """

@@ -31,10 +31,10 @@ WeightedRange = tuple[int, int, float]  # bins [a, b) of an epoch, and the weigh
 
 
 class Term(NamedTuple):
-    """Consecutive nodes of a level whose estimates from below have equal weight.
+    """Consecutive nodes of a level whose subtree estimates have equal weight.
 
-    ``own`` is the weight that reaches the nodes, with the parts that ancestors pass on. For a path node it is
-    the weight of the noise of this node alone, and ``is_path`` is true: its children have separate terms.
+    ``own`` is each estimate's total weight, with the parts that ancestors pass on. A path node (``is_path``)
+    is alone in its term: ``own`` weighs its noise only, because its children have separate terms.
     """
 
     level: int

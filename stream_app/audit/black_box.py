@@ -56,7 +56,7 @@ class Counted:
 def count_outputs(
     designs: Sequence[TreeDesign], stated: Fraction, bin: int, noise: NoiseSource, seed: int
 ) -> Counted:
-    """Run trees over time on two neighbouring logs until both verdicts are clear.
+    """Run trees over time on two neighbouring logs until ``verdict`` and ``tighter`` are known.
 
     Args: designs, the trees that count the same unit; stated, the epsilon of one unit, whose counts are all
         in one ``bin``; seed, of the coin that chooses the log of each run.

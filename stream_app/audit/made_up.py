@@ -120,7 +120,7 @@ Supply = Callable[[Law, int, int], Int64Array]  # law, first place, how many
 class GivenNoise:
     """A source whose numbers somebody else decides. It protects nobody: for made-up records only.
 
-    Args: supply, returns the numbers at consecutive places of a law.
+    Args: supply, returns draws of a law, from the n-th on.
     """
 
     private = True  # stands in for the system's source, so that the loops do not refuse it

@@ -50,7 +50,7 @@ class Cost:
 
     @property
     def stated_delta(self) -> Fraction:
-        """The delta for which the cost is composed: the largest of one epoch, or a millionth."""
+        """The composed cost's delta: that of the losses plus the largest of an epoch, or else a millionth."""
         return self.losses.delta + (self.largest_delta or USUAL_DELTA)
 
     def composed(self, delta: Fraction) -> Fraction | None:

@@ -105,9 +105,9 @@ class Lease:
         await self.hand_over()
 
     def insist(self, lost_seq: int) -> None:
-        """Ask before all workers whose witness has fewer rows.
+        """Claim the lease ahead of workers whose witness has fewer rows.
 
-        Args: lost_seq, the last row of this worker's witness if the store lacks it; 0: ask as others do.
+        Args: lost_seq, the last row of this worker's witness if the store lacks it; 0: no priority.
         """
         if lost_seq != self.lost_seq:
             self.lost_seq, self._ask_at_s = lost_seq, 0.0

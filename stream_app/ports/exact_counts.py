@@ -36,9 +36,9 @@ class ExactCounts(Protocol):
     ) -> list[int] | Reply:
         """Return the number of each key in a window, from 0; a new key gets the next one.
 
-        Args: window, named by its last bin; mark, of the key that hashes.
-        Returns: SEALED if no epoch will count the window and a key has no number; USER_KEY if its keys are
-            hashed with another key. -1 for a key that does not stay (``epochs.stays``) and has no number.
+        Args: window, named by its last bin; mark, of the hashing secret.
+        Returns: SEALED if a key has no number and no epoch will count the window; USER_KEY if the window has
+            another hashing secret. -1 for a key that does not stay (``epochs.stays``) and has no number.
         """
 
     async def thin_keys(

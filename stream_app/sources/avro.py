@@ -220,7 +220,7 @@ def _free_values(schema: Any, named: Mapping[str, Any], known: dict[str, int], d
 
 
 def within_bounds(data: bytes, start: int, schema: Any, named: Mapping[str, Any]) -> bool:
-    """Return whether a record keeps all bounds: its number of values, free ones among them, and their depth.
+    """Return whether a record keeps the bounds on values, on values without bytes, and on depth.
 
     Cost: one or two microseconds for each value, and no more values than the bound.
     """

@@ -182,7 +182,7 @@ class FileList:
         return number + 1 < len(self.files) or (path is not None and is_packed(path))
 
     def has_moved(self, number: int, device: int, inode: int) -> bool:
-        """Return whether an open file is no longer the one of this number; names of a list do not move."""
+        """Return False: in a list, a name always means the same file."""
         return False
 
     def first_left(self) -> int:

@@ -26,7 +26,7 @@ class MeasuredTree:
         return least_squares(self.tree, self.noisy, self.weights)
 
     def variance(self, ranges: Int64Array | FloatArray) -> FloatArray:
-        """Return the variance of ``solve``'s estimate of each range of leaves, (m, 2); fractions allowed."""
+        """Return the variance of ``solve``'s estimate of each range, (m, 2), whole leaves or parts."""
         return self.unit_variance * range_variance(self.tree, self.weights, *ranges.T)
 
     def runs(self) -> Iterator[MeasuredRuns]:

@@ -54,7 +54,7 @@ class Slices:
 
     @property
     def in_words(self) -> str:
-        """Which slices are missing or shorter than the others, before a note; empty if none is.
+        """Sentences to precede a note: which slices are missing or shorter than the others; empty if none is.
 
         >>> Slices([Span(2, 3), Span(3, 6), Span(6, 9)], [True, False, False]).in_words
         'The first slice is shorter than the others. '

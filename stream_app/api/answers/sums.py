@@ -49,7 +49,7 @@ def mean(view: StreamView, query: schemas.CountQuery) -> schemas.MeanAnswer:
 
 
 def total_series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SumSeriesAnswer:
-    """Answer sums as a series. Raises: QueryError, also for whole numbers, which only counts have."""
+    """Return sums as a series. Raises: QueryError, also for whole numbers, which only counts have."""
     amounts = described(view)
     if query.view == "consistent" or query.method is not None:
         raise QueryError("view: sums are never made consistent; leave out view and method", "view")
@@ -64,7 +64,7 @@ def total_series(view: StreamView, query: schemas.SeriesQuery) -> schemas.SumSer
 
 
 def means(view: StreamView, query: schemas.MeanSeriesQuery) -> schemas.MeanSeriesAnswer:
-    """Answer means as a series. Raises: QueryError."""
+    """Return means as a series. Raises: QueryError."""
     amounts, span = described(view), span_of(view, query)
     ranges = ranges_of(view, query, span)
     found = means_over(view, query.kind, *ranges, query.keys_asked, query.confidence, query.points)

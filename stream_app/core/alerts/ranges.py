@@ -134,7 +134,7 @@ class Ranges:
 
         A rule is written for the configured settings. Before these begin, the stream may have other bins,
         keys or buckets, which cannot answer it.
-        Args: point, for a quantile, a share or a past: takes the place of the threshold.
+        Args: point, replaces the threshold of a quantile, a share or a comparison with the past.
         Raises: QueryError for a past that is not known.
         """
         past = condition.reference

@@ -231,7 +231,7 @@ class Grid(NamedTuple):
             raise self._refusal(parameter, step)
 
     def here(self, bins: Int64Array, parameter: str = "step") -> Int64Array:
-        """Return the bins of the history that begin where bins of the last stream would.
+        """Convert bins of the last stream into bins of the history with the same start.
 
         Raises: QueryError if one begins inside a bin of an earlier stream.
         """

@@ -129,7 +129,7 @@ def epoch_of(state: PublicState, number: int) -> EpochRecord | None:
 
 
 def width_of(state: PublicState, want: Missing) -> int:
-    """Return the width of the table in ``want``, by the strategy of its epoch."""
+    """Return the width of ``want.table``, by the strategy of ``want.epoch``."""
     record = epoch_of(state, want.epoch)
     if record is None:
         raise LookupError(f"epoch {want.epoch} is not visible")

@@ -163,8 +163,7 @@ class VisibleEpochs:
     def runs(self) -> list[tuple[Kind, list[EpochView]]]:
         """Return the epochs, grouped by kind of release; there are several groups only if settings changed.
 
-        Settings that only say how events are counted change neither the kind nor its levels over epochs. A
-        successor does not continue the levels of the stream before it.
+        Settings that only say how events are counted start no new group. A successor always starts one.
         """
         if len(self._texts) == 1:
             return [(self.strategy.kind, self.epochs)]

@@ -169,7 +169,7 @@ class EpochsState(Snapshot):
 
 @dataclass(frozen=True)
 class OverEpochs(Wrapper[Tree]):
-    """Levels over the epochs of a tree. Args: levels, with the shares of epsilon of levels and tree."""
+    """A tree in each epoch, and levels above the epochs. Args: levels, with both shares of epsilon."""
 
     levels: EpochLevels = field()
     width = 1

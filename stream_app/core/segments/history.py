@@ -29,7 +29,7 @@ def history_text(strategy: bytes, history: History) -> bytes:
 
 
 def read_strategy(text: bytes) -> tuple[bytes, History | None]:
-    """Return the strategy's text, and the history if the stream is only history."""
+    """Return the strategy's text, and the ``History`` of a stream that is retired, imported or rebuilt."""
     if not text.startswith(_START):
         return text, None
     fields = json.loads(text)

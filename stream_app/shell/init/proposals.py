@@ -98,7 +98,7 @@ def begins(sample: Sample, field: TimeField) -> str:
 
 
 def ends(sample: Sample, field: TimeField, now_us: int) -> str:
-    """Return the end of the month of a sample's last events, or of today if that is earlier, RFC 3339."""
+    """Return the end of the sample's last month, or of today if today is earlier, RFC 3339."""
     next_us = _month(_month(_ends_us(sample, field)[1]) + 31 * _DAY_US)
     return format_instant(min(next_us, tomorrow(now_us)))
 
