@@ -282,9 +282,9 @@ class World:
         logs: LogTraffic,
     ) -> str:
         """Compare released bins with a recount of the topic, and the API's rows with the releases topic."""
-        for stream, follower in followers.items():
-            known = collector.watches[stream].rows
-            foreign = [seq for seq, row in follower.seen.items() if known.get(seq) != row]
+        for stream, watch in collector.watches.items():
+            shown = followers[stream].seen.items()
+            foreign = [seq for seq, row in shown if watch.rows.get(seq) != row]
             if foreign:
                 raise Broken(f"rows {foreign} of {stream} in the API are not those of the releases topic")
         rows = collector.watch.rows
