@@ -165,5 +165,8 @@ def until_now_in_words(first: LedgerEntry, now_us: int, total: Total | None = No
 
 
 def _both_lines(stated: Statement) -> str:
-    composed = promise_in_words(stated.composed, stated.composed_delta)
-    return f"{promise_in_words(stated.epsilon, stated.delta)} as a sum and {composed} composed"
+    """Return the sum, and beside it the composed cost if that has a smaller epsilon."""
+    summed = promise_in_words(stated.epsilon, stated.delta)
+    if stated.composed >= stated.epsilon:
+        return summed
+    return f"{summed} as a sum and {promise_in_words(stated.composed, stated.composed_delta)} composed"

@@ -196,7 +196,7 @@ async def test_promise_to_users_is_stated_beside_that_of_streams_that_protect_ev
         "Whether or not all events of any one user of flights.ndjson exist changes the probability of "
         "anything that this stream shows by at most a factor e^1 (about 2.7)."
     )
-    assert together["next_epoch"].startswith("One more epoch of this stream makes epsilon 2 as a sum")
+    assert together["next_epoch"] == "One more epoch of this stream makes epsilon 2."
     for unit in ("one user", "one event"):
         assert any(unit in line for line in together["protected"]), unit
     assert (await api.json("/v1/streams/by event/privacy"))["own_promise"] == ""

@@ -122,7 +122,5 @@ def test_page_says_how_many_epochs_are_left(browser: Browser, backstage: Backsta
     labels = AllLabels(totals={"departures": Total(Fraction(5))})
     with opened(browser, backstage.start(labels=labels) + "/streams/departures") as page:
         expect(page.locator("#also")).to_contain_text("4 epochs may follow, until")
-        expect(page.locator("#also")).to_contain_text(
-            "One more epoch of this stream makes epsilon 2 as a sum"
-        )
+        expect(page.locator("#also")).to_contain_text("One more epoch of this stream makes epsilon 2.")
         expect(page.locator("#spent")).to_be_hidden()
