@@ -140,7 +140,6 @@ def seen_of(schedule: Schedule, form: Form, log: Log, pipeline: Pipeline | None 
 
 def differences(kind: Hostile, schedule: Schedule, without: Seen, with_it: Seen) -> list[str]:
     """Describe each difference between two outcomes, apart from the hostile record itself."""
-    deeds = {action.deed for action in schedule.actions}
     found = _of_cells(schedule, without, with_it)
     if kind in UNSEEN and (with_it.cells != without.cells or HOSTILE in with_it.letters):
         found.append("a record that the condition leaves out is counted or refused")
@@ -151,7 +150,7 @@ def differences(kind: Hostile, schedule: Schedule, without: Seen, with_it: Seen)
     more, less = with_it.counters - without.counters, without.counters - with_it.counters
     if less or any(by > MOST_MORE.get(name, 1) for name, by in more.items()):
         found.append(f"operator counters differ by {dict(more)} and {dict(less)}")
-    if not (kind in WAITS and waits(kind, deeds)):
+    if not (kind in WAITS and (kind is Hostile.SLOW_LOOK_UP or _reads_late(schedule))):
         moved = _moved_rows(schedule, without.visible_at_us, with_it.visible_at_us)
         found += [f"rows {moved} are visible at other instants"] if moved else []
     return found
@@ -160,23 +159,29 @@ def differences(kind: Hostile, schedule: Schedule, without: Seen, with_it: Seen)
 def _moved_rows(schedule: Schedule, without: dict[int, int], with_it: dict[int, int]) -> list[int]:
     """Return the rows that become visible at another instant with the record than without it.
 
-    One public instant earlier or later is allowed for a row that was already late without the record, because
-    its bin closed during a fault. How long a backlog takes depends on its content (docs/privacy.md,
-    "overload").
+    Two public instants earlier or later are allowed for a row that was already late without the record, and
+    for the one after it: its bin closed during a fault, or while workers found out which witness is the
+    longest. How long a backlog takes depends on its content (docs/privacy.md, "overload").
     """
-    moved = []
+    moved, was_late = [], False
     for seq in sorted(without.keys() | with_it.keys()):
         at_us, other_us = without.get(seq, 0), with_it.get(seq, 0)
         closing_us = (FIRST_BIN + seq) * BIN_US + schedule.grace_us
-        leeway_us = schedule.publish_every_us if at_us > closing_us + schedule.publish_every_us else 0
+        is_late = at_us > closing_us + schedule.publish_every_us
+        leeway_us = 2 * schedule.publish_every_us if is_late or was_late else 0
         if abs(at_us - other_us) > leeway_us:
             moved.append(seq)
+        was_late = is_late
     return moved
 
 
-def waits(kind: Hostile, deeds: set[Deed]) -> bool:
-    """Return whether the schema of the hostile record may still be looked up while a bin closes."""
-    return kind is Hostile.SLOW_LOOK_UP or bool(deeds)
+def _reads_late(schedule: Schedule) -> bool:
+    """Return whether records may be read long after they came: after a fault, or a start beside others.
+
+    A second worker waits until all have said what their witnesses hold. A record may then be read only after
+    its schema is registered, and its schema may still be looked up while a bin closes.
+    """
+    return bool(schedule.actions) or schedule.workers > 1
 
 
 def _of_cells(schedule: Schedule, without: Seen, with_it: Seen) -> list[str]:
@@ -206,9 +211,7 @@ def tried(
         without = seen_of(schedule, form, log, pipeline)
     except AssertionError as broken:
         return [f"without a hostile record: {broken}"]
-    # With misfortunes this record may be read only after its schema is registered, and then it counts. So
-    # only calm seeds try it.
-    left_out = {Hostile.EARLY_SCHEMA} if schedule.actions else set()
+    left_out = {Hostile.EARLY_SCHEMA} if _reads_late(schedule) else set()  # it may count
     for kind in [kind for kind in form.kinds() if kind in kinds and kind not in left_out]:
         neighbour = with_hostile(log, kind, form, schedule, random.Random(f"{kind} {seed}"))
         try:
