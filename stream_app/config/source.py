@@ -79,6 +79,8 @@ def _read_spool(section: Section, spools: Path) -> tuple[Log, SourceSettings]:
 
 def _file(value: object) -> str:
     text = values.text(value)
+    if "\0" in text:
+        raise ValueError("is no name of a file")
     if "*" in str(Path(text).parent):
         raise ValueError("may have * in its last part only: all files of a log are in one directory")
     return text

@@ -36,7 +36,7 @@ _TOPIC = re.compile(r"topic:([a-z0-9][a-z0-9_-]{0,62}/)?[A-Za-z0-9._-]{1,249}")
 
 
 def text(value: object) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
+    if not isinstance(value, str) or not value:
         raise ValueError("must be a word")
     return value
 

@@ -113,7 +113,7 @@ def test_page_shows_a_day_as_its_date(browser: Browser, site: str) -> None:
         ]
         assert table(page, "running")[0][0] == f"until the end of {LAST}"
         expect(panel(page, "alerts").locator("li")).to_contain_text(
-            "Resolved at the end of 27 Apr 2013, when it read 104"
+            "Fired at the end of 26 Apr 2013; resolved at the end of 27 Apr 2013, when it read 104"
         )
         assert table(page, "alerts")[1][2] == "the end of 27 Apr 2013"
         panel(page, "bins")

@@ -152,7 +152,7 @@ def test_a_factor_is_a_speed():
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("e.ndjson", "\n", "it is empty"),
+        ("e.ndjson", "\n", "it has no event"),
         ("e.csv", "at,k\n", "it has no event, so a replay counts nothing; correct the path"),
         ("e.csv", "\nat,k\n", "its first line is blank; a CSV file begins with the names of its columns"),
         ("e.csv", "at,k\nnoon,a\n", "no event of a sample has a time in at (iso8601): bad_time"),
