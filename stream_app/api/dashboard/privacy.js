@@ -18,11 +18,12 @@ export function showPrivacy(privacy, times) {
   at("spent").textContent = total?.spent ? total.sentence : "";
   showList(at("protected"), privacy.protected);
   showList(at("not-protected"), privacy.not_protected);
-  const factor = privacy.max_odds_factor;
+  const { max_odds_factor: factor, composed, source_epsilon: summed, source_delta: summedDelta } = privacy;
+  const isAlone = privacy.epsilon === summed && privacy.delta === summedDelta;
   facts(at("privacy-numbers"), [
     ["Epsilon of this stream", withDelta(privacy.epsilon, privacy.delta)],
-    ["All streams over this source together", withDelta(privacy.source_epsilon, privacy.source_delta)],
-    ["The same, for those who accept a delta", withDelta(privacy.composed.epsilon, privacy.composed.delta)],
+    ...(isAlone ? [] : [["All streams over this source together", withDelta(summed, summedDelta)]]),
+    ...(composed.epsilon === summed ? [] : [["The same, for those who accept a delta", withDelta(composed.epsilon, composed.delta)]]),
     ...(privacy.source_delta === null ? [oddsWords(factor)] : []),
     ...(total ? [["Total of all epochs", withDelta(total.epsilon, total.delta)], ["Epochs left", total.epochs_left ?? "any number"]] : []),
     ["Unit of this stream", unitWords(privacy)],

@@ -45,10 +45,12 @@ export class Alerts extends Panel {
     return `${this.#change(one)}${now}.${waits}${since}${this.answer.isEqual ? "" : ` Confidence: ${percent(confidence)}.`}${quiet ? ` It does not fire in ${quiet}.` : ""}${refused.length ? ` Its last notification was refused by ${refused.join(", ")}.` : ""}${summary ? ` ${summary}` : ""}`;
   }
 
-  #change({ phase, kind, since, changed, value, stderr, against, unit }) {
+  #change({ rule, phase, kind, since, changed, value, stderr, against, unit }) {
     if (changed === null) return "Never changed";
-    const { times } = this.page;
-    const when = times.onPage(phase === "inactive" ? `${sentence(kind)} ${times.moment(changed)}` : `Since ${times.until(since)}`);
+    const { times, transitions } = this.page;
+    const fired = kind === "resolved" ? transitions.findLast((one) => one.rule === rule && one.kind === "firing") : undefined;
+    const ended = `${fired ? `fired ${times.onPage(times.moment(fired.at))}; ` : ""}${kind} ${times.moment(changed)}`;
+    const when = times.onPage(phase === "inactive" ? sentence(ended) : `Since ${times.until(since)}`);
     return value === null ? when : `${when}, when it read ${estimate(value, stderr, unit, against)}`;
   }
 
