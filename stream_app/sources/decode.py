@@ -36,7 +36,8 @@ from stream_app.sources.times import Bools, TimeFormat, times_us, why_no_time
 
 RECORDS_AT_ONCE = 2_000
 BYTES_AT_ONCE = 1 << 16
-csv.field_size_limit(1 << 24)  # as long as a line may be: Python's own limit for a value in quotes is 128 KiB
+_LONGEST_IN_QUOTES = 1 << 22  # characters of a row; a longer one would hold up cuts
+csv.field_size_limit(_LONGEST_IN_QUOTES)  # Python's own limit for one value is 128 KiB
 
 # Calls by which decoding a batch is deeper than decoding each record, so that a record which fits the former
 # fits the latter: a damaged neighbour then changes nothing for a deeply nested record.
@@ -197,8 +198,8 @@ class _FieldAlone:
 class CsvDecoder(Decoder):
     """Comma-separated values with a header line; a record is one line, or one record of a topic.
 
-    Guarantee: a record that may hold more than ``MOST_VALUES`` values is undecodable. A value that is not
-        UTF-8 is no value; the others of its record are read.
+    Guarantee: a record that may hold more than ``MOST_VALUES`` values, or has quotes and more than 4 Mi
+        characters, is undecodable. A value that is not UTF-8 is no value; the others of its record are read.
     Args: names, of all columns in order; time, as in ``NdjsonDecoder``.
     Raises: OperatorError if a field has no column, or two.
     Cost: about a microsecond per record.
@@ -324,6 +325,8 @@ def csv_values(line: bytes) -> list[str] | None:
 def _split(text: str) -> list[str] | None:
     if '"' not in text:
         return text.split(",")
+    if len(text) > _LONGEST_IN_QUOTES:
+        return None
     try:
         [values] = csv.reader([text], strict=True)
         # A row of several lines has CR for its line breaks (``one_line_each``); a value has LF.
