@@ -107,8 +107,8 @@ class Leadership:
             return
         if not self._lease.cannot_write:
             log.error(
-                "stream %s: this worker cannot write its witness, so another one closes the stream until it "
-                "can: %s",
+                "stream %s: this worker cannot write its witness; until it can, another worker closes the "
+                "stream, or nobody if this one is alone: %s",
                 *(self._stream, failure),
             )
         with suppress(OSError):  # the lease ends by itself
