@@ -20,6 +20,7 @@ from stream_app.config.plain_yaml import as_written
 from stream_app.config.privacy import read_delta
 from stream_app.core.counting.cells import Amounts, Buckets
 from stream_app.core.counting.keys import NONE, Axis, KeyField, KeyList, Normalise, Option, check_pattern
+from stream_app.core.counting.read_values import one_number
 from stream_app.core.counting.unlisted import EPOCHS, LONGEST_NAME, OTHER, Discover
 from stream_app.core.epochs import ROOM
 
@@ -276,7 +277,7 @@ def _one_field(section: Section, directory: Path) -> KeyList:
         normalise=rule,
     )
     settings = structs.replace(settings, names=listed_by(section, rule, settings.names))
-    _check_other(section, "list", settings.parts[0])
+    _check_list(section, "list", settings.parts[0])
     return settings
 
 
@@ -298,7 +299,7 @@ def _several_fields(section: Section, directory: Path) -> KeyList:
         else:
             names = lists.take(field, listed, read=as_written)
         part = KeyField(field, names, every if others is None else others.take(field, values.flag, True))
-        _check_other(lists, field, part)
+        _check_list(lists, field, part)
         parts.append(part)
     lists.finish()
     files.finish()
@@ -307,9 +308,15 @@ def _several_fields(section: Section, directory: Path) -> KeyList:
     return KeyList(fields=tuple(parts), total=section.take("total", values.flag, False))
 
 
-def _check_other(section: Section, key: str, part: KeyField) -> None:
+def _check_list(section: Section, key: str, part: KeyField) -> None:
     if part.other and OTHER in part.names:
         line = f'holds "{OTHER}", which is the key of all others; take it out of the list'
+        raise section.error(key, line)
+    if (same := one_number(part.names)) is not None:
+        first, second, shortest = same
+        line = (
+            f"holds {first} and {second}, which are one number; take one out, or add {shortest} for numbers"
+        )
         raise section.error(key, line)
 
 

@@ -31,7 +31,7 @@ from stream_app.sources.copies import (
     marks_of,
     notes_more,
 )
-from stream_app.sources.packed import is_packed, unpacked_name
+from stream_app.sources.packed import ENDINGS, is_packed, unpacked_name
 
 if TYPE_CHECKING:
     from stream_app.sources.lines import LineFile
@@ -173,7 +173,8 @@ class FileList:
         """Return where a known file is now. Raises: OperatorError if it is gone."""
         name = self.files[number].name
         if name not in self.paths:
-            raise OperatorError(f"{self.pattern.parent / name}: it is gone and still needed; put it back")
+            path = self.pattern.parent / name
+            raise OperatorError(f"{path} (or {', '.join(ENDINGS)}): it is gone and still needed; put it back")
         return self.paths[name]
 
     def is_finished(self, number: int) -> bool:

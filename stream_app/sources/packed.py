@@ -1,4 +1,4 @@
-"""Compressed files, which the ends of their names tell: gzip, bzip2, xz and Zstandard."""
+"""Compressed files, which the ends of their names tell in any case: gzip, bzip2, xz and Zstandard."""
 
 from __future__ import annotations
 
@@ -89,16 +89,16 @@ DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, *(() if zstd is None el
 
 def is_packed(path: Path) -> bool:
     """Return whether a file is compressed, by its name."""
-    return path.suffix in _FORMS
+    return path.suffix.lower() in _FORMS
 
 
 def unpacked_name(name: str) -> str:
     """Return a file's name without the end that its compression gave it.
 
-    >>> unpacked_name("access.log.2.xz"), unpacked_name("access.log")
-    ('access.log.2', 'access.log')
+    >>> unpacked_name("access.log.2.xz"), unpacked_name("DAY.CSV.GZ"), unpacked_name("access.log")
+    ('access.log.2', 'DAY.CSV', 'access.log')
     """
-    return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), name)
+    return next((name[: -len(ending)] for ending in ENDINGS if name.lower().endswith(ending)), name)
 
 
 def open_packed(path: Path, *, warns: bool = False) -> BufferedReader:
@@ -110,7 +110,7 @@ def open_packed(path: Path, *, warns: bool = False) -> BufferedReader:
     Raises: OSError; OperatorError without the package of its compression. Reading it: one of ``DAMAGE``, if a
         member has no end, or none begins the file.
     """
-    if _FORMS[path.suffix].decompressor is None:
+    if _FORMS[path.suffix.lower()].decompressor is None:
         raise OperatorError(f"{path}: .zst needs Python 3.14 or: pip install 'private-counts[web]'")
     return BufferedReader(_Members(path, warns), _DECOMPRESSED_AT_ONCE)
 
@@ -120,7 +120,7 @@ class _Members(RawIOBase):
 
     def __init__(self, path: Path, warns: bool) -> None:
         self._path, self._warns = path, warns
-        self._begins, self._decompressor = _FORMS[path.suffix]
+        self._begins, self._decompressor = _FORMS[path.suffix.lower()]
         self._file = path.open("rb", buffering=0)
         self._member: _Decompressor | None = None
         self._data = b""  # which the member has not got yet

@@ -88,6 +88,13 @@ def test_keys_of_json(tmp_path: Path) -> None:
     assert matching.total == sum(key != "other" for _, key in KEYS)
 
 
+@pytest.mark.parametrize("listed", [["200", "200.0", "1e2", "100"], ["200.0", "200", "100", "1e2"]])
+def test_a_number_counts_under_its_shortest_key(tmp_path: Path, listed: list[str]) -> None:
+    content = lines_of(*(event(k=written) for written in ("200", "200.0", '"200.0"', "100", '"1e2"', "1e2")))
+    found = counted(tmp_path, "k.ndjson", content, keys={"field": "k", "list": listed})
+    assert found.cells == {"200": 2, "200.0": 1, "100": 2, "1e2": 1}
+
+
 NUMBERS: list[tuple[str, int | None]] = [
     ("7", 7),
     ("7.0", 7),

@@ -71,19 +71,34 @@ def comparable(value: object) -> str | int | float | None:
 def listed_as(values: Iterable[str]) -> dict[str | int | float, int]:
     """Return the place of each listed value, by the form that ``comparable`` gives to values of records.
 
-    A text equals the same text. A number equals a listed number of equal value, so 200.0 equals 200. The
-    truth values equal ``true`` and ``false``.
+    A text equals the same text. A number equals a listed number of equal value, so 200.0 equals 200; of
+    several ones the shortest. The truth values equal ``true`` and ``false``.
 
-    >>> [listed_as(["200", "1e1"]).get(comparable(value)) for value in ("200", 200.0, 10, "200.0", True)]
-    [0, 0, 1, None, None]
+    >>> [listed_as(["200.0", "200", "1e1"]).get(comparable(one)) for one in ("200", 200.0, 10, "10", True)]
+    [1, 1, 2, None, None]
     """
     places: dict[str | int | float, int] = {}
     for place, value in enumerate(values):
         number = _listed_number(value)
-        if number is not None and (number not in places or str(number) == value):
+        if number is not None and (number not in places or value == _shortest(number)):
             places[number] = place
         places[value] = place
     return places
+
+
+def one_number(values: Iterable[str]) -> tuple[str, str, str] | None:
+    """Return two listed values that are one number, and the number, if it is not listed in its shortest form.
+
+    >>> one_number(["3.1", "3.10"]), one_number(["2.0", "2.00"])
+    (None, ('2.0', '2.00', '2'))
+    """
+    found: dict[int | float, str] = {}
+    for value in (listed := tuple(values)):
+        if (number := _listed_number(value)) is not None and _shortest(number) not in listed:
+            if number in found:
+                return found[number], value, _shortest(number)
+            found[number] = value
+    return None
 
 
 def each_once(function: Callable[[Any], Any], column: Sequence[Any]) -> list[Any]:
@@ -116,6 +131,10 @@ def _listed_number(text: str) -> int | float | None:
         return None
     number = number_in(text)
     return number if number is not None and math.isfinite(number) else None
+
+
+def _shortest(number: float) -> str:
+    return str(int(number) if number == int(number) and abs(number) < _LARGEST_EXACT else number)
 
 
 def _as_user(value: object) -> str:

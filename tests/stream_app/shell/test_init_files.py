@@ -63,7 +63,7 @@ SHAPES: dict[
     "nested JSON": ("e.json", "".join(f'{{"m": {{"t": {s}.5}}}}\n' for s in SECONDS), "m.t"),
     "a year long ago": ("e.csv", csv("born,k", "1901-03-02T10:00:{n:02d}Z,a"), "born"),
     "gzip": ("e.ndjson.gz", gzip.compress("\n".join(LINES).encode()), "at"),
-    "gzip of pandas": ("e.csv.gz", gzip.compress(PANDAS.encode()), "at"),
+    "gzip of pandas": ("E.CSV.GZ", gzip.compress(PANDAS.encode()), "at"),
     "a broken line": ("e.ndjson", FIRST_NINE + b"\nlost" + OTHERS, "at"),
     "a hole": ("e.ndjson", FIRST_NINE + NULS + OTHERS, "at"),
     "a hole at the start": ("e.ndjson", NULS + b"\n" + FIRST_NINE + OTHERS, "at"),

@@ -212,7 +212,7 @@ class TestOverABroker:
         ("name", "content", "key", "sent"),
         [
             ("e.ndjson.gz", gzip.compress(EVENTS), "at", TWO),
-            ("e.csv.gz", gzip.compress(b"at,who\r\n1,a\r\n2,b"), "who", [(b"a", b"1,a"), (b"b", b"2,b")]),
+            ("E.CSV.GZ", gzip.compress(b"at,who\r\n1,a\r\n2,b"), "who", [(b"a", b"1,a"), (b"b", b"2,b")]),
             ("e.csv", b'at,who\n1,"ada, l"\n2,b\n', "who", [(b"ada, l", b'1,"ada, l"'), (b"b", b"2,b")]),
             ("e.csv", b'who,text\na,"one\r\nline"\nb,x\n', "who", [(b"a", b'a,"one\rline"'), (b"b", b"b,x")]),
             ("e.csv", b"\xef\xbb\xbfwho,2fa,,who\na,,,\n", "who", [(b"a", b"a,,,")]),

@@ -134,9 +134,9 @@ def test_bytes_behind_the_data_hide_no_copy(tmp_path: Path, ending: str) -> None
         check_copies(paths, csv=False)
 
 
-@FORMS
+@pytest.mark.parametrize("ending", [*ENDINGS, ".GZ", ".Xz"])
 def test_checks_take_a_file_with_bytes_behind_its_data(tmp_path: Path, ending: str) -> None:
-    (tmp_path / f"e.ndjson{ending}").write_bytes(PACK[ending](TEXT) + b"signature")
+    (tmp_path / f"e.ndjson{ending}").write_bytes(PACK[ending.lower()](TEXT) + b"signature")
     time = "time: {field: at, format: us, bin: 1s, epoch: 1s}"
     replay = 'replay: {from: "1970-01-01T00:00:00Z", to: "1970-01-01T00:00:01Z"}'
     text = (
