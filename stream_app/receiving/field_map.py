@@ -24,6 +24,7 @@ _STEPS = re.compile(r"([^\[\]]*)\[(\d{1,6}|\*)\]\.?")
 _EACH = "*"
 MOST_EVENTS = 10_000  # of a body: each takes 20 microseconds, and nothing else runs meanwhile
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+_NO_FIELDS = b"{}\n"
 Step = str | int  # the path of names, "*" for each element, or an index
 
 
@@ -76,7 +77,8 @@ class FieldMap:
 
         A field whose path leads nowhere, or to null, a list or an object, is left out.
         Args: most_bytes, of all events: a field outside the list of ``[*]`` is in each of them.
-        Raises: ValueError, one line, if no value of the body is one; TooManyEventsError.
+        Raises: ValueError, one line, if no value of the body is one, or no event has a field, without which
+            no stream counts it; TooManyEventsError.
         """
         records, others = _records(body)
         if not records:
@@ -90,11 +92,17 @@ class FieldMap:
                     f"ingest.map makes more than {MOST_EVENTS:,} events of it, or {most_bytes:,} bytes "
                     "(ingest.max_body); send parts"
                 )
+        if set(lines) <= {_NO_FIELDS} and not any(self._elements(record) == [] for record in records):
+            raise ValueError("no path of ingest.map leads to a value in it; correct the body, or the paths")
         return b"".join(lines), others
 
-    def _events(self, record: Any, arrived_ms: int) -> Iterator[dict[str, Any]]:
+    def _elements(self, record: Any) -> Any:
+        """Return the list of which each element is an event."""
         each = next((steps[: steps.index(_EACH)] for steps in self._steps.values() if _EACH in steps), None)
-        elements = [None] if each is None else _at(record, each)
+        return [None] if each is None else _at(record, each)
+
+    def _events(self, record: Any, arrived_ms: int) -> Iterator[dict[str, Any]]:
+        elements = self._elements(record)
         for element in elements if isinstance(elements, list) else ():
             event = {}
             for field, path in self.paths.items():

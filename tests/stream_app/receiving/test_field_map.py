@@ -29,18 +29,21 @@ BATCH = {"key": "site", "batch": [{"at": 1, "user": {"id": 7}}, {"at": None}, "n
             {"at": "2026-03-01T12:00:00Z", "who": "a@example.org"}
         ]),
         # Null, a list, an object and a path that leads nowhere are no values.
-        ({"a": "commits[1].author.email", "b": "commits[0].added", "c": "http"}, PUSH, [{}]),
-        ({"d": "commits[9].id"}, PUSH, [{}]),
+        ({"a": "commits[1].author.email", "b": "commits[0].added", "c": "http", "r": "ref"}, PUSH, [
+            {"r": "refs/heads/main"}
+        ]),
+        ({"d": "commits[9].id", "r": "ref"}, PUSH, [{"r": "refs/heads/main"}]),
         ({"s": "http.status", "m": "http.method", "a": "commits[0].added[0]"}, PUSH, [
             {"s": 200, "m": "POST", "a": "x"}
         ]),
         ({"at": "batch[*].at", "user": "batch[*].user.id", "site": "key"}, BATCH, [
             {"at": 1, "user": 7, "site": "site"}, {"site": "site"}, {"site": "site"},
         ]),
-        ({"x": "nothing[*].x"}, BATCH, []),
+        ({"x": "a[*].x"}, {"a": []}, []),
         ({"n": "n"}, [{"n": 1}, {"n": False}], [{"n": 1}, {"n": False}]),
         ({"n": "[1]"}, [[0, 1]], [{"n": 1}]),
         ({"now": "@timestamp"}, {}, [{"now": 5}]),
+        ({"now": "@timestamp", "n": "n"}, {"m": 1}, [{"now": 5}]),
     ],
 )  # fmt: skip
 def test_fields_are_at_their_paths(paths: dict[str, str], body: Any, events: list[dict[str, Any]]) -> None:
@@ -59,6 +62,26 @@ def test_lines_are_read_one_by_one() -> None:
 def test_body_without_an_object_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="no line of it is an object or a list of JSON"):
         FieldMap({"n": "n"}).events_of(body, 0, 99)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("d", b"{}"),
+        ("d", b'{"D": 1}'),
+        ("d", b'{"d": null}\n{"d": [1]}\n{"d": {"e": 1}}'),
+        ("d", b'[{"e": 1}, {"e": 2}]'),
+        ("d.e", b'{"d": 1}'),
+        ("d[1]", b'{"d": [5]}'),
+        ("d[0]", b'{"d": {"0": 5}}'),
+        ("d[*].e", b'{"d": [{"f": 1}, 5]}'),
+        ("d[*].e", b'{"d": {"e": 1}}'),
+        ("[*].e", b'{"e": 1}'),
+    ],
+)
+def test_body_in_which_no_path_leads_anywhere_is_refused(path: str, body: bytes) -> None:
+    with pytest.raises(ValueError, match="no path of ingest.map leads to a value in it"):
+        FieldMap({"f": path}).events_of(body, 0, 99)
 
 
 def test_values_that_are_no_objects_are_told() -> None:
