@@ -10,6 +10,8 @@ import logging
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,7 +106,7 @@ class RotatedFiles(FileList):
         for file in self.files:
             alike = [at for at, (_, start, _) in enumerate(existing) if _is(file, start)]
             if alike:  # the others are copies
-                at = max(alike, key=lambda at: self._age_of(existing[at]))
+                at = alike[0] if len(alike) == 1 else max(alike, key=lambda at: self._most(existing[at]))
                 self.paths[file.name] = existing[at][0]
                 known.update(existing[at][0] for at in alike)
                 place = max(place, at)
@@ -127,24 +129,33 @@ class RotatedFiles(FileList):
                 raise FileNotFoundError
             self._take_in(path, start)
 
-    def _age_of(self, found: _Found) -> tuple[bool, int]:
-        """Return what is highest for the one of some files with the same lines that may have most of them."""
+    def _most(self, found: _Found) -> tuple[bool, int, int]:
+        """Return what is highest for the one of some files with the same lines that has most of them.
+
+        Cost: decompresses the file once.
+        """
         path, _, written_ns = found
-        return path == self.pattern, written_ns
+        length = _unpacked_bytes(path, written_ns) if is_packed(path) else path.stat().st_size
+        return path == self.pattern, length, written_ns
 
     def _without_copies(self, found: Sequence[_Found]) -> list[tuple[Path, bytes]]:
         """Return new files in order, with their first lines; of files that begin alike only one."""
-        kept = dict[Path, bytes]()
-        for path, start, _ in sorted(found, key=self._age_of, reverse=True):
-            lines = _lines_of(start)
-            same = (one for one, of in kept.items() if of and (of.startswith(lines) or lines.startswith(of)))
-            original = next(same, None) if lines else None
-            if original is None:
-                kept[path] = lines
-            else:
-                said = "%s: it begins as %s does; it is taken for its copy and not counted"
-                self._warn_once(path, lines, said, original)
-        return [(path, kept[path]) for path, _, _ in found if path in kept]
+        kept = list[_Found]()
+        for one in sorted(
+            found, key=lambda one: (one[0] == self.pattern, len(_lines_of(one[1]))), reverse=True
+        ):
+            lines = _lines_of(one[1])
+            alike = (other for other in kept if lines and _begin_alike(lines, _lines_of(other[1])))
+            if (original := next(alike, None)) is None:
+                kept.append(one)
+                continue
+            copy = one
+            if lines == _lines_of(original[1]) and self._most(one) > self._most(original):
+                kept[kept.index(original)] = one
+                original, copy = one, original
+            said = "%s: it begins as %s does; it is taken for its copy and not counted"
+            self._warn_once(copy[0], lines, said, original[0])
+        return [(one[0], _lines_of(one[1])) for one in found if one in kept]
 
     def _warn_once(self, path: Path, start: bytes, said: str, *more: Path) -> None:
         """Log a warning about a file that is not counted. Args: start, its first bytes."""
@@ -265,6 +276,20 @@ def _warn_if_unreadable(path: Path) -> None:
 def _lines_of(start: bytes) -> bytes:
     """Return the complete lines at the start of a file, or the start of a longer one."""
     return start if len(start) == MOST_COMPARED else start[: start.rfind(b"\n") + 1]
+
+
+def _begin_alike(one: bytes, other: bytes) -> bool:
+    return bool(other) and (one.startswith(other) or other.startswith(one))
+
+
+@lru_cache(64)
+def _unpacked_bytes(path: Path, written_ns: int) -> int:
+    """Return the length of a compressed file, unpacked. Args: written_ns, its last change."""
+    length = 0
+    with suppress(*DAMAGE), open_packed(path) as file:
+        while part := file.read(1 << 20):
+            length += len(part)
+    return length
 
 
 def _is(file: ListedFile, start: bytes) -> bool:

@@ -80,7 +80,7 @@ def test_body_without_an_object_is_refused(body: bytes) -> None:
     ],
 )
 def test_body_in_which_no_path_leads_anywhere_is_refused(path: str, body: bytes) -> None:
-    with pytest.raises(ValueError, match="no path of ingest.map leads to a value in it"):
+    with pytest.raises(ValueError, match=r"no path of ingest\.map leads to a value in it"):
         FieldMap({"f": path}).events_of(body, 0, 99)
 
 

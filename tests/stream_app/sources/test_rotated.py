@@ -289,18 +289,28 @@ def test_links_and_copies_count_once(tmp_path: Path, step: Callable[[Rotated], N
     assert log.read == [f"/{number}" for number in range(log.written)]
 
 
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("longer", [0, 5_000])
+@pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.usefixtures("settled")
-def test_no_line_counts_twice_beside_a_newer_copy_of_a_part(tmp_path: Path) -> None:
+def test_of_files_that_begin_alike_the_longer_one_counts(
+    tmp_path: Path, ending: str, longer: int, is_known: bool
+) -> None:
     log = Rotated(tmp_path, "rename", random.Random(1))
-    log.write(5)
+    log.write(5, longer)
+    if is_known:
+        log.look()
     part = Path(shutil.copy(log.log, tmp_path / "access.log.old"))
-    log.write(5)
-    os.utime(log.log.rename(tmp_path / "access.log.1"), ns=(0, part.stat().st_mtime_ns - 1))
+    log.write(5, longer)
+    whole = tmp_path / f"access.log.1{ending}"
+    whole.write_bytes(PACK[ending](log.log.read_bytes()) if ending else log.log.read_bytes())
+    log.log.unlink()
+    os.utime(whole, ns=(0, part.stat().st_mtime_ns - 1))
     log.write(3)
     for _ in range(2):
         log.look()
         log.restart()
-    assert len(log.read) == len({*log.read}) >= 8
+    assert log.read == [f"/{number}" for number in range(13)]
 
 
 def test_file_that_is_taken_for_a_copy_is_named_once(
