@@ -19,7 +19,6 @@ from stream_app.api.routes import Nothing, all_replicas, followed
 from stream_app.api.schemas import AnnotationAnswer, NoQuery
 from stream_app.api.sse import whenever
 from stream_app.core.boards import Board, Measure, Show
-from stream_app.core.segments.names import number_of
 
 _MOST_STREAMS = 200
 
@@ -108,7 +107,7 @@ def events_of(replicas: Replicas, wanted: Sequence[str]) -> AsyncIterator[bytes]
     async def news() -> bytes:
         nonlocal told
         now = {
-            name: (number_of(one.stream), one.seq, one.private)
+            name: (one.generation, one.seq, one.private)
             for name in wanted
             if (one := replicas.streams.shown_as(name)) is not None
         }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 
 from stream_app.api.replica import StreamReplica
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.succession import continued, edge_in_words, is_complete
-from stream_app.core.segments.names import address_of, base_of, generation, number_of
+from stream_app.core.segments.names import address_of, base_of
 
 
 class Generations:
@@ -17,13 +18,11 @@ class Generations:
 
     def __init__(self, by_name: Mapping[str, StreamReplica]) -> None:
         self.by_name = by_name
-        self._newest: dict[str, int] = {}  # by the configured name: the number of the last generation
+        self._by_stream: Mapping[str, Sequence[StreamReplica]] = {}  # by the configured name, newest first
 
     def generations(self, stream: str) -> list[StreamReplica]:
         """Return the generations of a stream that a worker has opened, newest first. Args: its name."""
-        numbers = range(self._newest.get(stream, 0), 0, -1)
-        names = (generation(stream, number) for number in numbers)
-        return [one for name in names if (one := self.by_name.get(name)) is not None and one.view is not None]
+        return [one for one in self._by_stream.get(stream, ()) if one.view is not None]
 
     def shown_as(self, name: str) -> StreamReplica | None:
         """Return the generation that readers see under a name; None if no worker has opened one.
@@ -31,11 +30,9 @@ class Generations:
         ``NAME`` is the newest generation that has released something, else the first one. ``NAME@2`` is one
         generation, and ``NAME@1`` the first.
         """
-        base = base_of(name)
-        if name != base:
-            named = self.by_name.get(base if name == address_of(base) else name)
-            return None if named is None or named.view is None else named
-        found = self.generations(base)
+        found = self.generations(base_of(name))
+        if name != base_of(name):
+            return next((one for one in found if address_of(one.stream) == name), None)
         return next((one for one in found if one.seq > 0), found[-1] if found else None)
 
     def with_history(self, shown: Iterable[StreamReplica]) -> Iterator[tuple[StreamReplica, int | None]]:
@@ -45,23 +42,22 @@ class Generations:
         last one. Args: shown, as ``shown`` returns it.
         """
         for newest in shown:
-            found = self.generations(base_of(newest.stream))
+            found = self.generations(newest.name)
             with_rows = [one for one in reversed(found) if one.seq > 0 or one is newest]
             for one, following in zip_longest(with_rows, with_rows[1:]):
                 yield one, None if following is None else _first_end_us(following)
 
     def shown(self) -> list[StreamReplica]:
         """Return every stream once, by name: the generation that its name means."""
-        found = (self.shown_as(name) for name in sorted(self._newest))
+        found = (self.shown_as(name) for name in sorted(self._by_stream))
         return [one for one in found if one is not None]
 
     def join(self) -> None:
         """Let followers of a generation that is complete go on in the next one, once it has released rows."""
-        newest = dict[str, int]()
-        for name in self.by_name:
-            newest[base_of(name)] = max(newest.get(base_of(name), 0), number_of(name))
-        self._newest = newest
-        for stream in (name for name, number in newest.items() if number > 1):
+        self._by_stream = found = defaultdict[str, list[StreamReplica]](list)
+        for one in sorted(self.by_name.values(), key=lambda one: one.generation, reverse=True):
+            found[one.name].append(one)
+        for stream in found:
             for after, before in pairwise(self.generations(stream)):
                 assert before.view is not None
                 assert after.view is not None

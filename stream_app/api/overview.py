@@ -36,7 +36,6 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.sums import sum_series
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
-from stream_app.core.segments.names import base_of
 
 MayRead = Callable[[str], bool]
 Parts = tuple[str, ...]
@@ -123,11 +122,10 @@ class Glances:
             changes, readable = [], self._readable(may_read)
             for replica in readable:
                 text = await self.one(Succession.of(replica, self._replicas.by_name, may_read))
-                name = base_of(replica.stream)
-                if text is not None and told.get(name) != text:
-                    told[name] = text
+                if text is not None and told.get(replica.name) != text:
+                    told[replica.name] = text
                     changes.append(b"event: stream\ndata: %b\n\n" % text)
-            for gone in set(told) - {base_of(replica.stream) for replica in readable}:
+            for gone in set(told) - {replica.name for replica in readable}:
                 del told[gone]
                 changes.append(b"event: gone\ndata: %b\n\n" % gone.encode())
             return b"".join(changes)
@@ -140,7 +138,7 @@ class Glances:
         While a long question about the stream is answered, its previous state is repeated, so that one stream
         does not delay the others.
         """
-        replica, states = asked.own, self._states(base_of(asked.own.stream))
+        replica, states = asked.own, self._states(asked.own.name)
         parts = tuple(part.stream for part in asked.parts)
         if (view := asked.view) is None:
             return None
@@ -197,13 +195,13 @@ class RuleReadings:
         It is empty if a long question about the stream is under way: a list of rules must not wait for it.
         Rules read the newest generation only.
         """
-        stream = base_of(replica.stream)
-        names, texts = self._rules(stream)
-        if not names or replica.view is None or self._replicas.streams.shown_as(stream) is not replica:
+        names, texts = self._rules(replica.name)
+        if not names or replica.view is None or self._replicas.streams.shown_as(replica.name) is not replica:
             return {}
         key, asked = ("readings", texts), Succession((replica,))
         if any(condition.against_past for text in texts if (condition := known_condition(text))):
-            asked = Succession.of(replica, self._replicas.by_name, lambda name: base_of(name) == stream)
+            by_name = self._replicas.by_name
+            asked = Succession.of(replica, by_name, lambda name: by_name[name].name == replica.name)
         if key not in replica.answers:
             try:
                 async with AsyncExitStack() as held:

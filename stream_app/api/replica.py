@@ -22,6 +22,7 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.visible import width_of
 from stream_app.core.promise import Statement
 from stream_app.core.records import PublicState
+from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.visible_costs import KnownEpochs
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
@@ -102,7 +103,8 @@ class StreamReplica:
         known: KnownEpochs,
         labels: Labels = UNLABELLED,
     ) -> None:
-        self.stream, self.labels = stream, labels
+        self.stream, self.labels = stream, labels  # as the store names it
+        self.name, self.generation = base_of(stream), number_of(stream)  # as readers do
         self.view: StreamView | None = None
         self.asked_apart = asyncio.Lock()  # held by the one question that another process answers
         self.answers: dict[object, bytes] = {}  # rendered answers at the view's seq

@@ -16,7 +16,6 @@ from stream_app.core.budget import Left, left
 from stream_app.core.ledger import statement
 from stream_app.core.promise import Statement
 from stream_app.core.records import LedgerEntry
-from stream_app.core.segments.names import base_of
 from stream_app.core.segments.visible_costs import KnownEpochs
 from stream_app.outage import Outage
 from stream_app.ports import OperatorError
@@ -63,7 +62,7 @@ class Replicas:
 
     def preparing(self) -> list[tuple[str, str]]:
         """Return the names and titles of configured streams that no worker has opened yet, by name."""
-        is_open = {base_of(name) for name, replica in self.by_name.items() if replica.view is not None}
+        is_open = {one.name for one in self.by_name.values() if one.view is not None}
         titles = sorted(self._labels.titles.items())
         return [(name, title or name) for name, title in titles if name not in is_open]
 
@@ -72,7 +71,9 @@ class Replicas:
         alerts, transitions = await self._read_alerts()  # first: no state is ahead of its releases
         names = await self._coming.streams()
         # A restored store may lack a configured stream until its worker starts: followers wait for it.
-        names += [name for name in self.by_name if name not in names and self.expects(base_of(name))]
+        names += [
+            one.stream for one in self.by_name.values() if one.stream not in names and self.expects(one.name)
+        ]
         for name in names:
             if name not in self.by_name:
                 labels = self._labels.of(name)

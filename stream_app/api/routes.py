@@ -32,7 +32,6 @@ from stream_app.api.replies import answered, apart_of, making_turn
 from stream_app.core.alerts.readings import Now
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.answers.query import StreamView
-from stream_app.core.segments.names import base_of
 
 router = APIRouter(prefix="/v1", responses=errors.REPLIES)
 
@@ -60,7 +59,7 @@ def replica_of(request: Request, stream: str) -> StreamReplica:
     if replica is None or not may_read(request, stream):
         if all_replicas(request).expects(stream) and may_read(request, stream):
             raise errors.not_open(stream)
-        raise errors.unknown_stream(stream, [base_of(one.stream) for one in readable(request)])
+        raise errors.unknown_stream(stream, [one.name for one in readable(request)])
     return replica
 
 

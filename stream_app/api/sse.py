@@ -14,7 +14,6 @@ from starlette.types import Receive, Scope, Send
 
 from stream_app.api.admission.turns import Places
 from stream_app.api.replica import StreamReplica
-from stream_app.core.segments.names import base_of, number_of
 
 Push = Callable[[bytes], bool]  # writes a part of a running answer now; False: it cannot
 
@@ -90,11 +89,11 @@ def start_of(
     Args: generations, of the stream, newest first; newest, the one that readers see; have, the last release
         that the follower has. A generation that is gone has no rows to send, so the next one begins.
     """
-    later = [one for one in generations if number_of(one.stream) >= have.generation]
+    later = [one for one in generations if one.generation >= have.generation]
     if not later:
         return newest, newest.seq  # a restored store lost the follower's generation
     first = later[-1]
-    return first, have.seq if number_of(first.stream) == have.generation else 0
+    return first, have.seq if first.generation == have.generation else 0
 
 
 class _Follower:
@@ -118,7 +117,7 @@ class _Follower:
             return True
         if self._push is None or not rows or rows[0][0] != self.after + 1:
             return False
-        if not self._push(_frames_once(rows, number_of(replica.stream))):
+        if not self._push(_frames_once(rows, replica.generation)):
             return False
         self.after, self.sent_s = rows[-1][0], time.monotonic()
         return True
@@ -149,7 +148,7 @@ async def follow(
         if rows or changed:
             one.after, one.sent_s = rows[-1][0] if rows else one.after, time.monotonic()
             said = _privacy(replica, one.told) if changed else b""
-            yield said + frames(rows, number_of(replica.stream))
+            yield said + frames(rows, replica.generation)
         elif known > one.after:
             one.after = known  # a restored store lost these rows: wait for the next one
         elif (following := one.continued_by) is not None:
@@ -177,11 +176,11 @@ async def whenever(news: Callable[[], Awaitable[bytes]], is_over: Callable[[], b
 
 
 def _privacy(replica: StreamReplica, private: bool) -> bytes:
-    return _event("privacy", {"stream": base_of(replica.stream), "private": private})
+    return _event("privacy", {"stream": replica.name, "private": private})
 
 
 def _generation(replica: StreamReplica) -> bytes:
-    said = {"stream": base_of(replica.stream), "generation": number_of(replica.stream)}
+    said = {"stream": replica.name, "generation": replica.generation}
     return _event("generation", said | {"changes": replica.labels.changes})
 
 
