@@ -88,7 +88,11 @@ class RegisteredDecoder(Generic[S]):
                 written.append(timed[1])
             kept.append(index)
             rows.append(row)
-        others = {path: [row[place] for row in rows] for place, path in enumerate(self._others)}
+        # NaN is no value, as in JSON.
+        others = {
+            path: [None if row[place] != row[place] else row[place] for row in rows]
+            for place, path in enumerate(self._others)
+        }
         field = self._field
         if field is None:
             return untimed_columns(kept, others, refused)

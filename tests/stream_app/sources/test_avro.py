@@ -121,6 +121,15 @@ def test_texts_of_numbers_are_times(registry: Registry, value: Any, seconds: flo
     assert found.columns["at"].tolist() == [int(seconds * 1_000_000)]
 
 
+def test_what_is_no_number_is_no_value(registry: Registry) -> None:
+    amount = {"name": "x", "type": "double"}
+    schema = {"type": "record", "name": "A", "fields": [{"name": "at", "type": "long"}, amount]}
+    registry.register(1, schema)
+    values = [record(1, schema, {"at": 1, "x": float(x)}) for x in ("nan", "inf", "2")]
+    decoder = topic_decoder("avro", TimeField("at", "s"), (), ["x"], registry.url)
+    assert decoded(decoder, values).columns["x"].tolist() == [None, float("inf"), 2.0]
+
+
 def test_texts_of_times_are_read_as_iso8601_only(registry: Registry) -> None:
     schema = of_time(["string", "long", "boolean"])
     registry.register(1, schema)
