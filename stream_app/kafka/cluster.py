@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from ssl import CERT_NONE, SSLCertVerificationError, SSLContext, create_default_context
 from typing import Any, TypeVar
 
-from aiokafka import errors
+from aiokafka import AIOKafkaConsumer, errors
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection, create_conn
 from aiokafka.protocol.admin import SaslAuthenticateRequest
@@ -199,7 +199,11 @@ async def _check_token(connection: AIOKafkaConnection) -> None:
 
 @contextmanager
 def translating_errors(cluster: Cluster) -> Iterator[None]:
-    """Raise a Kafka client's errors as OSError (try again) or OperatorError (only the operator can help)."""
+    """Raise a Kafka client's errors as OSError (try again) or OperatorError (only the operator can help).
+
+    A client that stops during an outage may raise the cancellation of a task of its own. It would end the
+    caller's loop, so it becomes an OSError, unless somebody has cancelled the caller.
+    """
     try:
         yield
     except _REFUSED as failure:
@@ -207,7 +211,14 @@ def translating_errors(cluster: Cluster) -> Iterator[None]:
             f"{cluster.where}: {cluster.bootstrap_servers} refuses this user ({type(failure).__name__}); "
             f"correct {cluster.where}.security, or grant it in the cluster"
         ) from None
-    except (errors.KafkaError, errors.ConsumerStoppedError, admin_errors.KafkaError) as failure:
+    except (
+        errors.KafkaError,
+        errors.ConsumerStoppedError,
+        admin_errors.KafkaError,
+        asyncio.CancelledError,
+    ) as failure:
+        if isinstance(failure, asyncio.CancelledError) and _is_cancelled():
+            raise
         raise ConnectionError(
             f"{cluster.where}: {cluster.bootstrap_servers}: {type(failure).__name__}, see that it runs"
         ) from failure
@@ -230,4 +241,29 @@ async def answered(cluster: Cluster, topic: str, asked: Awaitable[T]) -> T:
     if not task.done():
         raise TimeoutError(f"topic {topic}: no answer for {LONGEST_ANSWER_S:g} s; see that Kafka runs")
     with translating_errors(cluster):
+        if task.cancelled():  # by the client: also a caller that ends must go on with what it closes
+            raise errors.KafkaConnectionError
         return task.result()
+
+
+async def stop_reader(cluster: Cluster, topic: str, reader: AIOKafkaConsumer) -> None:
+    """Stop a consumer and close its connections; how it ends does not matter.
+
+    While a failed fetch waits for its next attempt, aiokafka's ``stop`` raises this fetch's cancellation and
+    leaves the connections open.
+    """
+    with suppress(OSError, OperatorError):
+        await answered(cluster, topic, _stop(reader))
+
+
+async def _stop(reader: AIOKafkaConsumer) -> None:
+    try:
+        await reader.stop()
+    finally:
+        await reader._client.close()
+
+
+def _is_cancelled() -> bool:
+    """Return whether somebody has cancelled the current task."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

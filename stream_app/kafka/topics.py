@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition, errors
@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient
 from kafka import errors as admin_errors
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
-from stream_app.kafka.cluster import Cluster, answered, reach, translating_errors
+from stream_app.kafka.cluster import Cluster, answered, reach, stop_reader, translating_errors
 from stream_app.ports import OperatorError
 
 COMPACTED = {"cleanup.policy": "compact"}
@@ -106,8 +106,7 @@ async def records_of(
         while position < last:
             position = await answered(cluster, place.topic, _read_on(reader, place, records))
     finally:
-        with suppress(OSError):
-            await answered(cluster, place.topic, reader.stop())
+        await stop_reader(cluster, place.topic, reader)
     return [record for record in records if record.offset < last]
 
 

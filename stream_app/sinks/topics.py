@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
-from aiokafka import AIOKafkaProducer, ConsumerRecord, errors
+from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from stream_app.kafka.cluster import Cluster, translating_errors
+from stream_app.ports import OperatorError
 
 _ANSWER_MS = 10_000  # for the cluster to acknowledge a record
 _STOP_S = 1.0
@@ -74,6 +75,6 @@ class Producer:
         """Close the connection; do not wait for a cluster that is down."""
         client, self._client = self._client, None
         if client is not None:
-            with suppress(errors.KafkaError, TimeoutError):
+            with suppress(OSError, OperatorError), translating_errors(self._cluster):
                 async with asyncio.timeout(_STOP_S):
                     await client.stop()

@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from dphist.arrays import Int64Array
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
-from stream_app.kafka.cluster import Cluster, answered, translating_errors
+from stream_app.kafka.cluster import Cluster, answered, stop_reader, translating_errors
 from stream_app.kafka.topics import TopicFacts, check_keeps_records, topic_facts
 from stream_app.ports import OperatorError, Source
 from stream_app.sources.decode import decoded_in_turns
@@ -131,10 +131,8 @@ class KafkaSource(Source):
 
     async def close(self) -> None:
         await self._group.leave()
-        with suppress(errors.KafkaError):
-            await self._reader.stop()
-        with suppress(errors.KafkaError):
-            await self._asker.stop()
+        for reader in (self._reader, self._asker):
+            await stop_reader(self._cluster, self._topic, reader)
         await self._admin.close()
 
     async def partitions(self) -> Sequence[str]:
@@ -176,11 +174,15 @@ class KafkaSource(Source):
 
     async def _written_at_us(self, place: TopicPartition, offset: int) -> int:
         """Return the write time of the first record at or after an offset."""
-        async with AIOKafkaConsumer(auto_offset_reset="none", **self._cluster.client()) as reader:
+        reader = AIOKafkaConsumer(auto_offset_reset="none", **self._cluster.client())
+        try:
+            await reader.start()
             reader.assign([place])
             reader.seek(place, offset)
             async with asyncio.timeout(_ANSWER_S):
                 return int((await reader.getone(place)).timestamp) * 1_000
+        finally:
+            await stop_reader(self._cluster, self._topic, reader)
 
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
