@@ -164,6 +164,41 @@ def test_users(tmp_path: Path, users: list[str], total: int) -> None:
     assert counted(tmp_path, "u.ndjson", content, **privacy).total == total
 
 
+TEXTS = [
+    "5",
+    "5.0",
+    " 5",
+    "5 ",
+    "+5",
+    "5,0",
+    "1e3",
+    "1,000",
+    "1_000",
+    "0x10",
+    "\u0663",
+    "NaN",
+    "inf",
+    "007",
+    "-0",
+]
+TEXTS += ["x", "X", " ", "caf\u00e9", "cafe\u0301", "true", "null", '"', "a\tb", "\u00a05"]
+
+
+@pytest.mark.parametrize("name", ["t.ndjson", "t.csv"])
+def test_a_text_is_one_key_one_user_and_one_condition_in_every_format(tmp_path: Path, name: str) -> None:
+    content = lines_of(*({"t": text} for text in TEXTS))
+    if name == "t.csv":
+        rows = (f'{NOON},"{text.replace(chr(34), chr(34) * 2)}"\n' for text in TEXTS)
+        content = "".join(["at,t\n", *rows]).encode()
+    keys = {"field": "t", "list": TEXTS, "other": False}
+    assert counted(tmp_path, name, content, keys=keys).cells == dict.fromkeys(TEXTS, 1)
+    for number, more in enumerate(({"unit": {"user": "t", "max_events": 1}}, {})):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        where = {} if more else {"where": {"t": TEXTS}}
+        assert counted(folder, name, content, privacy=more, **where).total == len(TEXTS)
+
+
 TIMES = [
     ("iso8601", '"2026-03-01T12:00:00Z"', ""),
     ("iso8601", '"2026-03-01t12:00:00z"', ""),
