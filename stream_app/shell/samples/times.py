@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from dphist.arrays import Int64Array
+from dphist.arrays import BoolArray, Int64Array
 from stream_app.config import StreamSettings
 from stream_app.config.settings import DAY_US
 from stream_app.config.values import format_duration
@@ -16,7 +17,7 @@ from stream_app.core.instants import format_instant, parse_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.samples.fields import CHOOSING_IT
 from stream_app.sources.times import TimeFormat
-from stream_app.wiring.checks import Finding
+from stream_app.wiring.checks import Finding, State
 
 # Returns the times of a sample if they are read in a format, in microseconds, without those that are none.
 Reading = Callable[[TimeFormat], Int64Array]
@@ -52,8 +53,11 @@ def time_findings(stream: StreamSettings, events: int, read: Reading) -> Iterato
             if _is_plausible(stream, found_us, events):
                 said = _both_readings(declared.format, other, float(np.median(found_us)))
                 meant = f"did you mean {other}?"
-                public = f"the times of a sample are implausible when read as {declared.format}; {meant}"
-                yield Finding(what, "fail", f"{said}; {meant}", exact=True, public=public)
+                some_count = bool(_plausible(stream, times_us).any())
+                state: State = "warn" if some_count else "fail"
+                which = "many" if some_count else "the"
+                public = f"{which} times of a sample are implausible when read as {declared.format}; {meant}"
+                yield Finding(what, state, f"{said}; {meant}", exact=True, public=public)
                 return
     yield from _outside_replay(stream, times_us)
 
@@ -90,10 +94,16 @@ def _is_plausible(stream: StreamSettings, times_us: Int64Array, events: int) -> 
     """Return whether most of a sample has times of our days, or of the range that is replayed."""
     if len(times_us) < _MOST * events:
         return False
-    middle_us, replay = float(np.median(times_us)), stream.declared.source.replay
-    if replay is not None and replay.from_us <= middle_us < replay.to_us:
-        return True
-    return _EARLIEST_US <= middle_us < time.time() * 1e6 + _AHEAD_US
+    return bool(_plausible(stream, [np.median(times_us)]).all())
+
+
+def _plausible(stream: StreamSettings, at_us: ArrayLike) -> BoolArray:
+    """Return which times are of our days, or of the range that is replayed."""
+    times_us, replay = np.asarray(at_us), stream.declared.source.replay
+    found = (times_us >= _EARLIEST_US) & (times_us < time.time() * 1e6 + _AHEAD_US)
+    if replay is not None:
+        found |= (times_us >= replay.from_us) & (times_us < replay.to_us)
+    return found
 
 
 def _both_readings(declared: TimeFormat, likely: TimeFormat, middle_us: float) -> str:

@@ -202,6 +202,20 @@ def test_times_in_another_unit_are_refused(tmp_path: Path, declared: str, unit: 
         assert why_refused(config) is not None
 
 
+@pytest.mark.parametrize("replay", [f", {DAY}", ""], ids=["replayed", "followed"])
+@pytest.mark.parametrize("wrong", [10, 19])
+def test_a_file_of_which_some_times_are_in_another_unit_is_taken_with_a_warning(
+    tmp_path: Path, wrong: int, replay: str
+) -> None:
+    times = [(BEGIN_S + n) * (1_000 if n < wrong else 1) for n in range(20)]
+    write(tmp_path, {"e.ndjson": "".join(f'{{"at": {at}}}\n' for at in times).encode()})
+    (tmp_path / "app.yaml").write_text(text(f"file: e.ndjson{replay}", format="s"))
+    found = asked(tmp_path / "app.yaml")
+    assert (found.check[0], found.doctor[0], found.run) == (0, 0, None), found
+    assert "many times of a sample are implausible when read as s; did you mean ms?" in found.check[1]
+    assert "did you mean ms?" in found.doctor[1]
+
+
 @pytest.mark.parametrize("newest_s", [0, 86_400])
 def test_a_beginning_after_every_event_is_said(tmp_path: Path, newest_s: int) -> None:
     write(tmp_path, {"e.ndjson": JSON})
