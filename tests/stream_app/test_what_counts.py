@@ -305,6 +305,8 @@ def test_lines_of_json(tmp_path: Path, content: bytes, total: int) -> None:
     ("header", "row", "said"),
     [
         ("at,k,k", "a,b", "the header line has the column k 2 times; rename all but one"),
+        ("at,at,k", "a,b", "the header line has the column at 2 times; rename all but one"),
+        ("at, k,k ", "a,b", "the header line has the column k 2 times; rename all but one"),
         ("at,k, k", "a,b", None),
         ("at, k ,x", "a,b", None),
         ('"at","k","x"', "a,b", None),

@@ -195,11 +195,6 @@ def test_a_row_in_quotes_that_would_hold_up_cuts_is_undecodable() -> None:
     assert found == [Reason.UNDECODABLE, 2]
 
 
-@pytest.mark.parametrize("text", ["1_000", "\u0663", "0x10", "nan", "inf", "1e", "+-1", "."])
-def test_csv_numbers_are_plain(text: str) -> None:
-    assert outcomes(CsvDecoder(["at"], AT), [text.encode()], "at") == [Reason.BAD_TIME]
-
-
 def test_a_header_without_the_field_is_refused() -> None:
     with pytest.raises(OperatorError, match="no column at"):
         CsvDecoder(["id", "when"], AT)

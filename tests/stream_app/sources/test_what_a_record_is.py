@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from stream_app.config import load_text
 from stream_app.core.incoming import Reason
 from stream_app.core.json_objects import nested_value
-from stream_app.ports import OperatorError
 from stream_app.sources.decode import CsvDecoder, Decoder, NdjsonDecoder, TimeField
 from stream_app.sources.topic_records import TIMESTAMP, TopicDecoder, topic_decoder
 from tests.registry import Registry, record
@@ -143,33 +142,6 @@ def test_csv_values_that_are_not_utf_8_are_no_values() -> None:
         [b"1,caf\xe9", "1,café".encode(), b'1,"\xe9"', b"1,\xff\xfe"]
     )
     assert found.columns["k"].tolist() == [None, "café", None, None]
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        (["at", "k", "k"], "the header line has the column k 2 times; rename all but one"),
-        (["at", " k", "k "], "the header line has the column k 2 times; rename all but one"),
-        (["at", "at", "k"], "the header line has the column at 2 times; rename all but one"),
-        (["at", "K"], "the header line has no column k; correct keys.field, value.field or where"),
-        (["at", ""], "the header line has no column k; correct keys.field, value.field or where"),
-        (["when", "k"], "the header line has no column at; correct time.field"),
-        ([], "the header line has no column at; correct time.field"),
-        (["at;k"], "the header line has no column at; correct time.field"),
-        (["at", "k", "x", "x"], None),
-        (["at", "k", " k"], None),
-        ([" at", "k "], None),
-        (["at", "k", "", ""], None),
-    ],
-)
-def test_each_field_that_is_read_has_one_column(names: list[str], said: str | None) -> None:
-    if said is None:
-        found = CsvDecoder(names, AT, ["k"]).decode([b",".join([b"1", b"a", *[b"x"] * (len(names) - 2)])])
-        assert [column.tolist() for column in found.columns.values()] == [["a"], [1]]
-    else:
-        with pytest.raises(OperatorError) as refused:
-            CsvDecoder(names, AT, ["k"])
-        assert str(refused.value) == said
 
 
 @pytest.mark.parametrize(
