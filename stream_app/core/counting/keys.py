@@ -20,7 +20,7 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core.coded import Column, for_each
-from stream_app.core.counting.read_values import comparable, each_once, listed_as
+from stream_app.core.counting.read_values import as_listed, each_once, listed_as
 from stream_app.core.counting.unlisted import LONGEST_NAME, Discover, key_names
 from stream_app.core.counting.unlisted import OTHER as OTHER
 
@@ -40,7 +40,6 @@ _ESCAPE = re.compile(r"%[0-9a-fA-F]{2}")
 ANY = "*"  # in a pattern of keys: any value of a field
 _PARTS = re.compile(r"((?:[^/\\]|\\.)*)/", re.DOTALL)  # the parts of a label, which each end with a slash
 _NONE = -1
-_PLAIN_TYPES = {str, int, float, type(None)}
 
 
 class Axis(
@@ -215,9 +214,7 @@ class KeyField(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         Args: column, the values as read; ``read_values.listed_as`` says which of them are on a list.
         """
         missing = len(self.names) if self.other else _NONE
-        if not set(map(type, column)) <= _PLAIN_TYPES:
-            column = list(map(comparable, column))
-        return np.fromiter(map(self._places.get, column, repeat(missing)), np.int64, len(column))
+        return np.fromiter(map(self._places.get, as_listed(column), repeat(missing)), np.int64, len(column))
 
 
 class KeyList(Axis, frozen=True, rename={"names": "list"}):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dphist.privacy import is_plain
 
 _NUMBERS = {int, float}
+_PLAIN = {str, int, float, type(None)}
 _TOLD_APART = {str, bool, type(None)}  # by equality; 1, 1.0 and True are equal, but not the same value
 _LONGEST_WHOLE = 4_300  # characters of a text that is read as a whole number; Python refuses longer ones
 _LARGEST_EXACT = 2**53  # below it a double says which whole number was written
@@ -66,6 +67,11 @@ def comparable(value: object) -> str | int | float | None:
     if isinstance(value, bool):  # which Python holds equal to 1 and 0
         return "true" if value else "false"
     return value if isinstance(value, str | int | float) else None
+
+
+def as_listed(column: Sequence[Any]) -> Sequence[Any]:
+    """Return records' values as keys of ``listed_as``: each as ``comparable`` returns it."""
+    return column if set(map(type, column)) <= _PLAIN else each_once(comparable, column)
 
 
 def listed_as(values: Iterable[str]) -> dict[str | int | float, int]:

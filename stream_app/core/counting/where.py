@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_app.core.coded import for_each
-from stream_app.core.counting.read_values import comparable, each_once, listed_as, numbers
+from stream_app.core.counting.read_values import as_listed, listed_as, numbers
 
 Columns = Mapping[str, Any]
 Mask = NDArray[np.bool_]
-_PLAIN_TYPES = {str, int, float, type(None)}
 
 
 class _Test(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
@@ -52,9 +51,7 @@ class OneOf(_Test, frozen=True, tag="one_of"):
     values: tuple[str, ...]
 
     def _matching(self, values: Sequence[Any]) -> Mask:
-        if not set(map(type, values)) <= _PLAIN_TYPES:
-            values = each_once(comparable, values)
-        return np.fromiter(map(self._known.__contains__, values), np.bool_, len(values))
+        return np.fromiter(map(self._known.__contains__, as_listed(values)), np.bool_, len(values))
 
     @cached_property
     def _known(self) -> frozenset[str | int | float]:
