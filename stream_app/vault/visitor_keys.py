@@ -63,8 +63,6 @@ class VisitorKeys:
         Before that the day is noted on the disk, also if no earlier day has a key: which days are refused
         must not depend on visitors.
         """
-        if not self._directory.is_dir():
-            return 0  # nobody has asked for a key yet
         with self._alone():
             if day > (noted := self.gone_before()):
                 write_durably(self.note, [b"%d\n" % day])

@@ -223,9 +223,11 @@ def test_days_are_noted_before_their_keys_are_destroyed(
     assert again.key(7) is None
 
 
-def test_days_are_refused_whether_or_not_anybody_visited(tmp_path: Path) -> None:
+@pytest.mark.parametrize("visited", [(), (7,), (9,)])
+def test_days_are_refused_whether_or_not_anybody_visited(tmp_path: Path, visited: tuple[int, ...]) -> None:
     keys = VisitorKeys(tmp_path / "keys")
-    keys.key(9)
+    for day in visited:
+        keys.key(day)
     keys.destroy_before(8)
     assert keys.key(7) is None
     assert keys.key(8) is not None
