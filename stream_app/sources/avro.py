@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import fastavro
 from fastavro.read import LOGICAL_READERS
@@ -17,7 +17,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 from stream_app.core.incoming import Reason
 from stream_app.core.json_objects import nested_value
 from stream_app.sources.decode import TimeField
-from stream_app.sources.registered import HEADER_BYTES, Fields, RegisteredDecoder, timed
+from stream_app.sources.registered import HEADER_BYTES, Fields, RegisteredDecoder, of_single, timed
 from stream_app.sources.schema_registry import Referenced, SchemaKind
 from stream_app.sources.times import TimeFormat
 
@@ -57,6 +57,16 @@ MOST_DIGITS = 1_000  # far beyond a double's range; Python itself refuses to wri
 MOST_BYTES = 416  # the bytes that hold this many digits
 
 
+class Number(NamedTuple):
+    """What a schema says about a number.
+
+    Args: unit, "none" if branches differ; is_single, whether it is a float of 32 bits.
+    """
+
+    unit: Unit
+    is_single: bool
+
+
 @dataclass(frozen=True)
 class Schema:
     """A parsed schema without its logical types, except decimals."""
@@ -64,21 +74,24 @@ class Schema:
     parsed: Any
     named: Mapping[str, Any]
     bounded: bool  # whether its records need no check before they are decoded (``is_bounded``)
-    units: dict[str, Unit] = field(default_factory=dict)  # the results of ``unit``, by path
+    numbers: dict[str, Number] = field(default_factory=dict)  # the results of ``number``, by path
 
-    def unit(self, path: str) -> Unit:
-        """Return the schema's time unit for the number at a path; "none" if its branches differ.
+    def number(self, path: str) -> Number:
+        """Return what the schema says about the number at a path.
 
         >>> long = {"type": "long", "logicalType": "timestamp-millis"}
-        >>> fields = [{"name": "at", "type": ["null", long]}, {"name": "n", "type": "long"}]
+        >>> fields = [{"name": "at", "type": ["null", long]}, {"name": "n", "type": "float"}]
         >>> schema = read_schema([{"type": "record", "name": "Click", "fields": fields}])
-        >>> schema.unit("at"), schema.unit("n")
-        ('ms', None)
+        >>> schema.number("at"), schema.number("n")
+        (Number(unit='ms', is_single=False), Number(unit=None, is_single=True))
         """
-        if path not in self.units:
-            units = _units(self.parsed, path.split("."), self.named)
-            self.units[path] = units.pop() if len(units) == 1 else "none" if units else None
-        return self.units[path]
+        if path not in self.numbers:
+            found = set(_numbers(self.parsed, path.split("."), self.named))
+            units = {unit for _, unit in found}
+            unit = units.pop() if len(units) == 1 else "none" if units else None
+            kinds = {kind for kind, _ in found}
+            self.numbers[path] = Number(unit, "float" in kinds and "double" not in kinds)
+        return self.numbers[path]
 
 
 def read_schema(documents: Sequence[Any]) -> Schema:
@@ -99,22 +112,26 @@ def _marked(document: Any) -> Any:
     return [_marked(value) for value in document] if isinstance(document, list) else document
 
 
-def _units(schema: Any, keys: Sequence[str], named: Mapping[str, Any]) -> set[Unit]:
-    """Return the time units of all branches of a schema for the number at a path."""
-    if isinstance(schema, list):
-        return set().union(*(_units(branch, keys, named) for branch in schema))
+def _numbers(schema: Any, keys: Sequence[str], named: Mapping[str, Any]) -> Iterator[tuple[str, Unit]]:
+    """Yield the type of the number at a path, and its unit as a time, of all branches of a schema."""
     if isinstance(schema, str):
         schema = named.get(schema, {"type": schema})
-    kind = schema["type"]
-    if not isinstance(kind, str):
-        return _units(kind, keys, named)
-    if not keys:
-        return {_UNITS.get(schema.get(_MARK))} if kind in ("int", "long", "float", "double") else set()
-    if kind == "map":
-        rests = (keys[at:] for at in range(1, len(keys) + 1))  # a map's key may have dots
-        return set().union(*(_units(schema["values"], rest, named) for rest in rests))
-    inside = [member["type"] for member in schema.get("fields", ()) if member["name"] == keys[0]]
-    return set().union(*(_units(member, keys[1:], named) for member in inside))
+    kind = schema if isinstance(schema, list) else schema["type"]
+    if isinstance(kind, list):
+        for branch in kind:
+            yield from _numbers(branch, keys, named)
+    elif not isinstance(kind, str):
+        yield from _numbers(kind, keys, named)
+    elif not keys and kind in ("int", "long", "float", "double"):
+        mark = schema.get(_MARK)
+        yield kind, _UNITS.get(mark) if isinstance(mark, str) else None
+    elif kind == "map":
+        for at in range(1, len(keys) + 1):  # a map's key may have dots
+            yield from _numbers(schema["values"], keys[at:], named)
+    elif keys:
+        for member in schema.get("fields", ()):
+            if member["name"] == keys[0]:
+                yield from _numbers(member["type"], keys[1:], named)
 
 
 def _read(text: str, referenced: Sequence[Referenced]) -> Schema | None:
@@ -145,7 +162,7 @@ class AvroDecoder(RegisteredDecoder[Schema]):
         time = None if self._field is None else self._time(schema, record, self._field)
         if isinstance(time, Reason):
             return time
-        return time, [_plain(nested_value(record, path)) for path in self._others]
+        return time, [_plain(nested_value(record, path), schema, path) for path in self._others]
 
     def _time(
         self, schema: Schema, record: dict[str, Any], field: TimeField
@@ -153,7 +170,7 @@ class AvroDecoder(RegisteredDecoder[Schema]):
         value = nested_value(record, field.path)
         if isinstance(value, Reason):
             return value
-        unit = schema.unit(field.path)
+        unit = schema.number(field.path).unit
         if unit == "none" and type(value) is not str:
             return Reason.BAD_TIME
         return timed(value, field.format, None if unit == "none" else unit)
@@ -174,7 +191,9 @@ def _decoded(schema: Schema, value: bytes) -> dict[str, Any] | Reason:
     return record
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, schema: Schema, path: str) -> Any:
+    if type(value) is float and schema.number(path).is_single:
+        return of_single(value)
     return None if isinstance(value, bytes | Reason) else value
 
 

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from stream_app.core.incoming import Reason
+from stream_app.sources.registered import of_single
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 _WRAPPERS = frozenset(
@@ -129,6 +130,8 @@ class _Grown:
             return _always(None)
         if kind == FieldDescriptor.TYPE_STRING:
             kind, as_read = FieldDescriptorProto.TYPE_BYTES, bytes.decode
+        elif kind == FieldDescriptor.TYPE_FLOAT:
+            as_read = of_single
         elif member.enum_type is not None:
             kind, as_read = FieldDescriptorProto.TYPE_INT32, _named(member.enum_type)
         self._add(member, kind)

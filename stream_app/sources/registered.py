@@ -131,6 +131,15 @@ def timed(
     return time_format, value
 
 
+def of_single(value: float) -> float:
+    """Return the shortest number that a float of 32 bits may have been, as Protobuf writes it in JSON.
+
+    >>> of_single(0.10000000149011612)
+    0.1
+    """
+    return float(str(np.float32(value)))
+
+
 def schema_id(value: bytes) -> int | None:
     """Return the id of a record's schema; None if the bytes are not in the wire format."""
     if len(value) < HEADER_BYTES or value[0] != _MAGIC:

@@ -83,6 +83,7 @@ def test_schemas_of_different_units_in_one_batch(registry: Registry) -> None:
         3: ("long", MOMENT_US // 1_000_000),
         4: ("double", MOMENT_US / 1e6),
         5: ({"type": "long", "logicalType": "timestamp-nanos"}, MOMENT_US * 1000 + 999),
+        6: ({"type": "long", "logicalType": ["no name"]}, MOMENT_US // 1_000_000),
     }
     values = []
     for schema_id, (kind, value) in kinds.items():
@@ -94,6 +95,7 @@ def test_schemas_of_different_units_in_one_batch(registry: Registry) -> None:
         MOMENT_US // 1_000_000 * 1_000_000,
         MOMENT_US,
         MOMENT_US,
+        MOMENT_US // 1_000_000 * 1_000_000,
     ]
 
 
@@ -128,6 +130,33 @@ def test_what_is_no_number_is_no_value(registry: Registry) -> None:
     values = [record(1, schema, {"at": 1, "x": float(x)}) for x in ("nan", "inf", "2")]
     decoder = topic_decoder("avro", TimeField("at", "s"), (), ["x"], registry.url)
     assert decoded(decoder, values).columns["x"].tolist() == [None, float("inf"), 2.0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "read"),
+    [
+        ("float", 0.1, 0.1),
+        ("float", 19.99, 19.99),
+        ("float", 5.0, 5.0),
+        ("float", -1e-7, -1e-7),
+        ("float", float("inf"), float("inf")),
+        ({"type": "float", "logicalType": ["no", "name"]}, 0.7, 0.7),
+        (["null", "string", "float"], 0.3, 0.3),
+        ({"type": "map", "values": "float"}, {"y": 0.6}, 0.6),
+        ("double", 0.10000000149011612, 0.10000000149011612),
+        (["float", "double"], 0.1, pytest.approx(0.1)),
+    ],
+)
+def test_a_float_of_32_bits_is_the_number_that_was_written(
+    registry: Registry, kind: Any, written: Any, read: Any
+) -> None:
+    fields = [{"name": "at", "type": "long"}, {"name": "x", "type": kind}]
+    schema = {"type": "record", "name": "F", "fields": fields}
+    registry.register(1, schema)
+    path = "x.y" if isinstance(written, dict) else "x"
+    decoder = topic_decoder("avro", TimeField("at", "s"), (), [path], registry.url)
+    found = decoded(decoder, [record(1, schema, {"at": 1, "x": written})])
+    assert found.columns[path].tolist() == [read]
 
 
 def test_texts_of_times_are_read_as_iso8601_only(registry: Registry) -> None:

@@ -70,6 +70,7 @@ def click_file() -> descriptor_pb2.FileDescriptorProto:
     member(click, "at_ms", 12, FIELD.TYPE_INT64)
     member(click, "at_text", 13, FIELD.TYPE_STRING)
     member(click, "next", 14, FIELD.TYPE_MESSAGE, ".web.Click")
+    member(click, "weight", 15, FIELD.TYPE_FLOAT)
     outer = file.message_type.add(name="Outer")
     outer.nested_type.add(name="Unused")
     inner = outer.nested_type.add(name="Inner")
@@ -278,6 +279,7 @@ def test_values_agree_with_the_json_that_protobuf_itself_writes(data: st.DataObj
     message = Click(
         at=moment(data.draw(st.integers(0, 4_000_000_000_000_000))),
         price=data.draw(st.floats(allow_nan=False, allow_infinity=False)),
+        weight=data.draw(st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)),
         plan=data.draw(st.sampled_from([0, 3])),
         paid=data.draw(st.booleans()),
         tags=data.draw(st.lists(st.text(max_size=3), max_size=3)),
@@ -289,7 +291,7 @@ def test_values_agree_with_the_json_that_protobuf_itself_writes(data: st.DataObj
     written = json_format.MessageToJson(
         message, always_print_fields_with_no_presence=True, preserving_proto_field_name=True
     )
-    paths = ["user.id", "user.age", "price", "plan", "paid", "labels.colour"]
+    paths = ["user.id", "user.age", "price", "weight", "plan", "paid", "labels.colour"]
     as_json = NdjsonDecoder(TimeField("at", "iso8601"), paths).decode([written.encode()])
     known: SchemaRegistry[ProtobufSchema] = SchemaRegistry("http://unused", kind=PROTOBUF)
     known.known[7] = read_schema(serialized(click_file()), [])
