@@ -95,9 +95,24 @@ def pairs(first: Int64Array, column: Coded) -> tuple[Int64Array, Int64Array, Int
     """
     numbers, which = np.unique(first, return_inverse=True)
     width = max(len(column.values), 1)
-    found, places = np.unique(which * width + column.codes, return_inverse=True)
+    found, places = used(which * width + column.codes, len(numbers) * width)
     of_number, codes = np.divmod(found, width)
     return numbers[of_number], codes, places
+
+
+def used(codes: Int64Array, width: int) -> tuple[Int64Array, Int64Array]:
+    """Return the different codes, in order, and of each record the place of its code.
+
+    Args: codes, of each record one, at least 0 and below width.
+
+    >>> [found.tolist() for found in used(np.array([7, 2, 7]), 9)]
+    [[2, 7], [1, 0, 1]]
+    """
+    if width > 8 * len(codes):
+        return np.unique(codes, return_inverse=True)
+    is_used = np.zeros(width, np.bool_)  # to mark codes takes a tenth of the time that sorting takes
+    is_used[codes] = True
+    return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[codes]
 
 
 def _listed(column: NDArray[Any] | Sequence[Any]) -> Sequence[Any]:

@@ -32,7 +32,7 @@ def split_lines(lines: Sequence[bytes]) -> tuple[Mask, dict[str, Sequence[Any]]]
     >>> plain.tolist(), parts["address"], parts["status"], parts["agent"]
     ([True, False], [b'192.0.2.1'], [b'200'], [b'curl/8.5.0'])
     """
-    text = b"\n" + b"\n".join(lines)
+    text = b"\n".join([b"", *lines])
     letters = np.frombuffer(text, np.uint8)
     quotes, breaks = np.flatnonzero(letters == ord('"')), np.flatnonzero(letters == ord("\n"))
     if len(breaks) != len(lines):

@@ -32,7 +32,8 @@ from stream_app.sources.web_log import WebLog, WebLogDecoder
 FileFormat = Literal["ndjson", "csv"] | WebLog
 
 PARTITION = "0"  # a file is one partition
-MOST_BYTES = 1 << 20  # per batch
+MOST_BYTES = 1 << 20  # of a file's start, or of a search for a line's end
+BATCH_BYTES = 1 << 22  # each batch costs each stream a call to the store
 ENOUGH_RECORDS = 16_000  # a batch with so many records ends, whatever its bytes
 LONGEST_RECORD_BYTES = 1 << 24  # with its line end
 _KEPT_OF_LONG_RECORD = 1 << 10
@@ -268,24 +269,27 @@ class LineFile:
         """Yield the batch that starts here in decoded parts, each of a few milliseconds."""
         if start >= limit:
             return
-        data, records = self._complete_lines(start, limit), 0
-        for offset, lines in _pieces(data, self._piece_bytes):
+        (data, end), records = self._complete_lines(start, limit), 0
+        for offset, lines in _pieces(data, end, self._piece_bytes):
             part = self.decode(start + offset, lines)
             yield part
             records += len(part.positions) + len(part.refused)
             if records >= ENOUGH_RECORDS:
                 return
-        if not data and (long := self._too_long(start, limit)) is not None:
+        if not end and (long := self._too_long(start, limit)) is not None:
             yield long
 
-    def _complete_lines(self, start: int, limit: int) -> bytes:
-        """Return the bytes of complete lines for one batch; none if the line that starts here is too long."""
-        size = MOST_BYTES
+    def _complete_lines(self, start: int, limit: int) -> tuple[bytes, int]:
+        """Return bytes for one batch, and where the complete lines in them end.
+
+        The end is 0 if the line that starts here is too long.
+        """
+        size = BATCH_BYTES
         while True:
             data = self.bytes_at(start, min(size, limit - start))
             line_end = data.rfind(b"\n")
             if line_end >= 0 or len(data) < size or size >= LONGEST_RECORD_BYTES:
-                return data[: line_end + 1]
+                return data, line_end + 1
             size = min(2 * size, LONGEST_RECORD_BYTES)
 
     def _too_long(self, start: int, limit: int) -> RecordBatch | None:
@@ -324,14 +328,13 @@ class LineFile:
         lengths = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
         starts = start + np.concatenate([[0], np.cumsum(lengths[:-1] + 1)])
         records = [line.rstrip(b"\r") for line in lines] if b"\r" in data else lines
-        positions, kept = starts.tolist(), starts >= self.first_position
-        kept &= np.fromiter(map(bool, map(bytes.strip, records)), dtype=np.bool_, count=len(records))
-        if not kept.all():
-            indices = np.flatnonzero(kept).tolist()
-            records, positions = [records[i] for i in indices], [positions[i] for i in indices]
+        if start < self.first_position or not all(map(bytes.strip, records)):
+            kept = np.fromiter(map(bool, map(bytes.strip, records)), dtype=np.bool_, count=len(records))
+            indices = np.flatnonzero(kept & (starts >= self.first_position))
+            records, starts = [records[index] for index in indices.tolist()], starts[indices]
         decoded = self._decoder.decode(records)
         refused = [
-            self._refusal(positions[index], reason, records[index]) for index, reason in decoded.refused
+            self._refusal(int(starts[index]), reason, records[index]) for index, reason in decoded.refused
         ]
         if self._hides:
             records = []
@@ -339,7 +342,7 @@ class LineFile:
             partition=PARTITION,
             start=start,
             end=start + len(data),
-            positions=np.array(positions, dtype=np.int64)[decoded.kept],
+            positions=starts[decoded.kept],
             columns=decoded.columns,
             refused=refused,
             records=[records[index] for index in decoded.kept.tolist()] if refused and records else records,
@@ -364,10 +367,13 @@ def moved(batch: RecordBatch, by: int, end: int) -> RecordBatch:
     )
 
 
-def _pieces(data: bytes, most: int) -> Iterator[tuple[int, bytes]]:
-    """Yield pieces of the lines with their offsets: as much as may be decoded at once, or one long line."""
+def _pieces(data: bytes, stop: int, most: int) -> Iterator[tuple[int, bytes]]:
+    """Yield pieces of the lines with their offsets: as much as may be decoded at once, or one long line.
+
+    Args: stop, the end of the last line.
+    """
     start = 0
-    while start < len(data):
+    while start < stop:
         end = data.rfind(b"\n", start, start + most) + 1 or data.index(b"\n", start) + 1
         if data.count(b"\n", start, end) > RECORDS_AT_ONCE:
             *_, rest = data[start:end].split(b"\n", RECORDS_AT_ONCE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Literal
@@ -17,7 +17,8 @@ import numpy as np
 
 from dphist.arrays import Int64Array
 from stream_app.core import visits
-from stream_app.core.coded import Coded, pairs
+from stream_app.core.coded import Coded, pairs, used
+from stream_app.core.counting.where import AnyOf, Condition
 from stream_app.core.incoming import Reason
 from stream_app.core.json_objects import bare
 from stream_app.sources.combined_lines import split_lines
@@ -33,7 +34,6 @@ _MOST_REMEMBERED, _LONGEST_REMEMBERED = 1 << 14, 300  # of each field: at most 3
 _LONGEST_LINE = (
     1 << 15
 )  # bytes; web servers take about as much of a request, and longer lines would take long
-_NO_DAY = -(1 << 40)
 _STATUS = re.compile(r"[1-9][0-9]{2}")
 # As nginx and Apache write bytes that are no plain text; those of control characters stay as they are.
 _ESCAPED = re.compile(rb"(?:\\x(?:[2-689a-fA-F][0-9a-fA-F]|7[0-9a-eA-E]))+|\\[\"\\]")
@@ -46,7 +46,8 @@ class WebLog:
 
     Args: log_format, of the kind of that name; key_of_day, the key of visitors' names for each day since
         1970, or None if it is gone: lines of that day name no visitor. Without it each decoder draws its
-        own, for samples that nothing is counted from.
+        own, for samples that nothing is counted from; counted, the conditions of streams: lines that fulfil
+        none of them name no visitor. None among them: all lines count.
     """
 
     kind: WebLogKind
@@ -54,6 +55,7 @@ class WebLog:
     key_of_day: Callable[[int], bytes | None] = field(
         default_factory=lambda: cache(lambda day: secrets.token_bytes(32)), compare=False
     )
+    counted: Collection[Condition | None] = (None,)
 
 
 class WebLogDecoder(Decoder):
@@ -71,6 +73,11 @@ class WebLogDecoder(Decoder):
         if "browser" in others:
             visits.agent_of("")  # loads a second's worth of patterns, before anything waits for a decoder
         self._key_of_day = form.key_of_day
+        conditions = [
+            one for one in form.counted if one is not None and self._derived.keys() >= {*one.fields}
+        ]
+        # None: also of a condition that needs more than the columns that need no visitor.
+        self._counted = AnyOf(tuple(conditions)) if len(conditions) == len(form.counted) else None
         self._names: dict[int, _Names] = {}
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
@@ -81,7 +88,10 @@ class WebLogDecoder(Decoder):
         times = _TIMES[form](raw[form])
         columns = {name: self._column(name, raw, len(kept)) for name in self._derived}
         if visits.VISITOR in self._others:
-            columns[visits.VISITOR] = self._visitors_of(raw, *times)
+            at_us, named = times
+            if self._counted is not None:
+                named = named & self._counted.matches(columns)
+            columns[visits.VISITOR] = self._visitors_of(raw, at_us, named)
 
         def why(row: int) -> Reason:
             written = raw[form][row].decode(errors="replace")
@@ -93,20 +103,27 @@ class WebLogDecoder(Decoder):
         first, *more = [raw[part] for part in _DERIVED[name][0]]
         return self._derived[name].coded(zip(first, *more, strict=True) if more else first, lines)
 
-    def _visitors_of(self, raw: Raw, at_us: Int64Array, good: Bools) -> Coded:
-        """Return the name of each line's visitor on the line's day; empty without a time or the day's key."""
-        days = np.where(good, at_us // visits.DAY_US, _NO_DAY)
-        who = Coded.of(list(zip(raw["address"], raw["agent"], strict=True)))
-        of_day, codes, places = pairs(days, who)
+    def _visitors_of(self, raw: Raw, at_us: Int64Array, named: Bools) -> Coded:
+        """Return the name of each line's visitor on the line's day; empty of lines that are not to be named.
+
+        Without the day's key it is empty, too.
+        """
+        lines = np.flatnonzero(named)
+        addresses, agents = raw["address"], raw["agent"]
+        who = Coded.of([(addresses[line], agents[line]) for line in lines.tolist()])
+        of_day, codes, places = pairs(at_us[lines] // visits.DAY_US, who)
         several = zip(of_day.tolist(), map(who.values.__getitem__, codes.tolist()), strict=True)
         names_of = {day: self._names_of(day) for day in dict.fromkeys(of_day.tolist())}
-        return Coded([names_of[day](address, agent or b"") for day, (address, agent) in several], places)
+        names = [names_of[day](address, agent or b"") for day, (address, agent) in several]
+        of_line = np.full(len(named), len(names), np.int64)
+        of_line[lines] = places
+        return Coded([*names, ""], of_line)
 
     def _names_of(self, day: int) -> _Names:
         if day not in self._names:
             while len(self._names) >= _MOST_DAYS:
                 del self._names[next(iter(self._names))]
-            key = None if day == _NO_DAY else self._key_of_day(day)
+            key = self._key_of_day(day)
             self._names[day] = _nobody if key is None else visits.visitors_by(key)
         return self._names[day]
 
@@ -140,11 +157,10 @@ class _Codes(dict[Any, int]):
         if len(self) > _MOST_REMEMBERED:
             self.clear()
             self._values.clear()
-        codes, places = np.unique(
-            np.fromiter(map(self.__getitem__, parts), np.int64, lines), return_inverse=True
-        )
+        found = np.fromiter(map(self.__getitem__, parts), np.int64, lines)
         values = [*self._values, *reversed(self._once)]
         self._once.clear()
+        codes, places = used(np.where(found < 0, found + len(values), found), len(values))
         return Coded([values[code] for code in codes.tolist()], places)
 
     def __missing__(self, key: bytes | tuple[bytes | None, ...] | None) -> int:

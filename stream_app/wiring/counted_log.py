@@ -17,6 +17,7 @@ from dphist.noise import NoiseSource
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.plans import planned
 from stream_app.config.source import ledgers_of
+from stream_app.core.counting.where import Condition
 from stream_app.core.segments.names import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
@@ -34,6 +35,7 @@ from stream_app.wiring.deleting import delete_counted, destroy_visitor_keys, fir
 from stream_app.wiring.event_logs import (
     check_file,
     check_told_apart,
+    conditions_of,
     named_by,
     open_source,
     other_fields,
@@ -113,6 +115,7 @@ class CountedLog:
         self._ports: Ports | None = None
         self._source: Source | None = None
         self._fields = frozenset[str]()  # that the open log decodes
+        self._conditions = frozenset[Condition | None]()  # on lines whose visitors it names
         self._noise: dict[str, NoiseSource] = {}
         self._pipeline: Pipeline | None = None
         self._was_read = asyncio.Event()
@@ -143,9 +146,10 @@ class CountedLog:
         return base_of(stream.name) in {base_of(one.name) for one in others}
 
     def can_read(self, streams: Sequence[StreamSettings]) -> bool:
-        """Return whether the open log decodes the fields that its streams need."""
+        """Return whether the open log decodes the fields that its streams need, for all lines they count."""
         own = [*filter(self.is_over_this_log, streams)]
-        return self._source is None or self._fields >= {*other_fields(own)}
+        names_all = self._conditions >= conditions_of(own) or None in self._conditions
+        return self._source is None or (names_all and self._fields >= {*other_fields(own)})
 
     async def join(self, streams: Sequence[StreamSettings]) -> None:
         """Count further streams; while a fault has closed the log, they wait with the others."""
@@ -233,6 +237,7 @@ class CountedLog:
         coming = [one for one in start.plan.checked.streams if self.is_over_this_log(one)]
         self._source = source = await open_source(streams, settings, clock, coming)
         self._fields = frozenset(other_fields([*streams, *coming]))
+        self._conditions = conditions_of([*streams, *coming])
         self._resources.push_async_callback(close_client, source.close)
         for stream in streams:
             self.named[stream.name] = named_by(source, planned(stream), settings.state_dir)

@@ -17,6 +17,7 @@ from msgspec import structs
 
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.source import real_place
+from stream_app.core.counting.where import Condition
 from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import Strategy
 from stream_app.durable import secret_directory, write_durably
@@ -82,8 +83,7 @@ async def open_source(
     check_files([first])
     # In threads, so that the file system joins the syncs of many streams' notes.
     await each_to_its_end(*(asyncio.to_thread(check_file, one, settings.state_dir) for one in streams))
-    read = first, first.source, other_fields([*streams, *coming])
-    return await asyncio.to_thread(_open_file, *read, settings.state_dir, clock)
+    return await asyncio.to_thread(_open_file, [*streams, *coming], first.source, settings.state_dir, clock)
 
 
 def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
@@ -275,10 +275,13 @@ def note_of(stream: str, state_dir: Path) -> Path:
 
 
 def _open_file(
-    stream: StreamSettings, source: SourceSettings, others: Sequence[str], state_dir: Path, clock: Clock
+    streams: Sequence[StreamSettings], source: SourceSettings, state_dir: Path, clock: Clock
 ) -> Source:
     """Open a file or a list of files; a separate directory holds the source's notes about it."""
+    stream, others = streams[0], other_fields(streams)
     form = file_format(stream, visitor_keys(stream, state_dir))
+    if isinstance(form, WebLog):
+        form = replace(form, counted=conditions_of(streams))
     directory = secret_directory(_notes_of(stream, source, state_dir))
     time = time_field(stream)
     if source.keep_us is not None:
@@ -312,6 +315,11 @@ def visitor_keys(stream: StreamSettings, state_dir: Path) -> VisitorKeys:
 def other_fields(streams: Sequence[StreamSettings]) -> list[str]:
     """Return the paths of the fields other than the time that any of the streams uses."""
     return list(dict.fromkeys(path for one in streams for path in one.declared.cell_fields))
+
+
+def conditions_of(streams: Sequence[StreamSettings]) -> frozenset[Condition | None]:
+    """Return the conditions on lines of an access log that decide which visitors get a name."""
+    return frozenset(one.declared.where for one in streams if one.declared.source.is_of_web_server)
 
 
 def time_field(stream: StreamSettings) -> TimeField:

@@ -139,7 +139,7 @@ def _small_spool(directory: Path, disk: FailingDisk, seed: int) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "to_thread", _at_once)
         patch.setattr(spool_writer, "PART_BYTES", sizes.choice([400, 3_000, 1 << 20]))
-        patch.setattr(lines, "MOST_BYTES", sizes.choice([300, 2_000, 1 << 20]))
+        patch.setattr(lines, "BATCH_BYTES", sizes.choice([300, 2_000, 1 << 20]))
         disk.install(patch)
         yield
 

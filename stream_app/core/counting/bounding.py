@@ -136,12 +136,11 @@ class UserHashes:
 
     def of(self, codes: Int64Array) -> ByteArray:
         """Return the ids of these users, shape (n, 16)."""
-        made, users, wanted = self._made, self._users, codes.tolist()
-        for code in wanted:
-            if code not in made:
-                hashed = self._begun.copy()
-                hashed.update(users[code].encode("utf-8", "surrogatepass"))
-                made[code] = hashed.digest()
+        made, users, wanted, begin = self._made, self._users, codes.tolist(), self._begun.copy
+        for code in wanted if not made else [code for code in wanted if code not in made]:
+            hashed = begin()
+            hashed.update(users[code].encode("utf-8", "surrogatepass"))
+            made[code] = hashed.digest()
         return np.frombuffer(b"".join(map(made.__getitem__, wanted)), np.uint8).reshape(-1, ID_BYTES)
 
 

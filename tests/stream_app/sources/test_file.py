@@ -127,7 +127,7 @@ def test_batches_of_any_size_hold_each_line_once(times_us: list[int | None], mos
     found: list[int | None] = []
     start = 0
     with pytest.MonkeyPatch.context() as patch, NamedTemporaryFile() as named:
-        patch.setattr(lines_module, "MOST_BYTES", most_bytes)
+        patch.setattr(lines_module, "BATCH_BYTES", most_bytes)
         Path(named.name).write_bytes(data)
         with open_lines(Path(named.name), "ndjson", AT) as file:
             assert file.after_last_line(0) == len(data)
@@ -322,7 +322,7 @@ def test_a_line_that_is_too_long_is_a_dead_letter_and_ends_nothing(
     path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch, length: int, counted: bool
 ) -> None:
     """If one event ended a stream, everybody would see that this event came."""
-    monkeypatch.setattr(lines_module, "MOST_BYTES", 16)
+    monkeypatch.setattr(lines_module, "BATCH_BYTES", 16)
     monkeypatch.setattr(lines_module, "LONGEST_RECORD_BYTES", 64)
     start = path.stat().st_size
     line = b'{"at": 5}'.ljust(length) + b"\n"

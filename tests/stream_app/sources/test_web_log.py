@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
+from stream_app.core.counting.where import Condition, OneOf, Present, Within
 from stream_app.core.incoming import Reason
 from stream_app.core.visits import FIELDS, TIME, agent_of, visitor_of
 from stream_app.sources import web_log
@@ -210,6 +212,39 @@ def test_visitor_has_one_name_a_day_and_another_the_next_day() -> None:
     names = [row["visitor"] for row in decoded(form("combined"), COMBINED, late, next_day, other)]
     assert names[0] == names[1]
     assert len(set(names)) == 3
+
+
+@pytest.mark.parametrize(
+    ("conditions", "named"),
+    [
+        ([Present("page")], [True, False, False]),
+        ([Present("page"), OneOf("bot", ("true",))], [True, False, True]),
+        ([Present("page"), None], [True, True, True]),
+        ([Present("visitor")], [True, True, True]),
+        ([Within("time", min=Fraction(AT + 1))], [True, True, True]),
+    ],
+)
+def test_only_lines_that_a_stream_counts_name_a_visitor(
+    conditions: list[Condition | None], named: list[bool]
+) -> None:
+    lines = [
+        COMBINED,
+        COMBINED.replace("/a/b", "/a.css"),
+        COMBINED.replace("/a/b", "/a.css").replace(CHROME, "curl/8"),
+    ]
+    drawn = list[int]()
+
+    def key_of_day(day: int) -> bytes:
+        drawn.append(day)
+        return KEYS[day]
+
+    of_streams = WebLog("combined", key_of_day=key_of_day, counted=conditions)
+    everything = [row["visitor"] for row in decoded(form("combined"), *lines)]
+    found = [row["visitor"] for row in decoded(of_streams, *lines)]
+    assert found == [name if is_named else "" for name, is_named in zip(everything, named, strict=True)]
+    drawn.clear()
+    decoded(of_streams, lines[1])
+    assert bool(drawn) == named[1]
 
 
 def test_line_is_read_alike_in_every_batch() -> None:
