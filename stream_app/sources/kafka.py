@@ -296,7 +296,7 @@ class KafkaSource(Source):
         )
 
     async def _tell_lag_tools(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Commit durable positions to the group from time to time; a failure does not matter."""
+        """Commit positions that are read to the group from time to time; a failure does not matter."""
         now_s = asyncio.get_running_loop().time()
         if not positions or now_s - self._committed_at_s < COMMIT_EVERY_S:
             return

@@ -29,6 +29,7 @@ from stream_app.ports import Clock, ClockDoubt, OperatorError, Source, Witness
 from stream_app.ports.errors import StreamError, WorkerError, about
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.source_ledger import SourceLedger
+from stream_app.sources.read_ahead import read_ahead
 from stream_app.state.redis_store import RedisStore
 from stream_app.together import until_one_ends
 from stream_app.wiring.deleting import delete_counted, destroy_visitor_keys, first_unreleased
@@ -238,7 +239,8 @@ class CountedLog:
         self._source = source = await open_source(streams, settings, clock, coming)
         self._fields = frozenset(other_fields([*streams, *coming]))
         self._conditions = conditions_of([*streams, *coming])
-        self._resources.push_async_callback(close_client, source.close)
+        log = source if clock.virtual else read_ahead(source)  # a replay's clock decides what it may read
+        self._resources.push_async_callback(close_client, log.close)
         for stream in streams:
             self.named[stream.name] = named_by(source, planned(stream), settings.state_dir)
         check_told_apart([*others, *self.named.values()])
@@ -254,7 +256,7 @@ class CountedLog:
         self._noise = dict.fromkeys(self._adapters.witnesses, SystemNoise())
         self._ports = Ports(
             store=new_store(),
-            source=watch_source(source, label, metrics, self._was_read.set),
+            source=watch_source(log, label, metrics, self._was_read.set),
             clock=clock,
             wall=wall,
             witnesses=self._adapters.witnesses,
