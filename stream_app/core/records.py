@@ -232,6 +232,7 @@ class Apply:
     number of ``records`` with a bin, and of those that a condition has ``left_out``, are not stored.
     ``waiting`` says how users' records wait until their bin is sealed.
     Of rows of an engine, ``origins`` are as these leave them, and ``closes_bin`` is the last bin they cut.
+    ``epoch`` is the one whose rules decided about the records.
     """
 
     strategy_hash: str
@@ -252,6 +253,7 @@ class Apply:
     waiting: Waiting = ALL_WAIT
     origins: tuple[Origin, ...] = ()
     closes_bin: int | None = None
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

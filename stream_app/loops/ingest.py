@@ -287,10 +287,11 @@ class Ingest:
         return refused
 
     async def _replies(self, stream: LoadedStream, changes: Sequence[Apply]) -> Sequence[Reply]:
-        name, strategy_hash = stream.name, stream.strategy.hash
+        name, strategy_hash, epoch = stream.name, stream.strategy.hash, stream.epoch
         if len(changes) == 1:
-            return [await self._store.apply(name, replace(changes[0], strategy_hash=strategy_hash))]
-        return await self._store.apply_together(name, strategy_hash, changes) if changes else []
+            change = replace(changes[0], strategy_hash=strategy_hash, epoch=epoch)
+            return [await self._store.apply(name, change)]
+        return await self._store.apply_together(name, strategy_hash, epoch, changes) if changes else []
 
 
 def _other_user_key(name: str) -> str:

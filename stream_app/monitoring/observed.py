@@ -116,10 +116,10 @@ class _WatchedStore(_Watched[Store]):
         return reply
 
     async def apply_together(
-        self, stream: str, strategy_hash: str, changes: Sequence[Apply]
+        self, stream: str, strategy_hash: str, epoch: int, changes: Sequence[Apply]
     ) -> Sequence[Reply]:
         with self._metrics.call("apply"):
-            replies = await self._inner.apply_together(stream, strategy_hash, changes)
+            replies = await self._inner.apply_together(stream, strategy_hash, epoch, changes)
         for change, reply in zip(changes, replies, strict=True):
             self._metrics.redis_replies.labels("apply", reply).inc()
             self._note_applied(stream, change, reply)

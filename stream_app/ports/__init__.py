@@ -149,17 +149,18 @@ class Store(ExactCounts, Protocol):
         """Add deltas and operator's counts, and move the position from expected to new; all or nothing.
 
         Returns: CUTS_CHANGED also if ``due_us`` has passed by the store's clock: take the due cut first;
-        CONFLICT also for a partition that was not started; SEALED also for deltas of a stopped stream. At
-        most 5,000 cells, and at most 5,000 more that are set aside (``change.ahead``) until the partition's
-        next cut.
+        CONFLICT also for a partition that was not started, and for a change by the rules of another epoch:
+        after a lost store, an epoch refuses records that an earlier one may have measured; SEALED also for
+        deltas of a stopped stream. At most 5,000 cells, and at most 5,000 more that are set aside
+        (``change.ahead``) until the partition's next cut.
         """
 
     async def apply_together(
-        self, stream: str, strategy_hash: str, changes: Sequence[Apply]
+        self, stream: str, strategy_hash: str, epoch: int, changes: Sequence[Apply]
     ) -> Sequence[Reply]:
         """Apply changes of several partitions in one short call, in their order; each is decided by itself.
 
-        Their own ``strategy_hash`` does not matter: streams that count alike apply the same changes.
+        Their own ``strategy_hash`` and ``epoch`` do not matter: streams that count alike share changes.
         Returns: a reply for each change, as ``apply`` does. At most 5,000 cells in all.
         """
 

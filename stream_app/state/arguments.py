@@ -21,7 +21,8 @@ from stream_app.state.keys import StreamKeys
 from stream_app.state.round_trips import Argument
 
 _pack = msgspec.msgpack.Encoder().encode
-_PACKED = attrgetter(*(field.name for field in fields(Apply) if field.name != "strategy_hash"))
+_OF_STREAM = ("strategy_hash", "epoch")  # not packed
+_PACKED = attrgetter(*(field.name for field in fields(Apply) if field.name not in _OF_STREAM))
 
 
 class PackedChanges:
@@ -51,7 +52,7 @@ class PackedChanges:
 
 
 def _packed_alike(one: Apply, other: Apply) -> bool:
-    """Return whether two changes are equal, apart from ``strategy_hash``, which is not packed."""
+    """Return whether two changes are equal, apart from what each stream has itself."""
     return one is other or all(map(is_, _PACKED(one), _PACKED(other)))
 
 

@@ -172,11 +172,11 @@ class RedisStore(EpochsInRedis, CutsInRedis, ExactCountsInRedis, Store):
         return await self._reply("mark_halted", [keys.state, keys.epochs], [int(halted), HISTORY_HASH])
 
     async def apply(self, stream: str, change: Apply) -> Reply:
-        [reply] = await self.apply_together(stream, change.strategy_hash, [change])
+        [reply] = await self.apply_together(stream, change.strategy_hash, change.epoch, [change])
         return reply
 
     async def apply_together(
-        self, stream: str, strategy_hash: str, changes: Sequence[Apply]
+        self, stream: str, strategy_hash: str, epoch: int, changes: Sequence[Apply]
     ) -> Sequence[Reply]:
         keys = StreamKeys(stream)
         targets, packed = self._changes.of(keys, changes)
@@ -186,7 +186,7 @@ class RedisStore(EpochsInRedis, CutsInRedis, ExactCountsInRedis, Store):
                 *(keys.state, keys.positions, keys.base_bins, keys.open_bins, keys.untallied),
                 *(keys.open_windows, keys.operator_counts, *targets),
             ],
-            [strategy_hash, *packed],
+            [strategy_hash, epoch, *packed],
         )
         return codec.decode_replies(reply)
 

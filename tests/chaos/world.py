@@ -282,12 +282,13 @@ class World:
         logs: LogTraffic,
     ) -> str:
         """Compare released bins with a recount of the topic, and the API's rows with the releases topic."""
-        for stream, watch in collector.watches.items():
-            shown = followers[stream].seen.items()
-            foreign = [seq for seq, row in shown if watch.rows.get(seq) != row]
+        shown = {stream: dict(followers[stream].seen) for stream in collector.watches}
+        seen = {stream: dict(watch.rows) for stream, watch in collector.watches.items()}  # it sees more
+        for stream, rows in shown.items():
+            foreign = [seq for seq, row in rows.items() if seen[stream].get(seq) != row]
             if foreign:
                 raise Broken(f"rows {foreign} of {stream} in the API are not those of the releases topic")
-        rows = collector.watch.rows
+        rows = seen[STREAM]
         released = released_bins(rows)
         recount.count_all()
         expected = recount.counts
@@ -302,7 +303,6 @@ class World:
         # Events before the first bin are refused: the stream begins when its first worker starts.
         if [bin for bin in missing if bin > min(released)]:
             raise Broken(f"bins {missing} hold events and were never released")
-        seen = {stream: watch.rows for stream, watch in collector.watches.items()}
         beside = check_side_streams(port, recount.visits, seen) | compare_logs(logs, seen)
         epochs = {json.loads(row)["epoch"] for row in rows.values()}
         events, nodes = sum(released.values()), len(collector.watch.nodes)

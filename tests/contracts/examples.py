@@ -48,11 +48,12 @@ def apply(
     partition: str = "0",
     strategy_hash: str = HASH,
     below: Cut | None = None,
+    epoch: int = 0,
 ) -> Apply:
     """Return a change that adds (bin, cell, delta) to the counts of cells."""
     columns = np.array(cells, dtype=np.int64).reshape(-1, 3).T
     change = Apply(strategy_hash, partition, expected, new, last_cut_bin, due_us, *columns)
-    return replace(change, below=below)
+    return replace(change, below=below, epoch=epoch)
 
 
 def setting_aside(

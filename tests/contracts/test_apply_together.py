@@ -19,7 +19,7 @@ PARTITIONS = ("0", "1", "2")
 
 
 async def together(stores: Stores, *changes: Apply, strategy_hash: str = HASH) -> list[Reply]:
-    return list(await stores.store.apply_together(stores.stream, strategy_hash, changes))
+    return list(await stores.store.apply_together(stores.stream, strategy_hash, 0, changes))
 
 
 async def counts(stores: Stores) -> list[list[int]]:
@@ -96,7 +96,8 @@ async def test_streams_apply_the_same_changes_under_their_own_strategy(stores: S
     await started(stores)
     shared = [replace(apply(0, 5), strategy_hash=""), replace(apply(0, 5, partition="1"), strategy_hash="")]
     assert await together(stores, *shared, strategy_hash="0" * 64) == [Reply.STRATEGY] * 2
-    assert await stores.store.apply_together(f"{stores.stream}-new", HASH, shared) == [Reply.CONFLICT] * 2
+    assert await stores.store.apply_together(f"{stores.stream}-new", HASH, 0, shared) == [Reply.CONFLICT] * 2
+    assert await stores.store.apply_together(stores.stream, HASH, 1, shared) == [Reply.CONFLICT] * 2
     assert await together(stores, *shared) == [Reply.DONE] * 2
 
 

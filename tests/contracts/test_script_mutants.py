@@ -116,6 +116,11 @@ MUTANTS: dict[str, dict[str, Mutant]] = {
         "counts under another strategy": Mutant(
             "if held[1] ~= strategy_hash then", "if false then", other_strategies_are_refused
         ),
+        "counts by the rules of an epoch that was lost": Mutant(
+            "if held[5] ~= epoch then",
+            "if false then",
+            contract.TestApply().test_rules_of_an_earlier_epoch_count_nothing,
+        ),
         "a sealed bin changes": Mutant(
             "if bin <= sealed_bin then",
             "if bin < sealed_bin then",

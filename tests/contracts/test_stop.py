@@ -58,7 +58,7 @@ async def counts_after_reopening(stores: Stores) -> list[int]:
     taken = await stores.store.take_cuts(stores.stream, HASH, "0", CUT, [cut], max_ahead_bins=99)
     assert taken == Reply.DONE
     position = (await loaded(stores)).partitions["0"].position
-    moved = apply(position, 100, last_cut_bin=LATER + 5)
+    moved = apply(position, 100, last_cut_bin=LATER + 5, epoch=1)
     assert await stores.store.apply(stores.stream, moved) == Reply.DONE
     await cut_and_seal(stores, LATER + 10)
     counts = await stores.store.read_cells(stores.stream, LATER, LATER + 10, WIDTH)
@@ -105,7 +105,7 @@ async def test_a_stop_deletes_the_users_of_later_bins(stores: Stores) -> None:
     assert await stores.store.open_epoch(stores.stream, TEXT, NEXT_EPOCH, state.head) == Reply.DONE
     # Another key of users would be refused if anything of an open window were left.
     change = of_users(5, 6, [(LATER, 1, "ann")], last_cut_bin=CUT, key_mark=b"1" * 16)
-    assert await stores.store.apply(stores.stream, change) == Reply.DONE
+    assert await stores.store.apply(stores.stream, replace(change, epoch=1)) == Reply.DONE
 
 
 async def test_a_stop_deletes_what_a_partition_sets_aside_that_appears_meanwhile(
@@ -133,7 +133,7 @@ async def test_a_stop_deletes_what_a_partition_sets_aside_that_appears_meanwhile
         taken = await stores.store.take_cuts(stores.stream, HASH, partition, last, [cut], max_ahead_bins=99)
         assert taken == Reply.DONE
         position = (await loaded(stores)).partitions[partition].position
-        moved = replace(apply(position, 100, last_cut_bin=LATER + 5), partition=partition)
+        moved = apply(position, 100, last_cut_bin=LATER + 5, partition=partition, epoch=1)
         assert await stores.store.apply(stores.stream, moved) == Reply.DONE
     assert await stores.store.seal(stores.stream, HASH, ["0", "1"], LATER + 5) == LATER + 5
     assert not (await stores.store.read_cells(stores.stream, LATER, LATER + 5, WIDTH)).any()

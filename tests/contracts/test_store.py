@@ -325,6 +325,16 @@ class TestApply:
         counts = await stores.store.read_cells(stores.stream, FIRST_BIN, FIRST_BIN + 1, WIDTH)
         assert counts.tolist() == [[2, 0, 1], [0, 7, 0]]
 
+    async def test_rules_of_an_earlier_epoch_count_nothing(self, stores: Stores) -> None:
+        """After a lost store, rules of the lost epoch would measure its late records once more."""
+        await opened(stores)
+        lost = replace(EPOCH, epoch=1, first_bin=FIRST_BIN + 2, first_seq=9)
+        assert await stores.store.open_epoch(stores.stream, TEXT, lost, "f" * 64) == Reply.DONE
+        before, late = await loaded(stores), apply(0, 5, [(FIRST_BIN + 2, 0, 1)])
+        assert await stores.store.apply(stores.stream, late) == Reply.CONFLICT
+        assert await loaded(stores) == before
+        assert await stores.store.apply(stores.stream, replace(late, epoch=1)) == Reply.DONE
+
     async def test_instant_still_to_come_is_not_due(self, stores: Stores) -> None:
         await opened(stores)
         later = (await stores.store.now_us())[0] + 3_600_000_000

@@ -26,6 +26,7 @@ from stream_app.core.counting.bounding import Bounds
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import (
     GENESIS,
+    Apply,
     Cut,
     EpochRecord,
     LedgerEntry,
@@ -137,18 +138,8 @@ class StoresAgree(RuleBasedStateMachine):
         if known is not None:
             open_bin = known.last_cut_bin + 1
             records = [(open_bin + ahead, cell, user) for ahead, cell, user in near]
-            self.both(
-                lambda store, stream: store.apply(
-                    stream,
-                    of_users(
-                        known.position,
-                        known.position + len(records),
-                        records,
-                        last_cut_bin=known.last_cut_bin,
-                        partition=partition,
-                    ),
-                )
-            )
+            here = known.position, known.position + len(records)
+            self.apply(of_users(*here, records, last_cut_bin=known.last_cut_bin, partition=partition))
 
     @rule(
         partition=partitions,
@@ -176,13 +167,25 @@ class StoresAgree(RuleBasedStateMachine):
             partition=partition,
             strategy_hash=strategy_hash,
         )
-        self.both(lambda store, stream: store.apply(stream, change))
+        self.apply(change)
 
-    @rule(partition=partitions, start=positions, by=st.integers(0, 4), cells=cells, last=bins)
+    def apply(self, change: Apply) -> None:
+        """Apply a change by the rules of the running epoch."""
+        running = replace(change, epoch=self.state().epoch.epoch)
+        self.both(lambda store, stream: store.apply(stream, running))
+
+    @rule(
+        partition=partitions,
+        start=positions,
+        by=st.integers(0, 4),
+        cells=cells,
+        last=bins,
+        epoch=st.integers(0, 2),
+    )
     def apply_anything(
-        self, partition: str, start: int, by: int, cells: list[tuple[int, int, int]], last: int
+        self, partition: str, start: int, by: int, cells: list[tuple[int, int, int]], last: int, epoch: int
     ) -> None:
-        change = apply(start, start + by, cells, last_cut_bin=last, partition=partition)
+        change = apply(start, start + by, cells, last_cut_bin=last, partition=partition, epoch=epoch)
         self.both(lambda store, stream: store.apply(stream, change))
 
     @rule(
@@ -227,7 +230,7 @@ class StoresAgree(RuleBasedStateMachine):
             records = [(last + on, cell, 2) for on, cell in far]
             places = [(bin, start) for bin, _, _ in records]
             change = setting_aside(start, start + 1, records, places, last_cut_bin=last, partition=partition)
-            self.both(lambda store, stream: store.apply(stream, change))
+            self.apply(change)
 
     @rule(
         partition=partitions, last=bins, cuts=st.lists(st.builds(Cut, bins, positions), max_size=3), h=hashes
@@ -260,7 +263,7 @@ class StoresAgree(RuleBasedStateMachine):
         if partition.cuts:
             end, last = partition.cuts[-1].position, partition.last_cut_bin
             change = apply(partition.position, end, last_cut_bin=last, partition=name)
-            self.both(lambda store, stream: store.apply(stream, change))
+            self.apply(change)
 
     @initialize(bounds=bounds)
     def declare_caps(self, bounds: Bounds) -> None:

@@ -293,7 +293,7 @@ class MemoryStore(Store):
         if state.strategy_hash != change.strategy_hash:
             return Reply.STRATEGY
         partition = state.partitions.get(change.partition)
-        if partition is None:
+        if partition is None or state.epoch.epoch != change.epoch:
             return Reply.CONFLICT
         if partition.position != change.expected:
             return Reply.ALREADY if partition.position == change.new else Reply.CONFLICT
@@ -316,10 +316,10 @@ class MemoryStore(Store):
         return Reply.DONE
 
     async def apply_together(
-        self, stream: str, strategy_hash: str, changes: Sequence[Apply]
+        self, stream: str, strategy_hash: str, epoch: int, changes: Sequence[Apply]
     ) -> Sequence[Reply]:
         check_changes(changes)
-        own = [replace(change, strategy_hash=strategy_hash) for change in changes]
+        own = [replace(change, strategy_hash=strategy_hash, epoch=epoch) for change in changes]
         return [await self.apply(stream, change) for change in own]
 
     def _knows_cuts(self, partition: MemoryPartition, change: Apply) -> bool:

@@ -127,7 +127,7 @@ class Observer:
         self._apply(args[1])
 
     async def _after_apply_together(self, args: tuple[Any, ...], replies: Sequence[Reply]) -> None:
-        for change, reply in zip(args[2], replies, strict=True):
+        for change, reply in zip(args[3], replies, strict=True):
             if reply is Reply.DONE:
                 self._apply(change)
 

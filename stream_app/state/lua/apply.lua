@@ -3,7 +3,7 @@
 -- KEYS: state, positions, base_bins, open_bins, untallied, open_windows, operator_counts, then for each change: cuts of the
 --       partition, the partition's records set aside, the places of some of them, then the cells of each bin in `bins` (with
 --       a cap per user, in place of the cells: each shard of users, then the users of each window)
--- ARGV: strategy hash, then for each change: partition, expected position, new position, last cut bin (or the bin and the
+-- ARGV: strategy hash, epoch whose rules decided, then for each change: partition, expected position, new position, last cut bin (or the bin and the
 --       position of a cut below which all records of the slice lie: later cuts then do not matter), due instant in us or '',
 --       packed {names, deltas, places, weight of a record, windows, marks of the keys of their users} of records to set
 --       aside or '', packed {names, numbers} to add to the operator's counts (then, for rows of an engine, the partition's
@@ -17,13 +17,15 @@
 #include merged
 #include user_keys
 local state, positions, base_bins, open_bins, untallied, open_windows, operator_counts = unpack(KEYS, 1, 7)
-local strategy_hash = ARGV[1]
-local GIVEN_KEYS, KEYS_OF_ONE, GIVEN_ARGUMENTS, ARGUMENTS_OF_ONE, MOST_PLACES = 7, 3, 1, 10, 1000
+local strategy_hash, epoch = unpack(ARGV, 1, 2)
+local GIVEN_KEYS, KEYS_OF_ONE, GIVEN_ARGUMENTS, ARGUMENTS_OF_ONE, MOST_PLACES = 7, 3, 2, 10, 1000
 local changes = (#ARGV - GIVEN_ARGUMENTS) / ARGUMENTS_OF_ONE
 
-local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'stopped', 'user_keys')
+local held = redis.call('HMGET', state, 'strategy_hash', 'sealed_bin', 'stopped', 'user_keys', 'epoch')
 if not held[1] then return string.rep('conflict ', changes) end
 if held[1] ~= strategy_hash then return string.rep('strategy ', changes) end
+-- After a lost store an epoch refuses records that an earlier one may have measured: they would be measured twice.
+if held[5] ~= epoch then return string.rep('conflict ', changes) end
 local sealed_bin, is_stopped, noted_keys = tonumber(held[2]), held[3], held[4]
 
 -- Return what the caller gave for a change. Its keys come after the first `before` ones.

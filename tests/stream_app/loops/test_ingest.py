@@ -199,5 +199,5 @@ def test_a_turn_bins_a_limited_number_of_records(
             world.arrive(100.1, partition=partition)
         world.start(store=store)
         world.until(100.9)
-        assert max(len(changes) for _, _, changes in store.calls("apply_together")) == partitions
+        assert max(len(changes) for *_, changes in store.calls("apply_together")) == partitions
         assert {one.position for one in world.state().partitions.values()} == {1}

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dphist.noise import SeededNoise
 from stream_app.core.kinds import kind_of
+from stream_app.core.records import Cut, EpochRecord, Reply
 from stream_app.core.strategy import Strategy
+from stream_app.loops.cutting import Cutter
+from stream_app.loops.ingest import Ingest
+from stream_app.loops.loaded_streams import LoadedStreams
 from stream_app.ports import OperatorError
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import changed, design_of, strategy_of
 from tests.world import Struck, World, first, lost_call
+from tests.world.faults import Call
 
 
 @pytest.fixture
@@ -67,6 +73,32 @@ def test_a_store_that_was_set_back_ends_the_epoch(world: World) -> None:
     assert world.counts() == once_each(100, 110)
     # The events of bins 103 to 107 are read again and refused: people have seen nodes that count them.
     assert world.letters.reasons() == ["before_first_bin"] * 5
+
+
+def test_a_worker_that_knows_a_lost_epoch_measures_no_record_twice(world: World) -> None:
+    """By the lost epoch's rules the record would be late, and count once more in the next open bin."""
+    world.arrive(100)
+    release_until(world, 101)
+    backup = world.backup()
+    release_until(world, 103)
+    seen = world.witnessed()
+    world.restore(backup)
+    state, [strategy] = world.state(), world.strategies
+    # A cut that another worker took before the record arrived, and that arrives only now.
+    cut = Cut(102, state.partitions["0"].position)
+    taken = world.store.take_cuts(strategy.stream, strategy.hash, "0", 100, [cut])
+    assert world.run(taken) is Reply.DONE
+    after = EpochRecord(1, 103, state.epoch.bins, len(seen) + 1, strategy.hash)
+
+    async def opened_meanwhile(call: Call) -> Any:
+        await world.store.open_epoch(strategy.stream, state.strategy, after, "f" * 64)
+        return await call()
+
+    ports = world.ports(store=Struck(world.store, apply=first(opened_meanwhile)))
+    views = LoadedStreams([strategy.stream])
+    world.run(Ingest(ports, Cutter(ports, views), views).step())
+    assert world.letters.reasons() == ["before_first_bin"] * 2
+    assert not world.secrets().exact_counts
 
 
 def test_an_empty_store_goes_on_after_the_witness(world: World) -> None:
