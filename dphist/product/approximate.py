@@ -1,6 +1,6 @@
 """Keys beside time in an approximate release: one column of a Toeplitz mechanism for each key.
 
-All columns have noise of the same law, so the count of several keys, or of all, is their sum.
+All keys have noise of the same law. Their total is their sum, or a column of its own with other noise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LATTICE_DEVIATIONS = 8.5
 
 @dataclass(frozen=True)
 class ToeplitzGroup(ColumnGroup):
-    """The columns of all keys. Args: design, of the mechanism that releases them."""
+    """The columns of all keys, or of the total. Args: design, of the mechanism that releases them."""
 
     design: ToeplitzDesign
 
@@ -59,19 +59,29 @@ class ToeplitzGroup(ColumnGroup):
 
 @dataclass(frozen=True)
 class ToeplitzColumns(ColumnDesign):
-    """One column for each key. Args: time, the mechanism; its width is the number of keys."""
+    """One column for each key, after that of the total if it is measured.
+
+    Args: time, the mechanism of the keys; its width is their number unless there is a total; total, the
+        mechanism of all events; count, the number of keys beside it. Events without a key are the rest.
+    """
 
     time: ToeplitzDesign
+    total: ToeplitzDesign | None = None
+    count: int = 0
     values = _ONE_BUCKET
     weight = 1
 
     @cached_property
     def keys(self) -> KeyAxis:  # type: ignore[override]
-        return KeyAxis(self.time.width)
+        if self.total is None:
+            return KeyAxis(self.time.width)
+        return KeyAxis(self.count, self.time.share, self.total.share, rest=True)
 
     @cached_property
-    def groups(self) -> tuple[ToeplitzGroup]:
-        return (ToeplitzGroup(False, 1, self.time.width, 1, 0, self.time),)
+    def groups(self) -> tuple[ToeplitzGroup, ...]:
+        keys, first = self.keys.keys, int(self.total is not None)
+        total = () if self.total is None else (ToeplitzGroup(True, 1, 1, 1, 0, self.total),)
+        return (*total, *([ToeplitzGroup(False, 1, keys, 1, first, self.time)] if keys else []))
 
 
 @lru_cache(maxsize=64)

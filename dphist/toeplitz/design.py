@@ -43,7 +43,9 @@ class ToeplitzDesign:
         exp(3 N eta) in delta, N = horizon * width: see ``calibration.certifies``.
     Args: strategy; epsilon; delta, in (0, 1); caps of one privacy unit, on its events in each window;
         neighbours; width in columns; output_bits, of the lattice; buffer_bits, of the state; noise_steps,
-        sigma in lattice steps; window_starts, the first bins of the windows in which a unit counts anew.
+        sigma in lattice steps; window_starts, the first bins of the windows in which a unit counts anew;
+        share, of mu^2: designs with one budget and width, and shares that add up to 1, keep the guarantee
+        together, if all of them release ``width`` columns at most.
     Raises: ValueError naming the field that is wrong, also if the noise is not enough.
     """
 
@@ -57,6 +59,7 @@ class ToeplitzDesign:
     noise_steps: int
     buffer_bits: int = BUFFER_BITS
     window_starts: tuple[int, ...] = (0,)
+    share: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
         _check_whole("width", self.width, 1, LARGEST_WIDTH)
@@ -68,9 +71,10 @@ class ToeplitzDesign:
             raise ValueError(f"epsilon: {self.epsilon!r} is not a fraction above zero; use privacy.exact")
         if not isinstance(self.delta, Fraction) or not 0 < self.delta < 1:
             raise ValueError(f"delta: {self.delta!r} is not a fraction in (0, 1), for example 1e-6")
-        if not certifies(
-            self.sensitivity, self.noise_steps, self.step, self.coordinates, self.epsilon, self.delta
-        ):
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share: {self.share!r} is not a fraction in (0, 1]")
+        reach = _of_share(self.sensitivity, self.share)
+        if not certifies(reach, self.noise_steps, self.step, self.coordinates, self.epsilon, self.delta):
             raise ValueError(
                 f"noise_steps: {self.noise_steps} steps are less noise than epsilon {self.epsilon} and delta "
                 f"{float(self.delta):g} need"
@@ -152,7 +156,7 @@ class ToeplitzDesign:
             "strategy": self.strategy.to_fields(),
             "width": self.width,
             "window_starts": list(self.window_starts),
-        }
+        } | ({"share": ratio(self.share)} if self.share < 1 else {})
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -162,7 +166,7 @@ class ToeplitzDesign:
         Raises: ValueError for other fields or bad values.
         """
         fields = json.loads(text)
-        if not isinstance(fields, Mapping) or set(fields) != _FIELDS:
+        if not isinstance(fields, Mapping) or set(fields) - {"share"} != _FIELDS:
             raise ValueError(f"design: expected the keys {', '.join(sorted(_FIELDS))}")
         caps, starts = fields["caps"], fields["window_starts"]
         if not isinstance(caps, Mapping) or not set(caps) <= {"max_events", "max_keys", "max_per_key"}:
@@ -180,6 +184,7 @@ class ToeplitzDesign:
             noise_steps=fields["noise_steps"],
             buffer_bits=fields["buffer_bits"],
             window_starts=tuple(starts),
+            share=exact(fields.get("share", "1"), "share"),
         )
 
 
@@ -192,6 +197,7 @@ def plan_toeplitz(
     width: int = 1,
     window_starts: tuple[int, ...] = (0,),
     strategy: ToeplitzStrategy | None = None,
+    share: Fraction = Fraction(1),
 ) -> ToeplitzDesign:
     """Return the approximate design with the least noise that is certified for this budget.
 
@@ -214,7 +220,7 @@ def plan_toeplitz(
         rounding = _rounding(strategy, step, BUFFER_BITS)
         columns = _touched_columns(caps, neighbours, width, len(window_starts))
         reach = _sensitivity(strategy, caps, neighbours, window_starts, columns, rounding)
-        steps = least_steps(reach, step, horizon * width, *budget)
+        steps = least_steps(_of_share(reach, share), step, horizon * width, *budget)
         if steps <= _LARGEST_STEPS or output_bits == 0:
             break
         # A coarser lattice keeps the noise within 64 bits; beside so much noise its steps are still fine.
@@ -224,8 +230,13 @@ def plan_toeplitz(
             f"epsilon: {budget[0]} needs noise beyond 2^36 counts for these caps; choose a larger epsilon"
         )
     return ToeplitzDesign(
-        strategy, *budget, caps, neighbours, width, output_bits, steps, BUFFER_BITS, window_starts
+        strategy, *budget, caps, neighbours, width, output_bits, steps, BUFFER_BITS, window_starts, share
     )
+
+
+def _of_share(reach: Fraction, share: Fraction) -> Fraction:
+    """Return the sensitivity that costs a whole mu^2 where ``reach`` costs a share of it."""
+    return reach if share == 1 else ceiling_of(root_ceiling(reach * reach / share), _SENSITIVITY_BITS)
 
 
 def _touched_columns(caps: Caps, neighbours: Neighbours, width: int, windows: int) -> int:
