@@ -16,7 +16,7 @@ from stream_app.audit.rehearsal import Rehearsal
 from stream_app.audit.report import Check, Measured
 from stream_app.audit.stored import check_source, check_stored
 from stream_app.config import Settings, StreamSettings
-from stream_app.core.kinds import Measuring
+from stream_app.core.kinds import DiscoveringToeplitz, Measuring
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.promise import in_words
 from stream_app.core.strategy import Strategy
@@ -107,10 +107,16 @@ def _compared_names(strategy: Strategy, pair: PairLoss, names: NamesLoss) -> Che
         float(strategy.epsilon),
         float(strategy.kind.delta or 0),
     )
-    kept = loss <= epsilon * (1 + _ROUNDING) and names.delta <= delta and pair.same_bytes
+    mu = 0.0
+    if isinstance(kind := strategy.kind, DiscoveringToeplitz):
+        epsilon, delta = float(kind.rule.epsilon), float(kind.rule.delta)
+        mu = float(sum(design.mu**2 for design, _ in kind.mechanisms)) ** 0.5
+    of_counts = float(pair.mu_squared) ** 0.5
+    kept = loss <= epsilon * (1 + _ROUNDING) and names.delta <= delta and of_counts <= mu and pair.same_bytes
     said = (
         f"{pair.what}: loss {loss:.6g} of {epsilon:.6g}, {names.loss:.6g} by names; "
-        f"delta {names.delta:.3g} of {delta:.3g}; over {pair.moved} numbers and {names.keys} keys"
+        f"delta {names.delta:.3g} of {delta:.3g}; {f'mu {of_counts:.6g} of {mu:.6g}; ' if mu else ''}"
+        f"over {pair.moved} numbers and {names.keys} keys"
     )
     return Check("grey box", strategy.stream, _NEIGHBOURS, kept, said, Measured(epsilon, loss, loss))
 

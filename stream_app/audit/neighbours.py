@@ -191,7 +191,9 @@ class GreyBox:
         strategy = self.rehearsal.strategy
         moves: dict[Number, int] = {}
         if isinstance(strategy.kind, Toeplitz):
-            moves = dict(_moves_of_outputs(strategy.kind.toeplitz, _counts(self.exact), _counts(exact)))
+            for design, columns in strategy.kind.mechanisms:
+                both = (_counts(one)[:, columns] for one in (self.exact, exact))
+                moves |= dict(_moves_of_outputs(design, *both))
             return {number: move for number, move in moves.items() if move}
         if strategy.kind.drawn_ahead:
             moves = dict(_moves_ahead(strategy, _counts(exact) - _counts(self.exact)))

@@ -216,8 +216,10 @@ def _discover(stream: StreamSettings) -> Refusals:
     yield "privacy.total.delta", total and total.delta is None, line
     line = "must be 1 for the unit event, because an event has one key; take it out"
     yield "keys.discover.per_user", user is None and keys.discover.per_user != 1, line
+    line = "must be below privacy.delta, of which it is a part: the counts have the rest"
+    yield "keys.discover.delta", privacy.delta and keys.discover.delta >= privacy.delta, line
     line = "must be causal beside keys.discover: nobody knows ahead for which keys to draw noise"
-    yield "tree.release", declared.tree.release != "causal", line
+    yield "tree.release", not privacy.delta and declared.tree.release != "causal", line
     values_of = "a found key has a past of counts and sums; measure values of found keys in a second stream"
     neighbours = "the rule for names is for one user more or less; a replaced user costs twice as much"
     per = "the names of an epoch are decided once, and each period would cost them again"
@@ -226,7 +228,6 @@ def _discover(stream: StreamSettings) -> Refusals:
         ("tree.epochs", declared.tree.epochs, "levels over epochs need the keys of all epochs ahead"),
         ("keys.mode", keys.mode == "window", "a window's histogram needs its keys before it begins"),
         ("keys.total", keys.total, "the total is always measured there"),
-        ("privacy.delta", privacy.delta, "approximate counts draw the noise of all keys together"),
         ("privacy.neighbours", privacy.neighbours != "add_remove", neighbours),
         ("privacy.unit.per", user and user.per, per),
         ("successor_of", declared.successor_of, "the names that its predecessor found do not go over"),

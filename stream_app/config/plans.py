@@ -13,6 +13,7 @@ from time import thread_time
 from msgspec import structs
 
 from dphist import plan_product, plan_tree
+from dphist.caps import Caps
 from dphist.epochs import EpochLevels
 from dphist.planning.epochs import plan_epoch_levels
 from dphist.planning.load import WindowLoad, check_load
@@ -28,7 +29,16 @@ from dphist.windows.design import WindowDesign
 from stream_app.config.settings import StreamSettings
 from stream_app.core.counting.keys import Axis, KeyList
 from stream_app.core.counting.unlisted import Discover
-from stream_app.core.kinds import Discovering, Kind, Measuring, kind_of, measuring
+from stream_app.core.epochs import MOST_FOUND
+from stream_app.core.kinds import (
+    Discovering,
+    DiscoveringToeplitz,
+    DiscoveringTree,
+    Kind,
+    Measuring,
+    kind_of,
+    measuring,
+)
 from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.kinds.toeplitz import Toeplitz
@@ -96,7 +106,7 @@ def can_draw_ahead(kind: Kind) -> bool:
 
 def _planned(stream: StreamSettings, release: Release) -> Kind:
     declared = stream.declared
-    if declared.privacy.delta is not None:
+    if declared.privacy.delta is not None and not declared.finds_keys:
         return _planned_approximate(stream, declared.privacy.delta)
     if declared.tree.epochs is not None:
         return kind_of(_planned_over_epochs(stream, declared.tree.epochs, release))
@@ -208,13 +218,33 @@ def _planned_over_axes(stream: StreamSettings, release: Release) -> ProductDesig
 def _planned_discovering(stream: StreamSettings, keys: KeyList, discover: Discover) -> Discovering:
     """Return a tree for the total and for each key, found or listed; names have their own epsilon."""
     declared, part = stream.declared, 1 - discover.epsilon / stream.declared.privacy.epsilon
+    if declared.privacy.delta is not None:
+        return _planned_approximate_discovering(stream, len(keys.labels), discover, declared.privacy.delta)
     time, columns = _planned_tree(stream, "causal", part), 2 if declared.amounts else 1
     values = ValueAxis(columns, TreeShape((columns,)), (Fraction(1),))
     with _about(stream, ".keys"):
         axis = KeyAxis(len(keys.labels), 1 - TOTAL_SHARE, TOTAL_SHARE, rest=True)
         product = ProductDesign(time, axis, values, declared.cells.weight)
         check_load(product, stream.declared.time.bin_us)
-        return Discovering(product, rule=discover.rule(time.horizon))
+        return DiscoveringTree(product, rule=discover.rule(time.horizon))
+
+
+def _planned_approximate_discovering(
+    stream: StreamSettings, listed: int, discover: Discover, delta: Fraction
+) -> DiscoveringToeplitz:
+    """Return a mechanism for each key, found or listed, and one for the total, with a part of mu^2 each."""
+    privacy, bins = stream.declared.privacy, stream.declared.time.epoch_bins
+    budget = privacy.epsilon - discover.epsilon, delta - discover.delta
+    width = listed + MOST_FOUND + 1
+    with _about(stream, ".privacy"):
+        keys, total = (
+            _approximate(bins, *budget, caps, privacy.neighbours, width, share=share)
+            for caps, share in (
+                (privacy.caps, 1 - TOTAL_SHARE),
+                (Caps(max_events=privacy.caps.l1), TOTAL_SHARE),
+            )
+        )
+        return DiscoveringToeplitz(keys, True, rule=discover.rule(bins), total=total, listed=listed)
 
 
 def _check_decodable(release: Release, scales: Iterable[Fraction]) -> None:

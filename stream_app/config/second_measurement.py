@@ -38,7 +38,8 @@ def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
     bins = declared.epoch_bins(first_bin, None, declared.time.epoch_bins)
     record = EpochRecord(0, first_bin, bins, 1, "")
     entry = entry_of(declared, stream.name, record)
-    return entry if declared.privacy.delta is None else replace(entry, mu=str(planned(stream).kind.mu))
+    mu = None if declared.privacy.delta is None else planned(stream).kind.mu
+    return entry if mu is None else replace(entry, mu=str(mu))
 
 
 def check_measurements(

@@ -212,8 +212,9 @@ class Declaration(
 
     @property
     def delta(self) -> Fraction | None:
-        """The delta of an epoch, of its counts or of the names of its keys; None for a pure promise."""
-        return self.keys.discover.delta if self.keys and self.keys.discover else self.privacy.delta
+        """The delta of an epoch, its counts and the names of its keys together; None for a pure promise."""
+        names = self.keys.discover.delta if self.keys and self.keys.discover else None
+        return self.privacy.delta or names
 
     @property
     def cells(self) -> Cells:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 ROOM = 1_000_000  # events of hidden keys, unless the configuration says another number
+MOST_FOUND = 100_000  # keys of an epoch; then none is named any more
 _HASH_BITS = 32  # of a key's hash that decide whether the key stays
 MOST_THINNED = _HASH_BITS - 1
 

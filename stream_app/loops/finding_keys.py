@@ -15,18 +15,17 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.discovery import KeyDiscovery
 from stream_app.core.counting.unlisted import BROUGHT, Discover, Slots
-from stream_app.core.epochs import SealedKey, stays
+from stream_app.core.epochs import MOST_FOUND, SealedKey, stays
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Named
 from stream_app.core.records import Release, Reply, StreamState
 from stream_app.core.releases.release import make_release
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import mark_of_users
+from stream_app.loops import noise_ahead
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.loops.stream import Ports
 from stream_app.vault.cipher import KeyNames
-
-MOST_FOUND = 100_000  # keys of an epoch; then none is named any more
 
 
 class Naming:
@@ -90,8 +89,12 @@ class Naming:
         past = [cell for number in keys.named[len(before) :] for cell in of.all(number)]
         named = replace(named, room=_rule_of(strategy).room)
         noise, nonce = self._ports.noise[self._stream], self._ports.make_nonce()
+        given = state, strategy, counts, noise, nonce, None, named
+        is_slow = strategy.kind.slow and named.names
         release = replace(
-            make_release(state, strategy, counts, noise, nonce, named=named),
+            await noise_ahead.in_thread(noise_ahead.OWN, make_release, *given)
+            if is_slow
+            else make_release(*given),
             shown_cells=[*needless, *past],
             past_bins=range(start.first_bin, bin) if past else (),
             past_cells=past,

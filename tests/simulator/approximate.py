@@ -45,10 +45,26 @@ def check_gaussian(
     design, epoch = kind.toeplitz, history.epochs[-1]
     counts = history.epoch_counts(epoch, release.last_bin)
     first = release.first_bin - epoch.first_bin
-    exact = ToeplitzCounter(design).close(counts, _Silent())
     columns = released_columns(release, kind.tables)
     published = np.array([columns[PUBLISHED, bin] for bin in range(first, len(counts))])
-    before = history.noisy.get(epoch.epoch, exact[:0])[:first]
+    before = history.noisy.get(epoch.epoch, counts[:0])[:first]
+    history.noisy[epoch.epoch] = noisy_values(design, counts, before, published, draws, used)
+
+
+def noisy_values(
+    design: ToeplitzDesign,
+    counts: Int64Array,
+    before: Int64Array,
+    published: Int64Array,
+    draws: list[Draw],
+    used: set[int],
+) -> Int64Array:
+    """Return C x plus the draw that explains the published counts; mark the draw as used.
+
+    Args: counts, of all bins; before, C x plus noise of the bins whose counts were published earlier.
+    """
+    first = len(before)
+    exact = ToeplitzCounter(design).close(counts, _Silent())
     for number, draw in reversed(list(enumerate(draws))):
         fits = draw.scale == design.variance_steps and draw.values.shape == published.shape
         if number in used or not fits:
@@ -56,9 +72,8 @@ def check_gaussian(
         noisy = np.concatenate([before, exact[first:] + draw.values])
         if np.array_equal(in_units(design, RunningCounts(design).append(noisy)[first:]), published):
             used.add(number)
-            history.noisy[epoch.epoch] = noisy
-            return
-    bins = f"bins {release.first_bin} to {release.last_bin}"
+            return noisy
+    bins = f"bins {first} to {len(counts) - 1} of an epoch"
     raise Broken(f"{bins}: not C x plus one unused draw of {float(design.sigma):.4g}")
 
 

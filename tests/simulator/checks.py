@@ -96,7 +96,8 @@ class Watch:
             for index, digest in fields.get("windows", []):
                 self.see_hash((epoch, WINDOWS, index), digest, where)
             if "columns_hash" in fields:
-                self.see_hash((epoch, PUBLISHED, bin), fields["columns_hash"], where)
+                table = f"all of {PUBLISHED}" if self.joined else PUBLISHED
+                self.see_hash((epoch, table, bin), fields["columns_hash"], where)
             else:
                 self.see_node(epoch, PUBLISHED, bin, fields["published"], where)
 

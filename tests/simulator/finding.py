@@ -17,23 +17,28 @@ import numpy as np
 from msgspec import structs
 
 from dphist.arrays import Int64Array
+from dphist.caps import Caps
 from dphist.discovery import DiscoveryRule
 from dphist.noise import LARGEST_SCALE
 from dphist.noise.derived import DerivedNoise
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
+from dphist.toeplitz import ToeplitzDesign, plan_toeplitz
 from dphist.tree.shape import TreeShape
 from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.keys import KeyList
 from stream_app.core.counting.unlisted import BROUGHT, Discover
 from stream_app.core.declaration import Declaration
-from stream_app.core.epochs import stays, thinned_for
-from stream_app.core.kinds import Discovering
-from stream_app.core.kinds.tables import Span, node_table
+from stream_app.core.epochs import MOST_FOUND, stays, thinned_for
+from stream_app.core.kinds import Discovering, DiscoveringToeplitz, DiscoveringTree
+from stream_app.core.kinds.discovering import part_of
+from stream_app.core.kinds.tables import PUBLISHED, Span, node_table
+from stream_app.core.kinds.toeplitz import Toeplitz, of_width
 from stream_app.core.records import Apply, EpochRecord, Release
 from stream_app.core.strategy import Strategy
 from stream_app.vault.cipher import KeyNames
 from tests.models.choosing import ids_of
+from tests.simulator.approximate import noisy_values
 from tests.simulator.checks import Broken, released_columns, use_draw
 from tests.simulator.given_noise import Draw, node_sums
 from tests.simulator.log import PAGES, Kind
@@ -45,22 +50,26 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 2)  # of names: a key is named by two or three users, or by chance
+COUNTS_DELTA = Fraction(1, 10**6)
 TOTAL_SHARE = Fraction(1, 5)
 ROOMS = (10**6, 10)  # events of hidden keys; with little room some keys are dropped
 
 ByPage = Counter[str]
 
 
-def finding(schedule: Schedule, per_user: int = 0, *, sums: bool = False) -> Schedule:
+def finding(
+    schedule: Schedule, per_user: int = 0, *, sums: bool = False, approximate: bool = False
+) -> Schedule:
     """Return the schedule with a stream that finds pages.
 
     Restores are left out for users: what the bins that are lost have used up of a user's cap depends on
     whether they were tallied before.
     Args: per_user, the new pages that a user brings; 0: the unit is the event; sums, whether there are
-        amounts.
+        amounts; approximate, whether counts have a delta.
     """
     plain = replace(schedule, keys=1, buckets=1, sums=sums, window=0, over_epochs=False, sides=False)
     plain = replace(plain, total=False, release="causal", count=None, sibling=None, events_per_bin=10.0)
+    plain = replace(plain, approximate=approximate)
     if not per_user:
         return replace(plain, finding=1)
     actions = tuple(action for action in plain.actions if action.deed is not Deed.RESTORE)
@@ -71,13 +80,27 @@ def finding_strategy(schedule: Schedule, declared: Declaration) -> Strategy:
     """Return the strategy of a stream that finds pages."""
     discover = Discover(EPSILON, DELTA, schedule.finding, room=ROOMS[schedule.seed % len(ROOMS)])
     keys = KeyList("page", (), True, False, discover=discover)
+    rule = discover.rule(schedule.horizon)
+    if schedule.approximate:
+        caps = Caps(max_events=max(1, schedule.max_events))
+        each, total = (
+            plan_toeplitz(
+                schedule.horizon, schedule.epsilon, COUNTS_DELTA, caps, width=MOST_FOUND + 1, share=share
+            )
+            for share in (1 - TOTAL_SHARE, TOTAL_SHARE)
+        )
+        privacy = structs.replace(
+            declared.privacy, epsilon=schedule.epsilon + EPSILON, delta=COUNTS_DELTA + DELTA
+        )
+        declared = structs.replace(declared, keys=keys, privacy=privacy)
+        return Strategy(schedule.name, declared, DiscoveringToeplitz(each, True, rule=rule, total=total))
     axis = KeyAxis(0, 1 - TOTAL_SHARE, TOTAL_SHARE, rest=True)
     weight = AMOUNTS.range.weight if schedule.sums else 1
     ends = ValueAxis(width := 2 if schedule.sums else 1, TreeShape((width,)), (Fraction(1),))
     product = ProductDesign(replace(schedule.design, sensitivity=weight), axis, ends, weight)
     privacy = structs.replace(declared.privacy, epsilon=product.epsilon + EPSILON)
     declared = structs.replace(declared, keys=keys, privacy=privacy)
-    return Strategy(schedule.name, declared, Discovering(product, rule=discover.rule(schedule.horizon)))
+    return Strategy(schedule.name, declared, DiscoveringTree(product, rule=rule))
 
 
 class FindingObserver(Observer):
@@ -88,6 +111,7 @@ class FindingObserver(Observer):
         self.watch.joined = True
         self.released: set[str] = set()  # names that the store has ever accepted
         self.nameless: set[tuple[str, int]] = set()  # records that count without their key
+        self.noisy: dict[tuple[int, str], Int64Array] = {}  # C x + z of an epoch's total and keys
         self.seen_seq = 0  # up to which it is checked how often hidden keys were halved
 
     def _apply(self, change: Apply) -> None:
@@ -178,7 +202,7 @@ class FindingObserver(Observer):
         """Check that each value of the total and of all shown keys is its exact sum plus one unused draw."""
         epoch, draws, used = self._running(), self.draws, self.watch.used_draws
         kind = strategy.kind
-        assert isinstance(kind, Discovering)
+        assert isinstance(kind, DiscoveringTree)
         recount = Recount(self, epoch, release.last_bin)
         before = kind.with_found(epoch.found, epoch.first_bin)
         found = (*epoch.found, *([] if release.found is None else [release.found]))
@@ -206,17 +230,50 @@ class FindingObserver(Observer):
                         f"{bins}: level {level} is not its exact counts plus one unused draw of scale {scale}"
                     )
 
+    def _check_gaussian(self, release: Release, kind: Toeplitz) -> None:
+        """Check that the total, the shown keys and the past of new ones each are C x plus one unused draw."""
+        assert isinstance(kind, DiscoveringToeplitz)
+        epoch, recount = self._running(), Recount(self, self._running(), release.last_bin)
+        before = kind.with_found(epoch.found, epoch.first_bin)
+        found = (*epoch.found, *([] if release.found is None else [release.found]))
+        after, position = kind.with_found(found, epoch.first_bin), release.last_bin - epoch.first_bin
+        rows, old = released_columns(release, after.tables), len(before.groups)
+        row = np.concatenate([rows[table, position] for table in before.parts_of(PUBLISHED)])
+        shown = [name for group in before.groups for name in group.names]
+        known = [("total", kind.total, [""], row[:1]), ("keys", kind.toeplitz, shown, row[1:])]
+        for part, design, pages, released in known:
+            if pages:
+                values = self.noisy.get((epoch.epoch, part), np.zeros((0, len(pages)), np.int64))
+                earlier = values[:position, : len(pages)]
+                self.noisy[epoch.epoch, part] = self._noisy(
+                    design, recount.columns(pages), earlier, released[np.newaxis]
+                )
+        for number, group in enumerate(after.groups[old:], old):
+            past = np.array([rows[part_of(PUBLISHED, number), bin] for bin in range(position + 1)])
+            exact = recount.columns(group.names)
+            values = self._noisy(kind.toeplitz, exact, np.zeros((0, len(group.names)), np.int64), past)
+            beside = [self.noisy[epoch.epoch, "keys"]] if shown else []
+            self.noisy[epoch.epoch, "keys"] = np.hstack([*beside, values])
+
+    def _noisy(
+        self, design: ToeplitzDesign, counts: Int64Array, before: Int64Array, published: Int64Array
+    ) -> Int64Array:
+        own = of_width(design, counts.shape[1])
+        return noisy_values(own, counts, before, published, self.draws, self.watch.used_draws)
+
     async def _check_tiles(self, epochs: tuple[EpochRecord, ...], visible_seq: int) -> None:
         """Check tiles, what rows say of all keys together, and that ``other`` is the rest."""
         await super()._check_tiles(epochs, visible_seq)
         for epoch in epochs:
             kind = self.strategies[epoch.strategy_hash].with_found(epoch).kind
             assert isinstance(kind, Discovering)
-            for level in kind.design.shape.levels:
+            for whole in kind.spread:
+                tree = kind.tree_design
+                bins = 1 if tree is None else tree.shape.widths[int(whole)]
                 for (number, table, index), values in list(self.watch.nodes.items()):
-                    bin = (index + 1) * kind.design.shape.widths[level] - 1
+                    bin = (index + 1) * bins - 1
                     is_seen = epoch.first_seq + bin <= visible_seq  # others may name keys that are not seen
-                    if (number, table) != (epoch.epoch, node_table(level)) or not is_seen:
+                    if (number, table) != (epoch.epoch, whole) or not is_seen:
                         continue
                     shown = [place for place, group in enumerate(kind.groups) if group.position <= bin]
                     parts = (self.watch.nodes.get((number, f"{table}.{place}", index)) for place in shown)
@@ -287,10 +344,10 @@ class Recount:
         kind = observer.strategies[epoch.strategy_hash].kind
         assert isinstance(kind, Discovering)
         self._rule: DiscoveryRule = kind.rule
-        self._shape = kind.design.shape
+        self._tree = kind.tree_design
         names = KeyNames(bytes(32), observer.stream, self.window)
         self.sealed = {page: names.sealed(page) for page in PAGES}
-        self.width = kind.axes.values.buckets
+        self.width = kind.over_keys.values.buckets
         self._records = self._chosen()
 
     def _chosen(self) -> Counter[tuple[int, str | None, str, int]]:
@@ -343,7 +400,12 @@ class Recount:
         return page if page and (is_shown or stays(self.sealed[page].hash, thinned)) else ""
 
     def sums(self, pages: Sequence[str]) -> Mapping[tuple[int, int], Int64Array]:
-        """Return the sums of all complete nodes of the epoch. Args: pages; an empty one is the total."""
+        """Return the sums of all complete nodes of the epoch. Args: as of ``columns``."""
+        assert self._tree is not None
+        return node_sums(self._tree.shape, self.columns(pages))
+
+    def columns(self, pages: Sequence[str]) -> Int64Array:
+        """Return the exact counts of all bins of the epoch. Args: pages; an empty one is the total."""
         bins = [self.ends(bin) for bin in range(self._epoch.first_bin, self._last_bin + 1)]
         cells = [(page, end) for page in pages for end in range(self.width)]
         counts = [
@@ -353,7 +415,7 @@ class Recount:
             ]
             for one in bins
         ]
-        return node_sums(self._shape, np.array(counts, np.int64).reshape(len(bins), len(cells)))
+        return np.array(counts, np.int64).reshape(len(bins), len(cells))
 
     def shown(self, bin: int) -> set[str]:
         """Return the keys that are public before a bin closes."""

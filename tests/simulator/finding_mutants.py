@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 from unittest.mock import patch
 
@@ -14,10 +15,11 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.discovery import KeyDiscovery
 from dphist.noise import NoiseSource
+from dphist.toeplitz import ToeplitzDesign
 from stream_app.core.counting.bounding import Bounds
 from stream_app.core.counting.unlisted import Slots
 from stream_app.core.epochs import stays, thinned_for
-from stream_app.core.kinds import Discovering
+from stream_app.core.kinds import DiscoveringTree, approximate_discovering, toeplitz
 from stream_app.core.kinds.tables import Closed, Named
 from stream_app.core.records import Release, Reply, StreamState
 from stream_app.core.strategy import Strategy
@@ -27,6 +29,7 @@ from stream_app.loops.noise_ahead import NoiseAhead
 from tests.dphist.found_shares import DECISION, halved
 from tests.models import memory_stream
 from tests.models.memory import MemoryStore
+from tests.simulator.mutants import Halved
 from tests.simulator.pipeline import Pipeline
 
 
@@ -155,17 +158,17 @@ class HalvesByExactCounts(Pipeline):
 
     def patched(self) -> AbstractContextManager[object]:
         """Count them beside the released ones."""
-        real, hidden = Discovering.close_naming, dict[bytes, int]()
+        real, hidden = DiscoveringTree.close_naming, dict[bytes, int]()
 
         def close_naming(
-            kind: Discovering, held: bytes, counts: Int64Array, noise: NoiseSource, named: Named
+            kind: DiscoveringTree, held: bytes, counts: Int64Array, noise: NoiseSource, named: Named
         ) -> Closed:
             closed = real(kind, held, counts, noise, named)
             events = hidden.get(held, 0) + int(counts[:, -1].sum()) - int(named.counts.sum())
             hidden[closed.state] = events
             return replace(closed, thinned=thinned_for(events, named.room))
 
-        return patch.object(Discovering, "close_naming", close_naming)
+        return patch.object(DiscoveringTree, "close_naming", close_naming)
 
 
 class NoKeyGoes(Pipeline):
@@ -182,6 +185,46 @@ class GoneKeysCount(Pipeline):
     def patched(self) -> AbstractContextManager[object]:
         """Let the store keep all keys."""
         return patch.object(memory_stream, "stays", lambda key, thinned: True)
+
+
+class HalfPasts(Pipeline):
+    """The past of a new key has noise of half the standard deviation."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Halve the noise of counters that begin with several bins."""
+
+        def released(design: ToeplitzDesign, held: bytes, counts: Int64Array, noise: Any) -> Any:
+            return toeplitz.released(
+                design, held, counts, noise if held or len(counts) == 1 else Halved(noise)
+            )
+
+        return patch.object(approximate_discovering, "released", released)
+
+
+class PastsWithOneNoise(Pipeline):
+    """All keys of a row have the same noise in their past."""
+
+    def patched(self) -> AbstractContextManager[object]:
+        """Draw the noise of one key, and copy it."""
+
+        def released(design: ToeplitzDesign, held: bytes, counts: Int64Array, noise: Any) -> Any:
+            is_past = not held and len(counts) > 1
+            source: Any = _Copied(noise) if is_past else noise
+            return toeplitz.released(design, held, counts, source)
+
+        return patch.object(approximate_discovering, "released", released)
+
+
+class _Copied:
+    private = True
+
+    def __init__(self, noise: Any) -> None:
+        self._noise = noise
+
+    def discrete_gaussian(self, variance: Fraction, shape: tuple[int, ...]) -> Int64Array:
+        """Draw the first column only."""
+        one: Int64Array = self._noise.discrete_gaussian(variance, (shape[0], 1))
+        return np.repeat(one, shape[1], axis=1)
 
 
 class AmountsChangePlaces(Pipeline):

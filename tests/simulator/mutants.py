@@ -36,11 +36,11 @@ class HalfNoise(Pipeline):
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run loops whose noise is too small."""
-        halved: dict[str, NoiseSource] = {name: _Halved(noise) for name, noise in ports.noise.items()}
+        halved: dict[str, NoiseSource] = {name: Halved(noise) for name, noise in ports.noise.items()}
         await super().run(schedule, replace(ports, noise=halved))
 
 
-class _Halved:
+class Halved:
     private = True
 
     def __init__(self, noise: Any) -> None:

@@ -156,7 +156,7 @@ class Observer:
         if release.strategy_hash != strategy.hash:
             raise Broken(f"epoch {epoch.epoch} released under another strategy than it opened with")
         if isinstance(strategy.kind, Toeplitz):
-            check_gaussian(release, self.history, strategy.kind, self.draws, self.watch.used_draws)
+            self._check_gaussian(release, strategy.kind)
         elif strategy.kind.release == "anticipating":
             check_drawn_ahead(release, self.history, strategy, self.draws, self.watch.epoch_draws)
         else:
@@ -167,9 +167,12 @@ class Observer:
         entries = [entry for entry in ledger if entry.stream == self.stream]
         bin_us = self.schedule.bin_us
         check_ledger(entries, epoch, release.first_bin * bin_us, (release.last_bin + 1) * bin_us)
-        if isinstance(strategy.kind, Toeplitz):
+        if isinstance(strategy.kind, Toeplitz) and strategy.kind.mu is not None:
             for entry in entries:
                 check_charge(entry, strategy.kind.toeplitz)
+
+    def _check_gaussian(self, release: Release, kind: Toeplitz) -> None:
+        check_gaussian(release, self.history, kind, self.draws, self.watch.used_draws)
 
     def _check_noise(self, release: Release, strategy: Strategy) -> None:
         check_noise(release, self.history, strategy, self.draws, self.watch.used_draws)

@@ -179,6 +179,7 @@ FEATURES = {
     ),
     "sums-of-two-of-a-user": Feature({**_user(2), "sum": {**_AMOUNT, "unit": "1"}, "keys": _COUNTRY}, cap=2),
     "over-epochs": Feature({"tree": {"epochs": 2}}),
+    "approximate-found-keys": Feature({"privacy": {"delta": "1e-6"}, "keys": _FINDS}),
     "approximate": Feature({"privacy": {"delta": "1e-6", "unit": {"user": "user", "max_events": 1}}}, cap=1),
     "approximate-users-by-key": Feature(
         {

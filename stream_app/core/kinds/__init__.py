@@ -14,14 +14,24 @@ from dphist.toeplitz import ToeplitzDesign
 from dphist.tree.design import TreeDesign
 from dphist.users import BUCKETS, NumbersOfUsers
 from dphist.windows.design import WindowDesign
+from stream_app.core.kinds.approximate_discovering import DiscoveringToeplitz, read_discovering_toeplitz
 from stream_app.core.kinds.axes import AnticipatingAxes, Axes, CausalAxes
-from stream_app.core.kinds.discovering import DISCOVERY, Discovering, read_discovering
+from stream_app.core.kinds.discovering import DISCOVERY, Discovering, DiscoveringTree, read_rule
 from stream_app.core.kinds.kind import Kind
 from stream_app.core.kinds.toeplitz import TOEPLITZ, TOEPLITZ_KEYS, Toeplitz
 from stream_app.core.kinds.tree import AnticipatingTree, CausalTree, Tree
 from stream_app.core.kinds.wrappers import MEASURING, Measuring, OverEpochs, Windows
 
-__all__ = ["READERS", "Discovering", "Kind", "Measuring", "kind_from", "kind_of"]
+__all__ = [
+    "READERS",
+    "Discovering",
+    "DiscoveringToeplitz",
+    "DiscoveringTree",
+    "Kind",
+    "Measuring",
+    "kind_from",
+    "kind_of",
+]
 
 
 def kind_of(design: TreeDesign | ProductDesign | WindowDesign | EpochLevels, width: int = 1) -> Kind:
@@ -64,11 +74,14 @@ def kind_from(fields: Mapping[str, str], width: int) -> Kind:
     Args: width, the number of cells, for a tree over time only.
     Raises: ValueError for other text.
     """
+    if DISCOVERY in fields and TOEPLITZ_KEYS in fields:
+        return read_discovering_toeplitz(fields, width)
     for name in (TOEPLITZ, TOEPLITZ_KEYS):
         if name in fields:
             return Toeplitz(ToeplitzDesign.from_json(fields[name]), keyed=name == TOEPLITZ_KEYS)
     if DISCOVERY in fields:
-        return read_discovering(fields[DISCOVERY], fields["product"])
+        product = ProductDesign.from_json(fields["product"])
+        return DiscoveringTree(product, rule=read_rule(fields[DISCOVERY]))
     if MEASURING in fields:
         counts = {name: text for name, text in fields.items() if name != MEASURING}
         return measuring(kind_from(counts, width - BUCKETS), NumbersOfUsers.from_json(fields[MEASURING]))

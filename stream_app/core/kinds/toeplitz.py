@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -82,6 +82,11 @@ class Toeplitz(Kind):
         return ToeplitzColumns(self.toeplitz)
 
     @property
+    def mechanisms(self) -> list[tuple[ToeplitzDesign, slice]]:
+        """The mechanisms that a release draws noise for, in this order, with their columns."""
+        return [(of_width(group.design, group.width), group.columns) for group in self.columns.groups]
+
+    @property
     def axes(self) -> ToeplitzColumns | None:  # type: ignore[override]
         return self.columns if self.keyed else None
 
@@ -94,23 +99,9 @@ class Toeplitz(Kind):
         return {PUBLISHED: self.width}
 
     def close(self, held: bytes, counts: Int64Array, noise: NoiseSource, ahead: BinsNoise | None) -> Closed:
-        if not isinstance(noise, GaussianSource):
-            raise ValueError(f"noise: {type(noise).__name__} draws no Gaussian noise, which this kind needs")
-        counter, running = self._restored(held)
-        first_bin = counter.bin
-        # Before noise is drawn, and by released counts: whoever sees the stream stop learns no more.
-        check_room(float(running.total.max(initial=0)) * float(self.toeplitz.step), MOST_EVENTS)
-        published = in_units(self.toeplitz, running.append(counter.close(counts, noise)))
-        state = ToeplitzState(counter.snapshot().to_bytes(), running.snapshot().to_bytes())
+        first_bin, published, state = released(self.toeplitz, held, counts, noise)
         total = published.sum(axis=1, keepdims=True)
-        return Closed(first_bin, total, (Block(PUBLISHED, first_bin, published),), state.to_bytes())
-
-    def _restored(self, held: bytes) -> tuple[ToeplitzCounter, RunningCounts]:
-        if not held:
-            return ToeplitzCounter(self.toeplitz), RunningCounts(self.toeplitz)
-        state = ToeplitzState.from_bytes(held)
-        counter = ToeplitzCounter.restore(self.toeplitz, ToeplitzSnapshot.from_bytes(state.counter))
-        return counter, RunningCounts.restore(self.toeplitz, RunningSnapshot.from_bytes(state.running))
+        return Closed(first_bin, total, (Block(PUBLISHED, first_bin, published),), state)
 
     def row_part(self, closed: Closed, position: int) -> dict[str, object]:
         hashed = {"columns_hash": values_hash(closed.blocks[0].values[position])} if self.keyed else {}
@@ -140,18 +131,7 @@ class Toeplitz(Kind):
         return {TOEPLITZ_KEYS if self.keyed else TOEPLITZ: self.toeplitz.to_json()}
 
     def at_epsilon(self, asked: Asked) -> Toeplitz:
-        now = self.toeplitz
-        other = plan_toeplitz(
-            horizon=now.horizon,
-            epsilon=asked["epsilon"],
-            delta=now.delta,
-            caps=now.caps,
-            neighbours=now.neighbours,
-            width=now.width,
-            window_starts=now.window_starts,
-            strategy=now.strategy,
-        )
-        return replace(self, toeplitz=other)
+        return replace(self, toeplitz=at_epsilon(self.toeplitz, asked["epsilon"]))
 
 
 class ToeplitzEpoch(PublishedEpoch):
@@ -161,6 +141,65 @@ class ToeplitzEpoch(PublishedEpoch):
 
     def _error(self, part: Span) -> tuple[WeightedNoise, float]:
         return self._errors.within(self.bins, np.array([part.start]), np.array([part.stop])).error(0)
+
+
+def released(
+    design: ToeplitzDesign, held: bytes, counts: Int64Array, noise: NoiseSource
+) -> tuple[int, Int64Array, bytes]:
+    """Close the next bins; return the first, their running counts in units of 2^-16, and the state after.
+
+    Args, Raises: as ``Kind.close``.
+    """
+    if not isinstance(noise, GaussianSource):
+        raise ValueError(f"noise: {type(noise).__name__} draws no Gaussian noise, which this kind needs")
+    counter, running = ToeplitzCounter(design), RunningCounts(design)
+    if held:
+        state = ToeplitzState.from_bytes(held)
+        counter = ToeplitzCounter.restore(design, ToeplitzSnapshot.from_bytes(state.counter))
+        running = RunningCounts.restore(design, RunningSnapshot.from_bytes(state.running))
+    first_bin = counter.bin
+    # Before noise is drawn, and by released counts: whoever sees the stream stop learns no more.
+    check_room(float(running.total.max(initial=0)) * float(design.step), MOST_EVENTS)
+    published = in_units(design, running.append(counter.close(counts, noise)))
+    after = ToeplitzState(counter.snapshot().to_bytes(), running.snapshot().to_bytes())
+    return first_bin, published, after.to_bytes()
+
+
+@lru_cache(maxsize=64)  # checking the noise takes longer than a release
+def of_width(design: ToeplitzDesign, columns: int) -> ToeplitzDesign:
+    """Return a design for at most as many columns as it has: its noise is enough."""
+    return replace(design, width=columns)
+
+
+def joined(one: bytes, other: bytes) -> bytes:
+    """Return the state of the columns of two states, which are at the same bin. SECRET."""
+    states = [ToeplitzState.from_bytes(state) for state in (one, other)]
+    counters = [ToeplitzSnapshot.from_bytes(state.counter) for state in states]
+    sums = [RunningSnapshot.from_bytes(state.running) for state in states]
+    if len({one.bin for one in counters} | {one.bin for one in sums}) != 1:
+        raise ValueError("approximate counter snapshot: two states are at different bins")
+    high, low = (np.hstack([getattr(one, name) for one in counters]) for name in ("high", "low"))
+    words = (np.hstack([getattr(one, name) for one in sums]) for name in ("high", "low", "total"))
+    bin = counters[0].bin
+    after = ToeplitzState(
+        ToeplitzSnapshot(bin, high, low).to_bytes(), RunningSnapshot(bin, *words).to_bytes()
+    )
+    return after.to_bytes()
+
+
+def at_epsilon(design: ToeplitzDesign, epsilon: Fraction) -> ToeplitzDesign:
+    """Return a design with the noise of another epsilon."""
+    return plan_toeplitz(
+        horizon=design.horizon,
+        epsilon=epsilon,
+        delta=design.delta,
+        caps=design.caps,
+        neighbours=design.neighbours,
+        width=design.width,
+        window_starts=design.window_starts,
+        strategy=design.strategy,
+        share=design.share,
+    )
 
 
 def in_units(design: ToeplitzDesign, running: Int64Array) -> Int64Array:

@@ -90,10 +90,10 @@ def rows_of(stream: StreamSettings) -> Iterator[Row]:
         return
     if isinstance(kind, Discovering):
         needed, unit = kind.rule.threshold + 1, "events" if declared.privacy.per_user is None else "users"
-        axes = kind.with_found([FoundKeys(0, ("found",))], 0).axes
+        axes = kind.with_found([FoundKeys(0, ("found",))], 0).over_keys
         yield f"a key appears once about {needed:,} {unit} have brought it", ""
         yield f"names of keys cost epsilon {in_decimals(kind.rule.epsilon)} of an epoch's", ""
-        others = kind.with_found([FoundKeys(0, tuple(map(str, range(_SHOWN_KEYS))))], 0).axes
+        others = kind.with_found([FoundKeys(0, tuple(map(str, range(_SHOWN_KEYS))))], 0).over_keys
         rest = column_sum(others, others.keys.keys).of_range(RangeSum.without_events(others, (0, horizon)))
         yield f"{noun} of other beside {_SHOWN_KEYS} shown keys", f"± {in_words(half_width(rest))}"
     whole = RangeSum.without_events(axes, (0, horizon))

@@ -168,7 +168,7 @@ class Modes:
         return (
             f"{self.stream.name}: the {smaller} mode has the smaller error here, {factor:.3g} times smaller. "
             f"At this epsilon, epoch and delta, approximate is more exact {spread}, with one event in each. "
-            "Pure is better where nothing may ever exceed epsilon: it has no delta. "
+            "Pure is better where nothing may ever exceed epsilon: its counts have no delta. "
             f"This configuration is {chosen}; privacy.delta decides."
         )
 
@@ -205,7 +205,7 @@ def modes_table(streams: Sequence[StreamSettings]) -> Iterator[Table]:
         epsilon = one.stream.declared.privacy.epsilon
         table.add_row(
             one.stream.name,
-            promise_in_words(epsilon, None),
+            promise_in_words(epsilon, _with(one.stream, None).declared.delta),
             f"{one.pure:,.1f}",
             promise_in_words(epsilon, one.delta),
             f"{one.approximate:,.1f}",

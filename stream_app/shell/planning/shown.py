@@ -22,7 +22,7 @@ from dphist.windows.error import window_error
 from stream_app.config import StreamSettings
 from stream_app.config.plans import planned, planned_for_one_epoch, window_load
 from stream_app.config.values import format_duration
-from stream_app.core.kinds import Kind
+from stream_app.core.kinds import DiscoveringToeplitz, Kind
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.promise import in_words, promise_in_words
 from stream_app.shell.planning.answers import answers_table
@@ -120,16 +120,20 @@ def _tree(stream: StreamSettings, kind: Kind, design: TreeDesign) -> Facts:
 
 def _approximate(stream: StreamSettings, kind: Toeplitz) -> Facts:
     design, columns = kind.toeplitz, "one key" if kind.keyed else "all events"
+    keys, draws = f"{design.width:,}; the total is their sum" if kind.keyed else "none", ""
+    if isinstance(kind, DiscoveringToeplitz):
+        keys = f"{kind.listed:,} listed, others found; the total has noise {float(kind.total.sigma):,.2f}"
+        draws = "; of a key that is found, one for each bin of the epoch so far"
     return {
         "stream": stream.name,
         "epoch": f"{design.horizon:,} bins of {format_duration(stream.declared.time.bin_us)}",
-        "promise of an epoch": promise_in_words(design.epsilon, design.delta),
-        "keys": f"{design.width:,}; the total is their sum" if kind.keyed else "none",
+        "promise of an epoch": promise_in_words(kind.epsilon, kind.delta),
+        "keys": keys,
         "an epoch holds": f"at most {MOST_EVENTS:,} events of {columns}; the stream stops beyond",
         "buffers per key": f"{design.strategy.buffers}",
         "noise of a bin": f"Gaussian, {float(design.sigma):,.2f}",
         f"RMSE of {columns}": f"{math.sqrt(mean_squared_error(design)):,.1f}",
-        "noise draws": f"{design.width:,} per bin",
+        "noise draws": f"{kind.columns.columns:,} per bin{draws}",
     }
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from stream_app.client import questions
 from tests.stream_app.declared import BIN_US, FIRST_BIN
-from tests.stream_app.found_keys import finding_world
+from tests.stream_app.found_keys import APPROXIMATE, finding_world
 from tests.stream_app.surfaces import every_path
 from tests.world import World
 
@@ -36,9 +36,13 @@ TRUTH = sum((Counter(visits(bin)) for bin in range(BINS)), Counter[str]())
 
 
 @contextmanager
-def visited(*, users: bool) -> Iterator[World]:
-    """Yield a world in which all pages were visited, each time by another user."""
-    with finding_world(users=users, sums=True) as one:
+def visited(*, users: bool, approximate: bool = False) -> Iterator[World]:
+    """Yield a world in which all pages were visited, each time by another user.
+
+    Args: approximate, whether counts have a delta, and no sums.
+    """
+    privacy = APPROXIMATE if approximate else {}
+    with finding_world(users=users, sums=not approximate, privacy=privacy) as one:
         numbers = iter(range(10**6))
         one.play(
             {
@@ -58,10 +62,13 @@ def visited(*, users: bool) -> Iterator[World]:
         yield one
 
 
-@pytest.fixture(scope="module", params=["event", "user"])
+@pytest.fixture(scope="module", params=["event", "user", "approximate"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    with visited(users=request.param == "user") as one:
+    with visited(users=request.param != "event", approximate=request.param == "approximate") as one:
         yield one
+
+
+with_sums = pytest.mark.parametrize("world", ["event", "user"], indirect=True)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +96,7 @@ def amounts_of(pages: list[str] | None = None, bins: range = range(BINS)) -> int
     return sum(len(page) + bin - 10 for bin in bins for page in visits(bin) if pages is None or page in pages)
 
 
+@with_sums
 @pytest.mark.parametrize("asked", [[*PAGES[:2]], ["/shop"], ["/late"], None])
 def test_sums_and_means_equal_the_recount(world: World, asked: list[str] | None) -> None:
     keys = "&".join(f"key={page}" for page in asked or ())
@@ -100,6 +108,7 @@ def test_sums_and_means_equal_the_recount(world: World, asked: list[str] | None)
     assert world.json(f"mean/series?kind=running&{keys}")["value"][-1] == pytest.approx(truth / events)
 
 
+@with_sums
 def test_sums_of_all_keys_and_of_other_are_the_total(world: World) -> None:
     of_pages = {page: amounts_of([page]) for page in PAGES}
     assert {one["key"]: one["value"] for one in world.json("sum/keys")["keys"]} == of_pages
@@ -164,6 +173,18 @@ def test_keys_come_largest_first_with_the_instant_that_found_them(world: World) 
     assert asked.answer(reply) == dict(zip(PAGES[:2], FOUND[:2], strict=True))
     [refused] = world.get("keys?key=other")
     assert (refused.status_code, refused.json()["parameter"]) == (400, "key")
+
+
+def test_every_statement_has_the_sum_of_both_deltas() -> None:
+    """Names have 5e-10 of 1e-9."""
+    own = {"epsilon": 6.0, "not_private": False, "delta": "1e-9"}
+    with finding_world(users=True, privacy=own, epsilon=1.5, delta=5e-10) as world:
+        world.play({}, FIRST_BIN + 2)
+        assert [(one.epsilon, one.delta, one.mu) for one in world.ledger()] == [("6", "1/1000000000", None)]
+        privacy, stream = world.json("privacy"), world.json("")
+        assert {one["delta"] for one in (privacy, stream)} == {"1e-9"}
+        assert privacy["source_delta"] == "1e-9"
+        assert {one["epsilon"] for one in (privacy, stream)} == {"6"}
 
 
 def test_other_says_under_which_key_its_events_are_now(world: World) -> None:

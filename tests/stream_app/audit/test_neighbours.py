@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from dphist.arrays import Int64Array
+from dphist.certified import root_ceiling
 from dphist.noise import GaussianSource, NoiseSource, Scale
 from dphist.toeplitz import ToeplitzCounter
+from dphist.toeplitz.calibration import gaussian_delta
 from dphist.tree.decoder import draw_epoch_noise
 from dphist.tree.design import TreeDesign
 from dphist.users import NumbersOfUsers
@@ -23,7 +25,7 @@ from stream_app.audit.rehearsal import Rehearsal
 from stream_app.config import load_text
 from stream_app.core import strategy
 from stream_app.core.counting.bounding import Bounds
-from stream_app.core.kinds import tree
+from stream_app.core.kinds import DiscoveringToeplitz, tree
 from stream_app.core.records import Reply
 from stream_app.state.redis_store import RedisStore
 
@@ -127,6 +129,20 @@ def test_names_cost_a_user_what_is_stated_also_one_who_brings_new_keys(more: str
     new = [one for one in names if one.delta]
     assert len(new) == 1
     assert 1e-4 < new[0].delta <= 1e-3
+
+
+@pytest.mark.parametrize("caps", ["max_events: 6", "max_keys: 3, max_per_key: 2"])
+def test_approximate_counts_beside_names_cost_a_user_what_is_stated(caps: str) -> None:
+    keys = "keys: {field: k, list: [x], discover: {epsilon: 0.5, delta: 5e-4}}"
+    box = grey_box(f", delta: 1e-3, unit: {{user: u, {caps}}}", keys, bins=6)
+    kind = box.rehearsal.strategy.kind
+    assert isinstance(kind, DiscoveringToeplitz)
+    stated = sum((design.mu**2 for design, _ in kind.mechanisms), Fraction(0))
+    pairs = list(box.losses())
+    assert all(pair.same_bytes and not pair.loss and 0 < pair.mu_squared <= stated for pair in pairs)
+    assert max(pair.mu_squared for pair in pairs) > Fraction(1, 9) * stated
+    assert max(one.names.loss for one in pairs if one.names) == pytest.approx(0.5, abs=1e-6)
+    assert gaussian_delta(root_ceiling(stated), kind.toeplitz.epsilon) <= Fraction(1, 2000)
 
 
 def test_names_cost_an_event_what_is_stated() -> None:

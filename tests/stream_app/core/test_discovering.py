@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -13,15 +14,19 @@ from scipy import stats
 
 from dphist import SeededNoise, plan_tree
 from dphist.arrays import Int64Array
+from dphist.caps import Caps
+from dphist.certified import root_ceiling
 from dphist.discovery import DiscoveryRule
 from dphist.noise import NoiseSource
 from dphist.privacy import path_epsilon
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.columns import column_sum
 from dphist.product.design import ProductDesign
+from dphist.toeplitz import plan_toeplitz
+from dphist.toeplitz.calibration import gaussian_delta
 from dphist.tree.shape import TreeShape
 from stream_app.core.epochs import FoundKeys
-from stream_app.core.kinds import Discovering, kind_from
+from stream_app.core.kinds import Discovering, DiscoveringToeplitz, DiscoveringTree, kind_from
 from stream_app.core.kinds.epoch import AxesEpoch
 from stream_app.core.kinds.tables import Closed, Named, Span
 from stream_app.core.records import EpochRecord
@@ -34,11 +39,23 @@ BINS, FIRST = 12, 100
 FOUND = (FoundKeys(FIRST + 4, ("a", "b")), FoundKeys(FIRST + 7, ("c",)))
 
 
-def kind_of(epsilon: float, listed: int = 0) -> Discovering:
+def kind_of(epsilon: float, listed: int = 0) -> DiscoveringTree:
     time = plan_tree(BINS, Fraction(epsilon), release="causal", branching=[3, 4])
     keys = KeyAxis(listed, Fraction(4, 5), Fraction(1, 5), rest=True)
     product = ProductDesign(time, keys, ValueAxis(1, TreeShape((1,)), (Fraction(1),)))
-    return Discovering(product, rule=DiscoveryRule(Fraction(1, 2), Fraction(1, 10**9), BINS))
+    return DiscoveringTree(product, rule=DiscoveryRule(Fraction(1, 2), Fraction(1, 10**9), BINS))
+
+
+def approximate(epsilon: float, listed: int = 0, caps: Caps | None = None) -> DiscoveringToeplitz:
+    caps = caps or Caps(max_events=1)
+    each = (caps, Fraction(4, 5)), (Caps(max_events=caps.l1), Fraction(1, 5))
+    budget = BINS, Fraction(epsilon), Fraction(1, 10**6)
+    keys, total = (plan_toeplitz(*budget, own, width=listed + 9, share=share) for own, share in each)
+    rule = DiscoveryRule(Fraction(1, 2), Fraction(1, 10**9), BINS)
+    return DiscoveringToeplitz(keys, True, rule=rule, total=total, listed=listed)
+
+
+KINDS = kind_of, approximate
 
 
 @cache  # checking a design takes longer than releasing by it
@@ -55,7 +72,8 @@ def released(kind: Discovering, counts: Int64Array, noise: NoiseSource, listed: 
     held, start, epoch = b"", 0, EpochRecord(0, FIRST, BINS, 1, "hash", found=FOUND)
     shown = [*range(listed)]
     everything = known(kind, len(FOUND))
-    view = everything.epoch(epoch)
+    view = everything.epoch(epoch).over_axes
+    assert view is not None
     tables: dict[str, list[Int64Array]] = {}
     for number, stop in enumerate((5, 8, BINS)):
         now = known(kind, number)
@@ -88,9 +106,10 @@ def check_rows(kind: Discovering, now: Discovering, closed: Closed, number: int)
     assert later.row_part(alone, 0) == told[last]
 
 
-def test_a_bin_has_the_rows_by_which_all_tables_grow() -> None:
+@pytest.mark.parametrize("make", KINDS)
+def test_a_bin_has_the_rows_by_which_all_tables_grow(make: Callable[..., Discovering]) -> None:
     """In the order of all tables, in which the witness packs them; a new group grows at every level."""
-    kind = kind_of(1e9, 2).with_found([FoundKeys(FIRST - 1, ("z",)), *FOUND], FIRST)
+    kind = make(1e9, 2).with_found([FoundKeys(FIRST - 1, ("z",)), *FOUND], FIRST)
     for bin in range(BINS):
         grown = [
             (one, kind.rows_after(one, bin), kind.rows_after(one, bin + 1), kind.tables[one])
@@ -99,12 +118,13 @@ def test_a_bin_has_the_rows_by_which_all_tables_grow() -> None:
         assert list(rows_of_bin(kind, bin)) == [one for one in grown if one[2] > one[1]]
 
 
+@pytest.mark.parametrize("make", KINDS)
 @pytest.mark.parametrize("listed", [0, 2])
-def test_found_keys_have_counts_of_all_bins(listed: int) -> None:
+def test_found_keys_have_counts_of_all_bins(make: Callable[..., Discovering], listed: int) -> None:
     counts = np.random.default_rng(listed).integers(0, 50, (BINS, listed + 4))
-    kind = kind_of(1e9, listed)
+    kind = make(1e15, listed)
     view = released(kind, counts, SeededNoise(1), listed)
-    axes = kind.with_found(FOUND, FIRST).axes
+    axes = kind.with_found(FOUND, FIRST).over_keys
     for span in (Span(0, BINS), Span(0, 5), Span(3, 11)):
         part = counts[span.start : span.stop]
         for place in range(listed + 3):
@@ -131,10 +151,37 @@ def test_text_is_read_back_and_costs_add_up() -> None:
     assert spent == [path_epsilon(group.design.scales, 1) for group in kind.axes.groups]
 
 
-def test_intervals_of_found_keys_hold_their_counts() -> None:
+def test_text_of_approximate_counts_is_read_back_and_costs_add_up() -> None:
+    kind = approximate(1.5, 3, Caps(max_keys=4, max_per_key=2))
+    assert kind_from(kind.fields(), kind.width) == kind
+    assert kind.epsilon == 2
+    assert kind.delta == Fraction(1, 10**6) + Fraction(1, 10**9)
+    assert kind.mu is None
+    found = kind.with_found(FOUND, FIRST)
+    assert (found.epsilon, found.delta) == (kind.epsilon, kind.delta)
+    assert isinstance(found, DiscoveringToeplitz)
+    spent = sum((design.mu**2 for design, _ in found.mechanisms), Fraction(0))
+    assert gaussian_delta(root_ceiling(spent), Fraction(3, 2)) <= Fraction(1, 10**6)
+    assert gaussian_delta(root_ceiling(spent * Fraction("1.01")), Fraction(3, 2)) > Fraction(1, 10**6)
+    again = kind.at_epsilon({"epsilon": Fraction(4)})  # type: ignore[typeddict-item]
+    assert again.epsilon == 4
+    assert again.rule.epsilon == 1
+
+
+def test_designs_that_spend_more_than_one_budget_are_refused() -> None:
+    kind = approximate(1.0)
+    more = replace(kind.total, share=Fraction(1, 4), noise_steps=4 * kind.total.noise_steps)
+    wider = replace(kind.total, delta=Fraction(1, 10**5))
+    for total in (more, wider):
+        with pytest.raises(ValueError, match="do not share one budget"):
+            replace(kind, total=total)
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_intervals_of_found_keys_hold_their_counts(make: Callable[..., Discovering]) -> None:
     counts, runs, inside = np.random.default_rng(3).integers(0, 9, (BINS, 4)), 400, 0
-    kind = kind_of(0.5)
-    axes, noise = kind.with_found(FOUND, FIRST).axes, SeededNoise(4)
+    kind = make(0.5)
+    axes, noise = kind.with_found(FOUND, FIRST).over_keys, SeededNoise(4)
     for _ in range(runs):
         view = released(kind, counts, noise)
         for place in range(4):  # the last one is the rest

@@ -27,6 +27,7 @@ from tests.simulator.memory_sinks import MemoryKeys
 from tests.stream_app.declared import BIN_US, FIRST_BIN
 from tests.stream_app.found_keys import (
     AMOUNTS,
+    APPROXIMATE,
     DISCOVER,
     FOUND,
     Recount,
@@ -44,7 +45,7 @@ from tests.stream_app.found_keys import (
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("own", [{}, {"sum": AMOUNTS}])
+@pytest.mark.parametrize("own", [{}, {"sum": AMOUNTS}, {"privacy": APPROXIMATE}])
 @pytest.mark.parametrize("listed", [[], ["/secret-0", "/secret-9"]])
 async def test_found_keys_have_their_whole_past(
     tmp_path: Path, listed: list[str], own: dict[str, Any]
@@ -91,14 +92,17 @@ async def test_no_secret_name_leaves_the_worker(tmp_path: Path, caplog: pytest.L
     assert not [file for file in files if b"/secret" in file.read_bytes()]
 
 
-@pytest.mark.parametrize(("per_user", "own"), [(1, {}), (3, {}), (2, {"sum": AMOUNTS})])
+@pytest.mark.parametrize(
+    ("per_user", "own"), [(1, {}), (3, {}), (2, {"sum": AMOUNTS}), (2, {"privacy": APPROXIMATE})]
+)
 async def test_users_bring_their_first_keys_that_are_not_public(
     tmp_path: Path, per_user: int, own: dict[str, Any]
 ) -> None:
     visits = drawn_visits(2, 600, most=1)
     write_visits(tmp_path, visits)
     keys, unit = {"discover": DISCOVER | {"per_user": per_user}}, {"user": "user", "max_events": 1_000}
-    replayed = await replay(tmp_path, keys=keys, privacy={"unit": unit}, **own)
+    privacy = own.get("privacy", {}) | {"unit": unit}
+    replayed = await replay(tmp_path, keys=keys, **own | {"privacy": privacy})
     await check_recount(replayed, Recount.of_users(visits, per_user))
 
 
@@ -168,7 +172,8 @@ async def test_a_count_of_users_finds_keys(tmp_path: Path) -> None:
     assert view.count(view.span).value == 40
 
 
-async def test_users_with_few_keys_bring_keys_that_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [{"sum": AMOUNTS}, {"privacy": APPROXIMATE}], ids=["sums", "approximate"])
+async def test_users_with_few_keys_bring_keys_that_count(tmp_path: Path, more: dict[str, Any]) -> None:
     """A user counts in at most three pages, twice in each, earlier bins first."""
     visits, counted = drawn_visits(9, 600, most=1), list[Visit]()
     pages = defaultdict[str, Counter[str]](Counter)
@@ -178,9 +183,9 @@ async def test_users_with_few_keys_bring_keys_that_count(tmp_path: Path) -> None
             own[page] += 1
             counted.append(visit)
     write_visits(tmp_path, visits)
-    given = {"unit": {"user": "user", "max_keys": 3, "max_per_key": 2}}
+    privacy = more.get("privacy", {}) | {"unit": {"user": "user", "max_keys": 3, "max_per_key": 2}}
     keys = {"discover": DISCOVER | {"per_user": 2}}
-    replayed = await replay(tmp_path, privacy=given, keys=keys, sum=AMOUNTS)
+    replayed = await replay(tmp_path, keys=keys, **more | {"privacy": privacy})
     await check_recount(replayed, Recount.of_users(counted, 2))
 
 
@@ -253,12 +258,15 @@ async def test_each_epoch_finds_its_own_keys(tmp_path: Path) -> None:
         view.of_key("/a")
 
 
-async def test_a_found_key_is_listed_for_the_stated_number_of_epochs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("privacy", [{}, APPROXIMATE], ids=["pure", "approximate"])
+async def test_a_found_key_is_listed_for_the_stated_number_of_epochs(
+    tmp_path: Path, privacy: dict[str, Any]
+) -> None:
     """Each epoch has six hours. Of the later ones none brings /a often enough to find it."""
     visits = [(hour + 0.5, "", "/a") for hour in (1, 1, 8, 14, 20)] + [(8.5, "", "/b"), (9.5, "", "/b")]
     write_visits(tmp_path, visits)
     own = {"discover": DISCOVER | {"epochs": 1}}
-    replayed = await replay(tmp_path, time={"epoch": "6h"}, keys=own)
+    replayed = await replay(tmp_path, time={"epoch": "6h"}, keys=own, privacy=privacy)
     shown = [await view_at(replayed.reader, seq) for seq in (5, 6, 11, 17, 24)]
     assert [one.declared.keys.labels for one in shown if one.declared.keys] == [
         *(("/a",), ("/a",), ("/a", "/b"), ("/b",), ()),
@@ -276,12 +284,16 @@ async def test_a_found_key_is_listed_for_the_stated_number_of_epochs(tmp_path: P
     assert [row["seq"] for row in rows if "listed" in row] == [7, 13]
 
 
-@pytest.mark.parametrize("unit", ["event", "user"])
+@pytest.mark.parametrize("unit", ["event", "user", "approximate"])
 async def test_hidden_keys_are_halved_where_there_is_no_room(tmp_path: Path, unit: str) -> None:
     """Which keys stay follows from their hashes: other keys, and the order of events, change nothing."""
     pages = [f"/secret-{page}" for page in range(400)]
     floods = [[f"/flood-{start + page}" for page in range(3_000)] for start in (0, 10_000)]
-    own = {"unit": {"user": "user", "max_events": 3}} if unit == "user" else {}
+    by_unit: dict[str, Any] = {
+        "user": {"unit": {"user": "user", "max_events": 3}},
+        "approximate": APPROXIMATE,
+    }
+    own = by_unit.get(unit, {})
     given: dict[str, Any] = {"keys": {"discover": DISCOVER | {"room": 1_000}}, "privacy": own}
     vault, named = MemoryKeys(), list[tuple[str, ...]]()
     for flood in floods:
@@ -351,9 +363,12 @@ def test_a_store_that_was_set_back_silently_gives_keys_its_own_numbers(users: bo
         assert [key for one in world.public().epochs for key in one.names] == ["/b"]
 
 
-async def test_a_witness_puts_found_keys_back_with_their_past(tmp_path: Path) -> None:
+@pytest.mark.parametrize("privacy", [{}, APPROXIMATE], ids=["pure", "approximate"])
+async def test_a_witness_puts_found_keys_back_with_their_past(
+    tmp_path: Path, privacy: dict[str, Any]
+) -> None:
     write_visits(tmp_path, drawn_visits(8, 200))
-    replayed = await replay(tmp_path, time={"epoch": "12h"})
+    replayed = await replay(tmp_path, time={"epoch": "12h"}, privacy=privacy)
     state = await replayed.reader.public_state(FOUND)
     assert state is not None
     strategy, tiles = Strategy.from_json(state.strategy), defaultdict[TileKey, bytes](bytes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stream_app.core.alerts.conditions import parse_condition
@@ -10,7 +12,7 @@ from stream_app.core.alerts.rules import Rule
 from stream_app.loops.alert_watch import AlertWatcher
 from tests.models.memory_alerts import MemoryAlertStore
 from tests.stream_app.declared import BIN_US, FIRST_BIN
-from tests.stream_app.found_keys import finding_world, view_of
+from tests.stream_app.found_keys import APPROXIMATE, finding_world, view_of
 from tests.stream_app.loops.test_alert_watch import told_by
 from tests.world import World
 
@@ -35,10 +37,10 @@ def looked(world: World, store: MemoryAlertStore, text: str) -> list[tuple[str, 
     return world.run(told_by(store))
 
 
-@pytest.mark.parametrize("text", [BUSY, DEAR])
-def test_each_found_key_has_a_rule_until_it_is_not_shown_any_more(text: str) -> None:
+@pytest.mark.parametrize(("text", "privacy"), [(BUSY, {}), (DEAR, {}), (BUSY, APPROXIMATE)])
+def test_each_found_key_has_a_rule_until_it_is_not_shown_any_more(text: str, privacy: dict[str, Any]) -> None:
     """Epochs have six bins. A key is listed for one epoch more than the one that finds it."""
-    with finding_world(epochs=1, sums=text is DEAR) as world:
+    with finding_world(epochs=1, sums=text is DEAR, privacy=privacy) as world:
         world.start()
         store = MemoryAlertStore()
         world.until(FIRST_BIN + 1.5)
