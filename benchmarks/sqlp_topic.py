@@ -1,20 +1,23 @@
 """A hundredth of ``benchmarks.sqlp`` through the whole service: Kafka, a worker, Redis and the API.
 
 A producer sends the contributions of 100,000 users over a hundred seconds. A stream finds their keys, one
-decision a second, with at most 32 events of a user. The counts that the API then gives for the keys that were
-found are compared with the true ones; a key that was not found counts as 0. Counts have no delta.
+decision a second. The counts that the API then gives for the keys that were found are compared with the true
+ones; a key that was not found counts as 0. ``approximate`` has the setting of the benchmark, counts of
+``pure`` have no delta. ``exact`` and ``one`` are 59,780 users with ten visits each, at epsilon 1e9 and 1.
 
     python -m benchmarks.sqlp_topic      (the broker is started here)
 """
 
 from __future__ import annotations
 
+import argparse
 import calendar
 import json
 import os
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -23,14 +26,15 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.machine import commit, machine, running
-from benchmarks.sqlp import KEYS, MOST, USERS, Records, drawn_records
+from benchmarks.sqlp import KEYS, MOST, USERS, Records, drawn_records, zipf_mandelbrot
 from deploy.kafka import broker
 from deploy.ports import free_port
 
 RESULTS = Path(__file__).parent / "results" / "sqlp_topic.json"
 SHARE = 0.01
 SECONDS = 100  # of events; each is one instant of the benchmark
-EPOCH_S = 600  # the stream decides so often; all events lie in its first part
+EPOCH_S = 200  # the stream decides so often; all events lie in its first part
+VISITORS, VISITS, PAGES = 59_780, 10, 20_000
 PATIENCE_S = 420.0
 TOPIC, STREAM = "contributions", "keys"
 CONFIGURATION = """
@@ -42,10 +46,49 @@ streams:
   {stream}:
     source: {{topic: {topic}, format: json}}
     time: {{field: at, format: ms, bin: 1s, grace: 2s, epoch: {epoch}s, first: "{first}"}}
-    privacy: {{epsilon: 6, unit: {{user: user, max_events: {most}}}}}
-    tree: {{release: causal}}
-    keys: {{field: key, discover: {{epsilon: 1.5, delta: 1e-9}}}}
+    privacy: {{{privacy}}}
+    keys: {{field: key, discover: {{{discover}}}}}
+    {more}
 """
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a stream promises. Args: parts of its configuration; of_visits, whether it counts visits."""
+
+    privacy: str
+    discover: str
+    more: str = ""
+    of_visits: bool = False
+
+
+_VISITOR = f"delta: 1e-9, unit: {{user: user, max_events: {VISITS}}}"
+SETTINGS = {
+    "approximate": Setting(
+        f"epsilon: 6, delta: 1e-9, unit: {{user: user, max_keys: {MOST}, max_per_key: 1}}",
+        "epsilon: 1.5, delta: 5e-10",
+    ),
+    "pure": Setting(
+        f"epsilon: 6, unit: {{user: user, max_events: {MOST}}}",
+        "epsilon: 1.5, delta: 1e-9",
+        "tree: {release: causal}",
+    ),
+    "exact": Setting(
+        f"epsilon: 1000000000, not_private: true, {_VISITOR}", "epsilon: 5e8, delta: 5e-10", of_visits=True
+    ),
+    "one": Setting(f"epsilon: 1, {_VISITOR}", "epsilon: 0.5, delta: 5e-10", of_visits=True),
+}
+
+
+def drawn_visits() -> Records:
+    """Return the visits of all visitors, to pages by a law of Zipf."""
+    rng = np.random.default_rng(3)
+    who = np.repeat(np.arange(VISITORS, dtype=np.int32), VISITS)
+    what = zipf_mandelbrot(who.size, PAGES, 0, 1, rng)
+    when = rng.integers(0, SECONDS, who.size, dtype=np.int16)
+    order = np.argsort(when, kind="stable")
+    first = np.concatenate([[0], np.cumsum(np.bincount(when, minlength=SECONDS))])
+    return Records(who[order], what[order], first, np.bincount(what, minlength=PAGES))
 
 
 def made_topic(servers: str) -> None:
@@ -104,20 +147,20 @@ def released_after(
     )
 
 
-def main() -> None:
-    """Print and keep what the service found, beside the truth."""
+def measured(name: str, setting: Setting) -> dict[str, object]:
+    """Return what the service found, beside the truth."""
     size = round(USERS * SHARE), round(KEYS * SHARE)
-    records = drawn_records(*size, SECONDS, np.random.default_rng(0))
-    with tempfile.TemporaryDirectory(prefix="sqlp-") as name:
-        folder, port = Path(name), free_port()
+    records = drawn_visits() if setting.of_visits else drawn_records(*size, SECONDS, np.random.default_rng(0))
+    with tempfile.TemporaryDirectory(prefix="sqlp-") as directory:
+        folder, port = Path(directory), free_port()
         cluster = broker.start(folder / "kafka")
         try:
             made_topic(cluster.bootstrap_servers)
             first_s = int(time.time()) + 15
             first = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(first_s))
             where = {"port": port, "servers": cluster.bootstrap_servers, "stream": STREAM, "topic": TOPIC}
-            text = CONFIGURATION.format(epoch=EPOCH_S, first=first, most=MOST, **where)
-            (folder / "app.yaml").write_text(text)
+            own = {"privacy": setting.privacy, "discover": setting.discover, "more": setting.more}
+            (folder / "app.yaml").write_text(CONFIGURATION.format(epoch=EPOCH_S, first=first, **where, **own))
             with running(folder, "run") as service:
                 sent(cluster.bootstrap_servers, records, first_s)
                 told = released_after(port, first_s + SECONDS + 3, service, folder / "run.log")
@@ -126,25 +169,39 @@ def main() -> None:
             cluster.stop()
     rows = told["keys"]
     assert isinstance(rows, list)
-    released = np.zeros(size[1])
-    for row in rows:
-        released[int(row["key"][1:])] = row["value"]
-    error = np.abs(released - records.true)
-    found = {
-        "users": size[0],
+    released, true = np.zeros(records.true.size), records.true
+    places = np.array([int(row["key"][1:]) for row in rows])
+    released[places] = [row["value"] for row in rows]
+    lower, upper = np.array([row["interval"] for row in rows]).T
+    error = np.abs(released - true)
+    return {
+        "setting": name,
+        "users": int(records.users.max()) + 1,
         "contributions": records.keys.size,
-        "keys": len(rows),
+        "keys": told["keys_available"],
+        "compared": len(rows),
+        "exact": int((np.rint(released) == true)[places].sum()),
+        "in_interval": int(((lower <= true[places]) & (true[places] <= upper)).sum()),
         "l_inf": float(error.max()),
         "l_1": float(error.sum()),
         "l_2": float(np.sqrt((error**2).sum())),
-        "captured_mass": float(records.true[released != 0].sum() / records.true.sum()),
+        "captured_mass": float(true[places].sum() / true.sum()),
         "seconds_after_the_last_event": late_s,
         "load": os.getloadavg()[0],
         "commit": commit(),
         "machine": machine(),
     }
-    print(json.dumps(found, indent=1))
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def main() -> None:
+    """Print and keep what the service found, beside the truth."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--of", nargs="*", choices=SETTINGS, default=list(SETTINGS), help="these only")
+    rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in parser.parse_args().of:
+        rows[name] = measured(name, SETTINGS[name])
+        print(json.dumps(rows[name], indent=1), flush=True)
+        RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "scale": {"arguments": ["--seconds", "1", "--first", "1", "--output", "FOLDER/scale.json"]},
     "soak": {"arguments": ["--folder", "FOLDER", "--seconds", "25"]},
     "sqlp": {"USERS": 200_000, "KEYS": 20_000, "arguments": ["--seeds", "1"]},
-    "sqlp_topic": {"SHARE": 0.0005, "SECONDS": 5, "EPOCH_S": 120},
+    "sqlp_topic": {"SHARE": 0.0005, "SECONDS": 5, "EPOCH_S": 120, "arguments": ["--of", "approximate"]},
     "strategies": {"BITS": [4]},
     "users": {"USERS": 1_000, "RECORDS": 2_000, "SLICE": 500, "ROUNDS": 1},
     "visible": {"WARM_UP_S": 2, "PROBES": 3, "arguments": ["--streams", "1", "--seconds", "12"]},
