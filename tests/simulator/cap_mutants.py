@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from stream_app.core.counting.bounding import Bounds
@@ -13,38 +12,36 @@ from tests.models.memory import MemoryStore
 from tests.simulator.pipeline import Pipeline
 
 
-class FirstAppliedStore(MemoryStore):
-    """A store that counts the records of a user that are applied first."""
-
-    async def apply(self, stream: str, change: Apply) -> Reply:
-        """Decide at once which records count, instead of after the bin is sealed."""
-        reply = await super().apply(stream, change)
-        state = self.streams[stream]
-        bounds = Strategy.from_json(state.strategy).declared.bounds
-        for shard in list(state.untallied):
-            assert bounds is not None
-            state._tally_shard(shard, bounds, {})
-        return reply
-
-
 class FirstApplied(Pipeline):
     """Which of a user's records count depends on the order in which slices are applied."""
 
-    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return the store that counts what is applied first."""
-        return FirstAppliedStore(clock_us)
+    class store(MemoryStore):
+        """A store that counts the records of a user that are applied first."""
+
+        async def apply(self, stream: str, change: Apply) -> Reply:
+            """Decide at once which records count, instead of after the bin is sealed."""
+            reply = await super().apply(stream, change)
+            state = self.streams[stream]
+            bounds = Strategy.from_json(state.strategy).declared.bounds
+            for shard in list(state.untallied):
+                assert bounds is not None
+                state._tally_shard(shard, bounds, {})
+            return reply
 
 
-class CountsAgainStore(MemoryStore):
-    """A store that forgets, before each bin, which users have counted."""
+class CountsAgain(Pipeline):
+    """A user who returns in a later bin of the epoch counts twice."""
 
-    async def tally(
-        self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int, slots: Slots | None = None
-    ) -> Reply:
-        """Let a user of an earlier bin count again."""
-        if stream in self.streams:
-            self.streams[stream].users.clear()
-        return await super().tally(stream, strategy_hash, bounds, up_to_bin, slots)
+    class store(MemoryStore):
+        """A store that forgets, before each bin, which users have counted."""
+
+        async def tally(
+            self, stream: str, strategy_hash: str, bounds: Bounds, up_to_bin: int, slots: Slots | None = None
+        ) -> Reply:
+            """Let a user of an earlier bin count again."""
+            if stream in self.streams:
+                self.streams[stream].users.clear()
+            return await super().tally(stream, strategy_hash, bounds, up_to_bin, slots)
 
 
 @dataclass
@@ -53,8 +50,7 @@ class OneTooMany(Pipeline):
 
     cap: str = "max_events"
 
-    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return the store that counts too much."""
+    def __post_init__(self) -> None:
         cap = self.cap
 
         class Store(MemoryStore):
@@ -71,12 +67,4 @@ class OneTooMany(Pipeline):
                 more = replace(bounds, caps=caps)
                 return await super().tally(stream, strategy_hash, more, up_to_bin, slots)
 
-        return Store(clock_us)
-
-
-class CountsAgain(Pipeline):
-    """A user who returns in a later bin of the epoch counts twice."""
-
-    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return the store that forgets."""
-        return CountsAgainStore(clock_us)
+        self.store = Store

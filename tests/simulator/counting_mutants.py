@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
@@ -27,20 +27,24 @@ from tests.simulator.pipeline import Pipeline
 from tests.simulator.schedule import Schedule
 
 
-class LettersOfUnmatched(Pipeline):
-    """A record that does not match the condition is refused like the others, with a dead letter."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Let the condition decide about the records that count, and about no others."""
-        return patch.object(slices, "only", _counted_only)
-
-
 def _counted_only(assignment: Assignment, mask: Any) -> Assignment:
     return replace(assignment, kept=assignment.kept & mask, ahead=assignment.ahead & mask)
 
 
+class LettersOfUnmatched(Pipeline):
+    """A record that does not match the condition is refused like the others, with a dead letter."""
+
+    wrong = ((slices, "only", _counted_only),)
+
+
 def _refused_only(assignment: Assignment, mask: Any) -> Assignment:
     return replace(assignment, refused=only(assignment, mask).refused)
+
+
+class _NarrowStore(MemoryStore):
+    async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
+        """Return the counts of the declared cells."""
+        return (await super().read_cells(stream, first_bin, last_bin, width + 1))[:, :width]
 
 
 class WhereAfterCap(Pipeline):
@@ -53,15 +57,7 @@ class WhereAfterCap(Pipeline):
         patches.enter_context(patch.object(CellRows, "keys", property(_keys_with_one_more_cell)))
         return patches
 
-    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return a store that leaves the additional cell out of what is read."""
-        return _NarrowStore(clock_us)
-
-
-class _NarrowStore(MemoryStore):
-    async def read_cells(self, stream: str, first_bin: int, last_bin: int, width: int) -> Int64Array:
-        """Return the counts of the declared cells."""
-        return (await super().read_cells(stream, first_bin, last_bin, width + 1))[:, :width]
+    store = _NarrowStore
 
 
 def _with_one_more_cell(made: slices.Slices, stream: LoadedStream, state: Any) -> Any:
@@ -90,14 +86,6 @@ class UsersForgottenAtACrash(Pipeline):
         await super().run(schedule, ports)
 
 
-class AmountsRoundedFirst(Pipeline):
-    """An amount becomes a whole number of units before it is clamped, so a huge one does not fit."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Round amounts to whole units before they are moved into the range."""
-        return patch.object(Amounts, "places", _rounded_first)
-
-
 def _rounded_first(amounts: Amounts, column: Sequence[Any]) -> Int64Array:
     values = numbers(column)
     with np.errstate(invalid="ignore"):
@@ -105,12 +93,10 @@ def _rounded_first(amounts: Amounts, column: Sequence[Any]) -> Int64Array:
     return np.where(np.isnan(values), -1, np.clip(units, 0, amounts.range.weight))
 
 
-class AmountAtOneEnd(Pipeline):
-    """An amount is counted at the upper end of its range only, so its count is lost."""
+class AmountsRoundedFirst(Pipeline):
+    """An amount becomes a whole number of units before it is clamped, so a huge one does not fit."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Leave the lower ends empty."""
-        return patch.object(Cells, "added", _at_one_end)
+    wrong = ((Amounts, "places", _rounded_first),)
 
 
 def _at_one_end(cells: Cells, bins: Int64Array, places: Int64Array, numbers: Int64Array | None) -> Any:
@@ -119,12 +105,10 @@ def _at_one_end(cells: Cells, bins: Int64Array, places: Int64Array, numbers: Int
     return bins[upper], found[upper], deltas[upper]
 
 
-class FieldsTurnedRound(Pipeline):
-    """The cells of two key fields are numbered by the second field first."""
+class AmountAtOneEnd(Pipeline):
+    """An amount is counted at the upper end of its range only, so its count is lost."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Number the keys the other way round."""
-        return patch.object(KeyList, "places", _second_field_first)
+    wrong = ((Cells, "added", _at_one_end),)
 
 
 def _second_field_first(keys: KeyList, *columns: Sequence[Any]) -> Int64Array:
@@ -135,12 +119,10 @@ def _second_field_first(keys: KeyList, *columns: Sequence[Any]) -> Int64Array:
     return np.where((first < 0) | (second < 0), -1, plan)
 
 
-class CapsByKey(Pipeline):
-    """The cap holds for each key of a user, not for all of them together."""
+class FieldsTurnedRound(Pipeline):
+    """The cells of two key fields are numbered by the second field first."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Choose as if a cap per key were declared, over any number of keys."""
-        return patch.object(Declaration, "bounds", property(_bounds_by_key))
+    wrong = ((KeyList, "places", _second_field_first),)
 
 
 def _bounds_by_key(declared: Declaration) -> Bounds | None:
@@ -150,17 +132,21 @@ def _bounds_by_key(declared: Declaration) -> Bounds | None:
     return replace(bounds, caps=Caps(max_keys=100, max_per_key=bounds.caps.max_events))
 
 
-class OneAmountOfAUser(Pipeline):
-    """A user's records of one key and bin count as if all had the amount of the first one."""
+class CapsByKey(Pipeline):
+    """The cap holds for each key of a user, not for all of them together."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Count records of different amounts together."""
-        return patch.object(CellRows, "keys", property(_keys_without_amounts))
+    wrong = ((Declaration, "bounds", property(_bounds_by_key)),)
 
 
 def _keys_without_amounts(rows: Any) -> Int64Array:
     keys: Int64Array = rows.bins * rows.cells.width + rows.cells.keys_of(rows.places)
     return keys if rows.users is None else np.asarray(rows.users.keys(keys))
+
+
+class OneAmountOfAUser(Pipeline):
+    """A user's records of one key and bin count as if all had the amount of the first one."""
+
+    wrong = ((CellRows, "keys", property(_keys_without_amounts)),)
 
 
 _added = Cells.added

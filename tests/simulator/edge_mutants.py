@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
@@ -25,25 +22,15 @@ from tests.simulator.generations import StartedByGenerations
 from tests.simulator.schedule import Schedule
 
 
-class EndNotStored(StartedByGenerations):
-    """The next generation opens while the store has no end of the one before it."""
-
-    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return a store that says that it has an end, and forgets it."""
-        return _Endless(clock_us)
-
-
 class _Endless(MemoryStore):
     async def end_at(self, stream: str, until_bin: int, late_to_next: bool = False) -> Reply:
         return Reply.DONE
 
 
-class OpenedByBoth(StartedByGenerations):
-    """Two workers open the same generation, and the second one's epoch replaces the first one's."""
+class EndNotStored(StartedByGenerations):
+    """The next generation opens while the store has no end of the one before it."""
 
-    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return a store that opens an epoch whenever it is asked to."""
-        return _Careless(clock_us)
+    store = _Endless
 
 
 class _Careless(MemoryStore):
@@ -57,85 +44,64 @@ class _Careless(MemoryStore):
         return await super().open_epoch(stream, strategy, record, *others)
 
 
-class CountedInBoth(StartedByGenerations):
-    """A generation also counts events from before its beginning, in its first bin."""
+class OpenedByBoth(StartedByGenerations):
+    """Two workers open the same generation, and the second one's epoch replaces the first one's."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Refuse no event as too early."""
-        patches = ExitStack()
-        patches.enter_context(super().patched())
-        patches.enter_context(patch.object(slices, "assign", _without_floor))
-        return patches
+    store = _Careless
 
 
 def _without_floor(own: Any, positions: Any, state: Any, rules: BinRules) -> Assignment:
     return assign(np.maximum(own, rules.first_bin), positions, state, rules)
 
 
+class CountedInBoth(StartedByGenerations):
+    """A generation also counts events from before its beginning, in its first bin."""
+
+    wrong = ((slices, "assign", _without_floor),)
+
+
+async def _nothing_taken(*asked: Any) -> LateOfBefore | None:
+    return None if await late_of_before(*asked) is None else LateOfBefore()
+
+
 class LateLost(StartedByGenerations):
     """A segment counts nothing that was late for the one before."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Take nothing over."""
-        return _taking(super().patched(), lambda taken: LateOfBefore())
+    wrong = ((ingest, "late_of_before", _nothing_taken),)
+
+
+async def _all_taken(*asked: Any) -> LateOfBefore | None:
+    taken = await late_of_before(*asked)
+    if taken is None:
+        return None
+    return replace(taken, positions=taken.positions and dict.fromkeys(taken.positions, 0))
 
 
 class LateCountedTwice(StartedByGenerations):
     """A segment also counts events of the one before that were not late there."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Take over from the first position on."""
-        return _taking(
-            super().patched(),
-            lambda taken: replace(taken, positions=taken.positions and dict.fromkeys(taken.positions, 0)),
-        )
+    wrong = ((ingest, "late_of_before", _all_taken),)
 
 
-def _taking(
-    others: AbstractContextManager[object],
-    change: Callable[[LateOfBefore], LateOfBefore],
-) -> AbstractContextManager[object]:
-    """Return patches that change what segments take over."""
-
-    async def changed(*asked: Any) -> LateOfBefore | None:
-        taken = await late_of_before(*asked)
-        return None if taken is None else change(taken)
-
-    patches = ExitStack()
-    patches.enter_context(others)
-    patches.enter_context(patch.object(ingest, "late_of_before", changed))
-    return patches
+async def _always_shown(*_others: Any) -> bool:
+    return True
 
 
 class EndedUnseen(StartedByGenerations):
     """A generation that has ended leaves the loops, although readers do not see its last rows."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Look at the end only."""
+    wrong = ((segments, "_is_shown", _always_shown),)
 
-        async def is_shown(*_others: Any) -> bool:
-            return True
 
-        patches = ExitStack()
-        patches.enter_context(super().patched())
-        patches.enter_context(patch.object(segments, "_is_shown", is_shown))
-        return patches
+async def _never(running: Settings, store: Any) -> set[str]:
+    await asyncio.Event().wait()
+    return set()
 
 
 class NotFollowed(StartedByGenerations):
     """A worker does not go on with a generation that another worker began, and keeps its partitions."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Never look for other workers' generations."""
-
-        async def never(running: Settings, store: Any) -> set[str]:
-            await asyncio.Event().wait()
-            return set()
-
-        patches = ExitStack()
-        patches.enter_context(super().patched())
-        patches.enter_context(patch.object(simulated, "until_begun_elsewhere", never))
-        return patches
+    wrong = ((simulated, "until_begun_elsewhere", _never),)
 
 
 class WitnessNotAsked(StartedByGenerations):

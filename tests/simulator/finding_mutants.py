@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from fractions import Fraction
@@ -33,28 +33,24 @@ from tests.simulator.mutants import Halved
 from tests.simulator.pipeline import Pipeline
 
 
-class NamesTooFew(Pipeline):
-    """The reader asks for one key less of each user and bin than may count."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Take one from the cap."""
-        return patch.object(numbering_keys, "_most_keys", lambda stream: _real_most_keys(stream) - 1)
-
-
 _real_most_keys = numbering_keys._most_keys
 
 
-class WithoutBar(Pipeline):
-    """A key is named at theta, without the noise that it has for all decisions."""
+class NamesTooFew(Pipeline):
+    """The reader asks for one key less of each user and bin than may count."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Leave r out."""
-        return patch.object(KeyDiscovery, "add", _without_bar)
+    wrong = ((numbering_keys, "_most_keys", lambda stream: _real_most_keys(stream) - 1),)
 
 
 def _without_bar(keys: KeyDiscovery, hashes: Sequence[bytes]) -> None:
     _real_add(keys, hashes)
     keys._bars = np.full(len(keys.hashes), keys.rule.threshold)
+
+
+class WithoutBar(Pipeline):
+    """A key is named at theta, without the noise that it has for all decisions."""
+
+    wrong = ((KeyDiscovery, "add", _without_bar),)
 
 
 _real_add = KeyDiscovery.add
@@ -89,68 +85,57 @@ _real_seed = NoiseAhead.seed
 class OneKeyTooMany(Pipeline):
     """A user brings one key more than the rule allows."""
 
-    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return a store with one more slot for each user."""
+    class store(MemoryStore):
+        """A store with one more slot for each user."""
 
-        class Store(MemoryStore):
-            async def tally(
-                self,
-                stream: str,
-                strategy_hash: str,
-                bounds: Bounds,
-                up_to_bin: int,
-                slots: Slots | None = None,
-            ) -> Reply:
-                """Give one more slot."""
-                more = None if slots is None else replace(slots, per_user=slots.per_user + 1)
-                return await super().tally(stream, strategy_hash, bounds, up_to_bin, more)
-
-        return Store(clock_us)
+        async def tally(
+            self,
+            stream: str,
+            strategy_hash: str,
+            bounds: Bounds,
+            up_to_bin: int,
+            slots: Slots | None = None,
+        ) -> Reply:
+            """Give one more slot."""
+            more = None if slots is None else replace(slots, per_user=slots.per_user + 1)
+            return await super().tally(stream, strategy_hash, bounds, up_to_bin, more)
 
 
 class EverybodyCloses(Pipeline):
     """Each worker closes bins, as if it had the lease: not a mutant, as the lease only saves work."""
 
-    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return a store that gives every worker the lease."""
+    class store(MemoryStore):
+        """A store that gives every worker the lease."""
 
-        class Store(MemoryStore):
-            def _hold(self, stream: str, owner: str, for_ms: int, lost: int) -> Reply:
-                """Grant every lease."""
-                return Reply.DONE
+        def _hold(self, stream: str, owner: str, for_ms: int, lost: int) -> Reply:
+            """Grant every lease."""
+            return Reply.DONE
 
-        return Store(clock_us)
+
+_real_decide, _real_named = Naming._decide, Naming._named
+
+
+async def _kept(naming: Naming, strategy: Strategy, state: StreamState) -> tuple[Release, KeyDiscovery]:
+    release, keys = await _real_decide(naming, strategy, state)
+    naming._keys, naming._at = keys, (state.noise, release.last_bin)
+    return release, keys
 
 
 class RemembersTooEarly(EverybodyCloses):
     """A worker takes what it has decided for what was released, although another worker came first."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Keep what was decided, whatever the store replies."""
-        real = Naming._decide
+    wrong = ((Naming, "_decide", _kept),)
 
-        async def decide(
-            naming: Naming, strategy: Strategy, state: StreamState
-        ) -> tuple[Release, KeyDiscovery]:
-            release, keys = await real(naming, strategy, state)
-            naming._keys, naming._at = keys, (state.noise, release.last_bin)
-            return release, keys
 
-        return patch.object(Naming, "_decide", decide)
+async def _by_number(naming: Naming, *given: Any) -> Any:
+    found = await _real_named(naming, *given)
+    return replace(found, names=found.names[::-1], counts=found.counts[:, ::-1])
 
 
 class NamedInOrderOfNumbers(Pipeline):
     """The names of a row come in the order in which their keys came."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Sort names by their numbers."""
-        real = Naming._named
-
-        async def named(naming: Naming, *given: Any) -> Any:
-            found = await real(naming, *given)
-            return replace(found, names=found.names[::-1], counts=found.counts[:, ::-1])
-
-        return patch.object(Naming, "_named", named)
+    wrong = ((Naming, "_named", _by_number),)
 
 
 class HalvesByExactCounts(Pipeline):
@@ -174,17 +159,19 @@ class HalvesByExactCounts(Pipeline):
 class NoKeyGoes(Pipeline):
     """A worker keeps the hidden keys for which there is no room."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Let all keys stay."""
-        return patch.object(Naming, "_stays", lambda naming, keys, number: True)
+    wrong = ((Naming, "_stays", lambda naming, keys, number: True),)
 
 
 class GoneKeysCount(Pipeline):
     """A user's records of a key that has gone count in a cell of their own."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Let the store keep all keys."""
-        return patch.object(memory_stream, "stays", lambda key, thinned: True)
+    wrong = ((memory_stream, "stays", lambda key, thinned: True),)
+
+
+async def _exchanged(naming: Naming, *given: Any) -> Any:
+    found = await _real_named(naming, *given)
+    pairs = found.counts.reshape(len(found.counts), -1, 2)
+    return replace(found, counts=pairs[..., ::-1].reshape(found.counts.shape))
 
 
 class HalfPasts(Pipeline):
@@ -230,50 +217,36 @@ class _Copied:
 class AmountsChangePlaces(Pipeline):
     """What an event adds to the two ends of the range changes places in the past of a new key."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Exchange the two columns of each name."""
-        real = Naming._named
-
-        async def named(naming: Naming, *given: Any) -> Any:
-            found = await real(naming, *given)
-            return replace(
-                found,
-                counts=found.counts.reshape(len(found.counts), -1, 2)[..., ::-1].reshape(found.counts.shape),
-            )
-
-        return patch.object(Naming, "_named", named)
+    wrong = ((Naming, "_named", _exchanged),)
 
 
 class SlotsComeBack(Pipeline):
     """A user may bring another key once the one that she has brought is gone."""
 
-    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return a store that frees slots."""
+    class store(MemoryStore):
+        """A store that frees slots."""
 
-        class Store(MemoryStore):
-            async def tally(
-                self,
-                stream: str,
-                strategy_hash: str,
-                bounds: Bounds,
-                up_to_bin: int,
-                slots: Slots | None = None,
-            ) -> Reply:
-                """Forget which of the gone keys users have brought."""
-                if slots is not None and slots.thinned:
-                    self._free(stream, slots)
-                return await super().tally(stream, strategy_hash, bounds, up_to_bin, slots)
+        async def tally(
+            self,
+            stream: str,
+            strategy_hash: str,
+            bounds: Bounds,
+            up_to_bin: int,
+            slots: Slots | None = None,
+        ) -> Reply:
+            """Forget which of the gone keys users have brought."""
+            if slots is not None and slots.thinned:
+                self._free(stream, slots)
+            return await super().tally(stream, strategy_hash, bounds, up_to_bin, slots)
 
-            def _free(self, stream: str, slots: Slots) -> None:
-                state = self.streams[stream]
-                for window, of_users in state.slots.items():
-                    hashes = [one.hash for one in state.unlisted[window]]
-                    for cells in of_users.values():
-                        cells[:] = [
-                            cell
-                            for cell in cells
-                            if cell - slots.first_unlisted in slots.shown
-                            or stays(hashes[cell - slots.first_unlisted], slots.thinned)
-                        ]
-
-        return Store(clock_us)
+        def _free(self, stream: str, slots: Slots) -> None:
+            state = self.streams[stream]
+            for window, of_users in state.slots.items():
+                hashes = [one.hash for one in state.unlisted[window]]
+                for cells in of_users.values():
+                    cells[:] = [
+                        cell
+                        for cell in cells
+                        if cell - slots.first_unlisted in slots.shown
+                        or stays(hashes[cell - slots.first_unlisted], slots.thinned)
+                    ]

@@ -99,6 +99,7 @@ class StartedByGenerations(Pipeline):
             (starting, "check_begun_file", lambda stream, directory: None),
             (starting, "first_witnessed", lambda directory, stream: self.first_row(stream)),
             (asyncio, "to_thread", _at_once),
+            *self.wrong,
         ):
             patches.enter_context(patch.object(place, name, part))
         return patches

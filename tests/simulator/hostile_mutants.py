@@ -18,16 +18,8 @@ from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.loops.slices import Slices
 from stream_app.loops.stream import Ports
 from stream_app.sources.schema_registry import SchemaRegistry
-from tests.simulator.pipeline import Pipeline
+from tests.simulator.pipeline import Passing, Pipeline
 from tests.simulator.schedule import Schedule
-
-
-class AbsenceIsRemembered(Pipeline):
-    """If the registry lacked a schema once, the worker does not ask for it again."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Do not ask for schemas that were missing before."""
-        return patch.object(SchemaRegistry, "fetch", _fetch_once)
 
 
 async def _fetch_once(registry: SchemaRegistry[Any], schema_ids: Sequence[int]) -> dict[int, OSError]:
@@ -38,6 +30,12 @@ async def _fetch_once(registry: SchemaRegistry[Any], schema_ids: Sequence[int]) 
     return unanswered
 
 
+class AbsenceIsRemembered(Pipeline):
+    """If the registry lacked a schema once, the worker does not ask for it again."""
+
+    wrong = ((SchemaRegistry, "fetch", _fetch_once),)
+
+
 class CutsWaitForReads(Pipeline):
     """One connection both reads records and asks for the log's end, so a cut waits until a read returns."""
 
@@ -46,23 +44,20 @@ class CutsWaitForReads(Pipeline):
         await super().run(schedule, replace(ports, source=_OneAtATime(ports.source)))
 
 
-class _OneAtATime:
+class _OneAtATime(Passing):
     def __init__(self, source: Any) -> None:
-        self._source = source
+        super().__init__(source)
         self._busy = asyncio.Lock()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
 
     async def read(self, *asked: Any) -> Any:
         """Read when no other call is under way."""
         async with self._busy:
-            return await self._source.read(*asked)
+            return await self._inner.read(*asked)
 
     async def positions_at(self, *asked: Any) -> Any:
         """Return where partitions end, when no other call is under way."""
         async with self._busy:
-            return await self._source.positions_at(*asked)
+            return await self._inner.positions_at(*asked)
 
 
 class FutureHoldsThePosition(Pipeline):

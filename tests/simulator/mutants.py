@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
@@ -27,7 +25,7 @@ from stream_app.together import SharedAnswer
 from tests.models.memory import MemoryStore
 from tests.models.memory_stream import MemoryStream
 from tests.simulator.given_noise import RememberedNoise
-from tests.simulator.pipeline import Pipeline
+from tests.simulator.pipeline import Passing, Pipeline
 from tests.simulator.schedule import BIN_US, Schedule
 
 
@@ -59,17 +57,7 @@ class Halved:
         return self._noise.select(scores, scale)
 
 
-class _MutantStore(Pipeline):
-    """A pipeline over a store with one check removed."""
-
-    store: type[MemoryStore]
-
-    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return a store without the check."""
-        return self.store(clock_us)
-
-
-class ReleaseTwice(_MutantStore):
+class ReleaseTwice(Pipeline):
     """The release script does not compare the head: a second attempt writes its own noise over the first."""
 
     class store(MemoryStore):
@@ -94,7 +82,7 @@ class ReleaseTwice(_MutantStore):
             return Reply.DONE
 
 
-class ApplyTwice(_MutantStore):
+class ApplyTwice(Pipeline):
     """The apply script does not check the position: a repeated batch is added again."""
 
     class store(MemoryStore):
@@ -138,7 +126,7 @@ class _Archive(MemoryStore):
         state.visible_seq = min(state.visible_seq, state.seq)
 
 
-class SealIgnoresPartition(_MutantStore):
+class SealIgnoresPartition(Pipeline):
     """A bin is sealed as soon as one partition allows it."""
 
     class store(MemoryStore):
@@ -154,7 +142,7 @@ class SealIgnoresPartition(_MutantStore):
             return state.sealed_bin
 
 
-class SealIgnoresUnknown(_MutantStore):
+class SealIgnoresUnknown(Pipeline):
     """A partition that the source lists but the store does not know does not hold back the seal."""
 
     class store(MemoryStore):
@@ -167,7 +155,7 @@ class SealIgnoresUnknown(_MutantStore):
             return await super().seal(stream, strategy_hash, (), up_to_bin)
 
 
-class SealRemoved(_MutantStore):
+class SealRemoved(Pipeline):
     """Due bins are released before all partitions are counted, and records can be applied to sealed bins."""
 
     class store(MemoryStore):
@@ -203,21 +191,11 @@ def _witnessed(ports: Ports, changed: Callable[[Any], Any]) -> Ports:
     return replace(ports, witnesses={name: changed(witness) for name, witness in ports.witnesses.items()})
 
 
-class _Forgetful:
-    def __init__(self, witness: Any) -> None:
-        self._witness = witness
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._witness, name)
-
-    async def claim(self, stream: str) -> None:
-        """Claim the real witness."""
-        await self._witness.claim(stream)
-
+class _Forgetful(Passing):
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Append rows without comparing them with earlier rows."""
         try:
-            await self._witness.append(stream, rows)
+            await self._inner.append(stream, rows)
         except ValueError:
             return
 
@@ -229,7 +207,14 @@ class _Forgetful:
         return []
 
 
-class RefiredNode(_MutantStore):
+def _in_its_own_bin(
+    own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules
+) -> Assignment:
+    found = assign(own, positions, state, rules)
+    return replace(found, bins=np.maximum(own, rules.first_bin))
+
+
+class RefiredNode(Pipeline):
     """A late event reopens its released bin, which is then released again.
 
     The mutant also ignores the witness. Otherwise the service would take the reopened store for a restored
@@ -247,20 +232,11 @@ class RefiredNode(_MutantStore):
                 self.rewind(state)
             return await super().apply(stream, change)
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Count every event in its own bin, however late it is."""
-        return patch.object(slices, "assign", _in_its_own_bin)
+    wrong = ((slices, "assign", _in_its_own_bin),)
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run loops that get no rows from the witness."""
         await super().run(schedule, _witnessed(ports, _Forgetful))
-
-
-def _in_its_own_bin(
-    own: Int64Array, positions: Int64Array, state: PartitionState, rules: BinRules
-) -> Assignment:
-    found = assign(own, positions, state, rules)
-    return replace(found, bins=np.maximum(own, rules.first_bin))
 
 
 class PublishBeforeDurable(Pipeline):
@@ -271,19 +247,16 @@ class PublishBeforeDurable(Pipeline):
         await super().run(schedule, replace(ports, store=_Eager(ports.store, ports.witnesses[schedule.name])))
 
 
-class _Eager:
+class _Eager(Passing):
     def __init__(self, store: Any, witness: Any) -> None:
-        self._store = store
+        super().__init__(store)
         self._witness = witness
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     async def release(self, stream: str, release: Release) -> Reply:
         """Publish, then write."""
         rows = [WitnessRow(release.expected_seq + 1 + i, row) for i, row in enumerate(release.rows)]
         await self._witness.append(stream, rows)
-        reply: Reply = await self._store.release(stream, release)
+        reply: Reply = await self._inner.release(stream, release)
         return reply
 
 
@@ -295,23 +268,9 @@ class PublishUnwitnessed(Pipeline):
         await super().run(schedule, _witnessed(ports, _Silent))
 
 
-class _Silent:
-    def __init__(self, witness: Any) -> None:
-        self._witness = witness
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._witness, name)
-
+class _Silent(Passing):
     async def append(self, stream: str, rows: Sequence[tuple[int, bytes]]) -> None:
         """Write nothing."""
-
-
-class LateByProcessingTime(Pipeline):
-    """An event is late if its bin is closed when it is processed, whatever its position."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Choose bins as if every cut came before every record."""
-        return patch.object(slices, "assign", _as_if_arrived_now)
 
 
 def _as_if_arrived_now(
@@ -320,12 +279,10 @@ def _as_if_arrived_now(
     return assign(own, positions, replace(state, base_bin=state.last_cut_bin, cuts=()), rules)
 
 
-class FutureByProcessingTime(Pipeline):
-    """The time at which an event is processed, not its cut, decides whether it is from the future."""
+class LateByProcessingTime(Pipeline):
+    """An event is late if its bin is closed when it is processed, whatever its position."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Refuse records at once, although the next cut could still accept them."""
-        return patch.object(slices, "assign", _refused_at_once)
+    wrong = ((slices, "assign", _as_if_arrived_now),)
 
 
 def _refused_at_once(
@@ -337,6 +294,12 @@ def _refused_at_once(
         return assign(own, positions, state, rules)
     # The last cut lies beyond all records, so it also contains the records of the open bin.
     return assign(own, positions, replace(state, cuts=(*state.cuts, Cut(open_bin, end))), rules)
+
+
+class FutureByProcessingTime(Pipeline):
+    """The time at which an event is processed, not its cut, decides whether it is from the future."""
+
+    wrong = ((slices, "assign", _refused_at_once),)
 
 
 class WatermarkClosing(Pipeline):
@@ -370,24 +333,10 @@ class CutsWaitForReads(Pipeline):
         await super().run(schedule, replace(ports, clock=_AskedAfterReads(ports.clock)))
 
 
-class _AskedAfterReads:
+class _AskedAfterReads(Passing):
     """A clock that calls itself virtual, so that the reader asks for cuts."""
 
     virtual = True
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._clock, name)
-
-
-class OneReadingOfTheClock(Pipeline):
-    """Records inside a cut count as arrived by its closing instant, however late the log was asked."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Ignore the second reading of the clock."""
-        return patch.object(cutting, "_cuts", _as_if_answered_at_once)
 
 
 def _as_if_answered_at_once(due: Any, *answer: Any) -> list[PartitionCuts]:
@@ -395,21 +344,25 @@ def _as_if_answered_at_once(due: Any, *answer: Any) -> list[PartitionCuts]:
     return [replace(one, cuts=[replace(cut, overdue=0) for cut in one.cuts]) for one in taken]
 
 
+class OneReadingOfTheClock(Pipeline):
+    """Records inside a cut count as arrived by its closing instant, however late the log was asked."""
+
+    wrong = ((cutting, "_cuts", _as_if_answered_at_once),)
+
+
 _real_cuts = cutting._cuts
-
-
-class AnswersUnderWay(Pipeline):
-    """A loop that asks while a shared question is under way gets the answer to that older question."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Let callers join the question that is already under way."""
-        return patch.object(SharedAnswer, "__call__", _joining)
 
 
 async def _joining(ask: Any) -> Any:
     if ask._last is not None and not ask._last.done():
         return await asyncio.shield(ask._last)
     return await _real_answer(ask)
+
+
+class AnswersUnderWay(Pipeline):
+    """A loop that asks while a shared question is under way gets the answer to that older question."""
+
+    wrong = ((SharedAnswer, "__call__", _joining),)
 
 
 _real_answer = SharedAnswer.__call__

@@ -17,7 +17,6 @@ from stream_app.loops import next_epoch, noise_ahead
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.vault.cipher import decrypt_page
 from tests.models.memory import MemoryStore
-from tests.simulator.mutants import _MutantStore
 from tests.simulator.pipeline import Pipeline
 
 
@@ -44,40 +43,33 @@ class RedrawnAtStart(Pipeline):
         return patch.object(NoiseAhead, "of_bins", of_bins)
 
 
+async def _of_the_next(ahead: NoiseAhead, geometry: PageGeometry, state: StreamState, page: int) -> BinsNoise:
+    if ahead._ready is not None:
+        number, _, stored = ahead._ready
+        state = replace(state, noise=stored.nonce, epoch=replace(state.epoch, epoch=number))
+    return await _read(ahead, geometry, state, page)
+
+
 class NeverOpenedWith(Pipeline):
     """A worker reads the stored noise of the next epoch, although that epoch is not open yet."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Read the next epoch's noise if it is stored."""
-        read = NoiseAhead._read
+    wrong = ((NoiseAhead, "_read", _of_the_next),)
 
-        async def other(
-            ahead: NoiseAhead, geometry: PageGeometry, state: StreamState, page: int
-        ) -> BinsNoise:
-            if ahead._ready is not None:
-                number, _, stored = ahead._ready
-                state = replace(state, noise=stored.nonce, epoch=replace(state.epoch, epoch=number))
-            return await read(ahead, geometry, state, page)
 
-        return patch.object(NoiseAhead, "_read", other)
+def _lenient(key: bytes, stream: str, epoch: int, nonce: str, page: int, data: bytes) -> bytes:
+    try:
+        return decrypt_page(key, stream, epoch, nonce, page, data)
+    except ValueError:
+        return bytes(len(data) - 28)
 
 
 class DamageIgnored(Pipeline):
     """A page of noise that fails its check is read as zeros."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Continue with zeros if a page cannot be read."""
-
-        def lenient(key: bytes, stream: str, epoch: int, nonce: str, page: int, data: bytes) -> bytes:
-            try:
-                return decrypt_page(key, stream, epoch, nonce, page, data)
-            except ValueError:
-                return bytes(len(data) - 28)
-
-        return patch.object(noise_ahead, "decrypt_page", lenient)
+    wrong = ((noise_ahead, "decrypt_page", _lenient),)
 
 
-class OpensWithoutNoise(_MutantStore):
+class OpensWithoutNoise(Pipeline):
     """The script that opens an epoch does not check that the epoch's noise is still stored."""
 
     class store(MemoryStore):
@@ -91,18 +83,16 @@ class OpensWithoutNoise(_MutantStore):
             return True
 
 
+def _always_carried(strategy: Strategy, state: StreamState) -> bytes:
+    if strategy.kind.levels is None:
+        return b""
+    return replace(EpochsState.from_bytes(state.counter), total=0, tree=b"").to_bytes()
+
+
 class CountsOverAnEarlyEnd(Pipeline):
     """Nodes over epochs continue after an epoch that ended early."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Carry over the state of nodes over epochs, also after an epoch that ended early."""
-
-        def carried(strategy: Strategy, state: StreamState) -> bytes:
-            if strategy.kind.levels is None:
-                return b""
-            return replace(EpochsState.from_bytes(state.counter), total=0, tree=b"").to_bytes()
-
-        return patch.object(next_epoch, "_carried", carried)
+    wrong = ((next_epoch, "_carried", _always_carried),)
 
 
 class SameNoiseTwice(Pipeline):
@@ -117,3 +107,6 @@ class SameNoiseTwice(Pipeline):
             return iter(drawn.setdefault(id(noise), list(real(kind, noise))))
 
         return patch.object(AnticipatingTree, "draw_pages", again)
+
+
+_read = NoiseAhead._read

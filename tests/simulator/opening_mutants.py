@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 from stream_app.core.records import EpochRecord, LedgerEntry, Reply
 from stream_app.loops import next_epoch, opening
 from tests.models.memory import MemoryStore
-from tests.simulator.mutants import _MutantStore
 from tests.simulator.pipeline import Pipeline
-
-
-class LostEpochOpenedAgain(Pipeline):
-    """The next epoch takes the number of an epoch that the store has lost."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Read the ledger without the marks of loss."""
-        return patch.object(opening, "as_reserved", _as_if_none_was_lost)
 
 
 def _as_if_none_was_lost(
@@ -29,7 +18,17 @@ def _as_if_none_was_lost(
     return _as_reserved(strategy, start, [replace(entry, lost=False) for entry in ledger], outside, found)
 
 
-class LateReservationTakenUp(_MutantStore):
+class LostEpochOpenedAgain(Pipeline):
+    """The next epoch takes the number of an epoch that the store has lost."""
+
+    wrong = ((opening, "as_reserved", _as_if_none_was_lost),)
+
+
+def _is_late_enough(start: Any, bin: int) -> bool:
+    return bool(start.is_first or start.earliest_bin <= bin)
+
+
+class LateReservationTakenUp(Pipeline):
     """The next epoch begins where one was reserved that the store has lost, and leaves out bins before."""
 
     class store(MemoryStore):
@@ -39,13 +38,7 @@ class LateReservationTakenUp(_MutantStore):
             """Keep a lost epoch like one that is still to be opened."""
             return await super().reserve(replace(entry, lost=False), after)
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Take up each reservation that is late enough."""
-        return patch.object(next_epoch.Start, "may_begin_at", _is_late_enough)
-
-
-def _is_late_enough(start: Any, bin: int) -> bool:
-    return bool(start.is_first or start.earliest_bin <= bin)
+    wrong = ((next_epoch.Start, "may_begin_at", _is_late_enough),)
 
 
 _as_reserved = next_epoch.as_reserved

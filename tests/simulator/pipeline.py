@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 from stream_app.core.ledger import ACCEPTED
 from stream_app.loops.clocks import LiveClock
@@ -22,20 +23,21 @@ from tests.simulator.schedule import SOURCE, Schedule
 
 
 class Pipeline:
-    """The service as it is.
+    """The service as it is; a mutant has another store, or other parts in ``wrong``: owner, name, by what.
 
     ``outside`` is the ledger outside the store, if there is one; a world sets it.
     """
 
     outside: MemoryLedger | None = None
+    store: type[MemoryStore] = MemoryStore
+    wrong: tuple[tuple[Any, str, Any], ...] = ()
 
     def patched(self) -> AbstractContextManager[object]:
-        """Return a context manager around a world's run. A mutant replaces a pure decision with it."""
-        return nullcontext()
-
-    def make_store(self, clock_us: Callable[[], int]) -> MemoryStore:
-        """Return the store of a world."""
-        return MemoryStore(clock_us)
+        """Return a context manager around a world's run, in which everything in ``wrong`` is replaced."""
+        patches = ExitStack()
+        for part in self.wrong:
+            patches.enter_context(patch.object(*part))
+        return patches
 
     def make_clock(self, store: Any, source: Any) -> Clock:
         """Return the clock that all loops of a worker share."""
@@ -69,15 +71,22 @@ class Pipeline:
         )
 
 
-class SharedListing:
+class Passing:
+    """A port that passes each call on; its subclasses change some of them."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class SharedListing(Passing):
     """A source that is asked for its partitions once for all closers that ask together, like a topic."""
 
     def __init__(self, source: Any) -> None:
-        self._source = source
+        super().__init__(source)
         self._listed = SharedAnswer[Sequence[str]](source.partitions)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
 
     async def partitions(self) -> Sequence[str]:
         """List the partitions that exist now."""

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from unittest.mock import patch
-
 from stream_app.loops.publishing import Publisher
 from tests.simulator.pipeline import Pipeline
-
-
-class RowsReleasedMeanwhile(Pipeline):
-    """A publication goes on for as long as the closer releases rows."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Write to the witness until it has every row that is released by then."""
-        return patch.object(Publisher, "_write", _until_none_is_left)
 
 
 async def _until_none_is_left(publisher: Publisher, last_seq: int) -> None:
@@ -24,16 +13,20 @@ async def _until_none_is_left(publisher: Publisher, last_seq: int) -> None:
         await _write(publisher, publisher._released_seq)
 
 
-class RowsReleasedSinceTheInstant(Pipeline):
-    """A publication chooses its rows when it has renewed the lease, not at its instant."""
+class RowsReleasedMeanwhile(Pipeline):
+    """A publication goes on for as long as the closer releases rows."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Write all rows to the witness that are released by then."""
-        return patch.object(Publisher, "_write", _all_released)
+    wrong = ((Publisher, "_write", _until_none_is_left),)
 
 
 async def _all_released(publisher: Publisher, last_seq: int) -> None:
     await _write(publisher, publisher._released_seq)
+
+
+class RowsReleasedSinceTheInstant(Pipeline):
+    """A publication chooses its rows when it has renewed the lease, not at its instant."""
+
+    wrong = ((Publisher, "_write", _all_released),)
 
 
 _write = Publisher._write

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
-from unittest.mock import patch
 
 from stream_app.receiving import spool_writer
 from stream_app.receiving.known_keys import KnownKeys
@@ -26,13 +24,11 @@ def _nothing(*_: object) -> None:
     pass
 
 
-def _changed(target: Any, name: str, wrong: Any) -> type[Pipeline]:
+def _changed(target: Any, name: str, by: Any) -> type[Pipeline]:
     """Return a pipeline in which one attribute is wrong."""
 
     class Mutant(Pipeline):
-        def patched(self) -> AbstractContextManager[object]:
-            """Replace the attribute."""
-            return patch.object(target, name, wrong)
+        wrong = ((target, name, by),)
 
     return Mutant
 

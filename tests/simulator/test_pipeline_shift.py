@@ -33,7 +33,7 @@ from tests.simulator.checks import columns_of, groups_of
 from tests.simulator.given_noise import RememberedNoise, drawn_together
 from tests.simulator.log import Log
 from tests.simulator.neighbours import Cell, binned, some_record
-from tests.simulator.pipeline import Pipeline
+from tests.simulator.pipeline import Passing, Pipeline
 from tests.simulator.schedule import FIRST_BIN, Deed, Schedule, draw_schedule, seeds
 from tests.simulator.world import World, run_world
 
@@ -64,36 +64,26 @@ class GivenPipeline(Pipeline):
         await super().run(schedule, replace(ports, store=store, keys=keys, noise={schedule.name: noise}))
 
 
-class _Watched:
+class _Watched(Passing):
     """A store that remembers the last state that it returned. The next release continues from this state."""
 
-    def __init__(self, store: Any) -> None:
-        self._store = store
-        self.state: StreamState | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+    state: StreamState | None = None
 
     async def load(self, stream: str) -> StreamState | None:
         """Load the state and remember it."""
-        self.state = await self._store.load(stream)
+        self.state = await self._inner.load(stream)
         return self.state
 
 
-class _WatchedKeys:
+class _WatchedKeys(Passing):
     """Keys that remember the epoch of the key made last. This epoch's noise is drawn next."""
 
-    def __init__(self, keys: Any) -> None:
-        self._keys = keys
-        self.epoch = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._keys, name)
+    epoch = 0
 
     async def create(self, stream: str, epoch: int, nonce: str, mark: bytes = b"") -> bytes:
         """Make a key and remember its epoch."""
         self.epoch = epoch
-        key: bytes = await self._keys.create(stream, epoch, nonce, mark)
+        key: bytes = await self._inner.create(stream, epoch, nonce, mark)
         return key
 
 

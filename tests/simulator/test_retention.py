@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -65,66 +63,45 @@ def test_each_epoch_leaves_at_the_first_public_instant_after_its_time() -> None:
     assert world.observer.late_us <= schedule.publish_every_us + BIN_US // 100
 
 
-class EveryEndedEpochLeaves(Pipeline):
-    """However young an epoch is."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Ignore the retention."""
-
-        async def trim(publisher: Publisher, instant_us: int) -> None:
-            await publisher._store.trim(publisher._strategy.stream, instant_us + 100 * BIN_US)
-
-        return patch.object(Publisher, "_trim", trim)
+async def _all_that_ended(publisher: Publisher, instant_us: int) -> None:
+    await publisher._store.trim(publisher._strategy.stream, instant_us + 100 * BIN_US)
 
 
-class TheRunningEpochLeaves(Pipeline):
-    """Whether it has ended or not."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Remove everything but the last row's epoch's record."""
-
-        def removable(_texts: Any, epochs: Sequence[EpochRecord], *_: Any) -> Iterator[EpochRecord]:
-            yield from epochs[:-1]
-
-        return patch.object(memory, "removable", removable)
+def _all_but_the_last(_texts: Any, epochs: Sequence[EpochRecord], *_: Any) -> Iterator[EpochRecord]:
+    yield from epochs[:-1]
 
 
-class TheEpochAfterLeavesToo(Pipeline):
-    """Rows of the next epoch leave with the last one's."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Remove one row more."""
-        remove: Callable[..., None] = MemoryStream.remove
-
-        def one_more(stream: MemoryStream, oldest: EpochRecord) -> None:
-            remove(stream, oldest)
-            del stream.chain[min(stream.chain)]
-
-        return patch.object(MemoryStream, "remove", one_more)
+_remove: Callable[..., None] = MemoryStream.remove
+_trim: Callable[..., Any] = MemoryStore.trim
 
 
-class ReleasedAgain(Pipeline):
-    """A removal moves the stream's state back by a row, so its last bin would get noise again."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Move the state back when an epoch leaves."""
-        trim: Callable[..., Any] = MemoryStore.trim
-
-        async def forgotten(store: MemoryStore, stream: str, before_us: int) -> int:
-            removed: int = await trim(store, stream, before_us)
-            if removed:
-                state = store.streams[stream]
-                state.seq -= 1
-                state.released_bin -= 1
-            return removed
-
-        return patch.object(MemoryStore, "trim", forgotten)
+def _one_row_more(stream: MemoryStream, oldest: EpochRecord) -> None:
+    _remove(stream, oldest)
+    del stream.chain[min(stream.chain)]
 
 
-@pytest.mark.parametrize(
-    "mutant", [EveryEndedEpochLeaves, TheRunningEpochLeaves, TheEpochAfterLeavesToo, ReleasedAgain]
-)
-def test_mutants_are_caught(mutant: type[Pipeline]) -> None:
+async def _moved_back(store: MemoryStore, stream: str, before_us: int) -> int:
+    """Move the stream's state back by a row when an epoch leaves, so its last bin would get noise again."""
+    removed: int = await _trim(store, stream, before_us)
+    if removed:
+        state = store.streams[stream]
+        state.seq -= 1
+        state.released_bin -= 1
+    return removed
+
+
+MUTANTS: dict[str, tuple[Any, str, Any]] = {
+    "every ended epoch leaves, however young": (Publisher, "_trim", _all_that_ended),
+    "the running epoch leaves": (memory, "removable", _all_but_the_last),
+    "rows of the epoch after leave, too": (MemoryStream, "remove", _one_row_more),
+    "the last bin is released again": (MemoryStore, "trim", _moved_back),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutants_are_caught(mutant: str) -> None:
+    pipeline = Pipeline()
+    pipeline.wrong = (MUTANTS[mutant],)
     assert run(calm()) > 0
     with pytest.raises((Broken, AssertionError, ValueError, KeyError)):
-        run(calm(), mutant())
+        run(calm(), pipeline)

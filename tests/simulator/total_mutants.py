@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Any
-from unittest.mock import patch
 
 from stream_app.core.records import LedgerEntry, Reply
 from stream_app.loops import opening, recovery
@@ -18,26 +17,16 @@ _really_reserved = SourceLedger.reserve
 _really_restored = recovery.restore_ledgers
 
 
-class NothingReserved(Pipeline):
-    """An epoch that fits is opened, and no entry is written."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Only ask."""
-        return patch.object(SourceLedger, "reserve_within_total", _only_asked)
-
-
 async def _only_asked(ledger: SourceLedger, entry: LedgerEntry) -> Reply:
     if not await ledger.fits(entry):
         raise TotalSpent
     return Reply.DONE
 
 
-class ReservedAfterOpening(Pipeline):
-    """The entry of an epoch is written a moment later, beside its opening."""
+class NothingReserved(Pipeline):
+    """An epoch that fits is opened, and no entry is written."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Write entries in the background."""
-        return patch.object(SourceLedger, "reserve", _reserved_later)
+    wrong = ((SourceLedger, "reserve_within_total", _only_asked),)
 
 
 async def _reserved_later(ledger: SourceLedger, entry: LedgerEntry, after: int | None = None) -> Reply:
@@ -50,28 +39,30 @@ async def _reserved_later(ledger: SourceLedger, entry: LedgerEntry, after: int |
     return Reply.DONE
 
 
+class ReservedAfterOpening(Pipeline):
+    """The entry of an epoch is written a moment later, beside its opening."""
+
+    wrong = ((SourceLedger, "reserve", _reserved_later),)
+
+
 _LATER: list[asyncio.Task[None]] = []
-
-
-class OthersNotRestored(Pipeline):
-    """After a loss of the store a stream puts back its own entries only."""
-
-    def patched(self) -> AbstractContextManager[object]:
-        """Leave the other streams out."""
-        return patch.object(opening, "restore_ledgers", _own_only)
 
 
 async def _own_only(ports: Ports, measuring: Sequence[Stream]) -> None:
     await _really_restored(ports, measuring[-1:])
 
 
-class OthersMeanwhileIgnored(Pipeline):
-    """An entry is written although another stream has written one since the total was asked."""
+class OthersNotRestored(Pipeline):
+    """After a loss of the store a stream puts back its own entries only."""
 
-    def patched(self) -> AbstractContextManager[object]:
-        """Compare nothing."""
-        return patch.object(SourceLedger, "reserve", _not_compared)
+    wrong = ((opening, "restore_ledgers", _own_only),)
 
 
 async def _not_compared(ledger: SourceLedger, entry: LedgerEntry, after: Any = None) -> Reply:
     return await _really_reserved(ledger, entry)
+
+
+class OthersMeanwhileIgnored(Pipeline):
+    """An entry is written although another stream has written one since the total was asked."""
+
+    wrong = ((SourceLedger, "reserve", _not_compared),)

@@ -59,7 +59,7 @@ class World:
         self.log = log or draw_log(schedule.log_plan, random.Random(f"log {schedule.seed}"))
         self.pipeline = pipeline or Pipeline()
         self.pipeline.outside = MemoryLedger() if schedule.ledger_outside else None
-        self.store = self.pipeline.make_store(self.now_us)
+        self.store = self.pipeline.store(self.now_us)
         self.witness = MemoryWitness()
         self.dead_letters = MemoryDeadLetters()
         self.keys = MemoryKeys()
