@@ -1,4 +1,4 @@
-"""The grey-box test of privacy (one transcript, two neighbours, the exact loss) and the papers' data."""
+"""The grey-box test of privacy: one transcript, two neighbours, the exact loss."""
 
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
@@ -10,18 +10,6 @@ from numpy.typing import NDArray
 
 from dphist.mechanisms import Request, checked_options, describe, prepare
 from dphist.noise import SeededNoise
-from research import datasets
-
-
-@pytest.fixture(scope="session")
-def papers_counts():
-    """Return a function from a data set's name to its counts; tests that ask for it need the data."""
-    try:
-        datasets.data_folder()
-    except FileNotFoundError as missing:
-        pytest.skip(f"not run, the papers' data are not here: {missing}")
-    return datasets.counts
-
 
 Step = tuple[str, NDArray[Any], Fraction, Any]  # kind, exact values, scale, outcome
 

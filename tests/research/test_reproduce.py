@@ -6,7 +6,6 @@ import pytest
 
 from research import datasets, report
 from research.findings import Claim, Findings, Number, Result, paper_numbers
-from research.measures import sorted_errors
 from research.report import write
 
 
@@ -181,27 +180,3 @@ def test_page_marks_claims_that_fail_and_shows_both_numbers(tmp_path):
     assert "| a | 1.5 (2) |" in page
     assert "| b | 3 |" in page
     assert [row["paper"] for row in read(tmp_path, "t")] == ["2", ""]
-
-
-@pytest.fixture
-def papers_counts(monkeypatch):
-    try:
-        datasets.data_folder()
-    except FileNotFoundError as missing:
-        pytest.skip(f"not run, the papers' data are not here: {missing}")
-    return datasets.counts
-
-
-@pytest.mark.parametrize("name", ["nettrace", "adult", "medcost"])
-def test_on_the_papers_data_sorted_counts_gain_tenfold(papers_counts, name):
-    for epsilon in (1.0, 0.1, 0.01):
-        raw, consistent = (
-            sum(
-                sorted_errors(mechanism=mechanism, counts=papers_counts(name), epsilon=epsilon, seed=seed)[
-                    "squared"
-                ]
-                for seed in range(5)
-            )
-            for mechanism in ("sorted", "sorted_isotonic")
-        )
-        assert raw > 10 * consistent

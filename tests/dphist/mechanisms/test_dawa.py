@@ -240,24 +240,3 @@ def test_merging_reads_no_data_and_keeps_real_differences(transcript):
     assert {0, 128, 132, 192, 256} <= set(left.tolist())
     assert left.size < cut.size
     assert set(left) <= set(cut)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dataset", ["adult", "nettrace", "medcost"])
-def test_merging_lowers_the_error_where_data_are_easy(papers_counts, dataset):
-    counts = papers_counts(dataset)
-    ranges = np.sort(np.random.default_rng(1).integers(0, 4097, (1000, 2)), axis=1)
-    truth = np.array([counts[a:b].sum() for a, b in ranges])
-    plain, merged = (
-        np.mean(
-            [
-                np.abs(
-                    release("dawa", counts, 0.01, ranges, SeededNoise(s), merge=merge).answer(ranges) - truth
-                ).mean()
-                for s in range(6)
-            ]
-        )
-        for merge in (False, True)
-    )
-    # Measured: 0.5 to 0.7 of it.
-    assert merged < 0.85 * plain

@@ -237,41 +237,6 @@ def test_dawa_all_refuses_what_would_not_fit_in_memory():
         release("dawa_all", np.zeros(8193, dtype=int), 1, noise=SeededNoise(1))
 
 
-TABLE_1 = {
-    "adult": 22,
-    "nettrace": 29,
-    "medcost": 20,
-    "searchlogs": 500,
-    "income": 1537,
-    "patent": 1870,
-    "hepph": 2168,
-}
-
-
-def fewest_and_most_buckets(counts, bucket_cost):
-    """Return the least and the greatest number of buckets among partitions of least cost.
-
-    An extra cost of one lattice unit per bucket, or a discount of one, decides between equal costs.
-    """
-    lattice = 18
-    index = DeviationIndex(counts, lattice)
-    costs = [
-        (length, index.of_length(length) + bucket_cost * 2**lattice) for length in range(1, counts.size + 1)
-    ]
-    return [
-        least_cost_partition(counts.size, [(length, cost + unit) for length, cost in costs]).size - 1
-        for unit in (1, -1)
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TABLE_1)
-def test_least_cost_partitions_have_the_bucket_counts_of_table_1(papers_counts, name):
-    # 1 / epsilon_2 = 20: Table 1 says epsilon = 0.1, and its counts are those of an even split.
-    fewest, most = fewest_and_most_buckets(papers_counts(name), 20)
-    assert fewest <= TABLE_1[name] <= most
-
-
 @pytest.mark.parametrize("all_lengths", [False, True])
 def test_a_cost_of_a_bucket_beyond_all_else_leaves_one_bucket(all_lengths):
     request = prepare("dawa", np.arange(64), 1, noise=SeededNoise(1))

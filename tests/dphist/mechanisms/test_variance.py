@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dphist.arrays import FloatArray, Int64Array
-from dphist.mechanisms import HistogramRelease, release
+from dphist.mechanisms import HistogramRelease, describe, release
 from tests.dphist.mechanisms.stated import stated_variance
 from tests.oracles import OneMore
 
@@ -48,14 +48,15 @@ ADAPTIVE: list[tuple[str, dict[str, Any]]] = [
         for options in ({}, {"constant": 100.0}, {"known_total": True, "constant": 100.0})
     ),
     *(("p_hp", options) for options in ({}, {"partition_share": 0.9, "depth": 2})),
-    ("dawa", {}),
+    *((name, {}) for name in ("dawa", "dawa_all", "partition_laplace", "partition_geometric")),
+    ("partition_uniform", {}),
     ("hat_tree", {"branching": 3}),
 ]
 
 
 @pytest.mark.parametrize(("name", "options"), ADAPTIVE)
 def test_stated_variance_is_that_of_the_last_draws_given_all_choices(name, options):
-    ranges = LINE if name in ("p_hp", "dawa", "hat_tree") else RECTANGLES
+    ranges = LINE if describe(name).dimensions == 1 else RECTANGLES
     counts = np.random.default_rng(5).integers(0, 40, (14,) if ranges is LINE else (6, 7))
     made, found = variance_by_draws(name, counts, ranges, last=1, **options)
     assert (found[[0, 1, 2, 5]] > 0).all()
@@ -63,7 +64,11 @@ def test_stated_variance_is_that_of_the_last_draws_given_all_choices(name, optio
 
 
 LINEAR: list[tuple[str, int, dict[str, Any]]] = [
-    *((n, size, {}) for n in ("identity", "h", "h_bar", "hb", "privelet", "greedy_h") for size in (1, 7, 16)),
+    *(
+        (n, size, {})
+        for n in ("identity", "sorted", "h", "h_bar", "hb", "privelet", "greedy_h")
+        for size in (1, 7, 16)
+    ),
     *(
         (name, 13, {"neighbours": neighbours})
         for name in ("cdf_direct", "cdf_histogram", "cdf_binary", "cdf_tree")
@@ -104,7 +109,8 @@ def test_variance_of_several_buckets_is_the_sum_over_their_trees():
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [("p_hp", {"nonnegative": True}), ("cdf_refined", {"consistent": "squared"})]
+    ("name", "options"),
+    [("p_hp", {"nonnegative": True}), ("dawa", {"merge": True}), ("cdf_refined", {"consistent": "squared"})],
 )
 def test_mechanisms_that_are_not_linear_state_no_variance(name, options):
     assert release(name, np.arange(14), 1, noise=OneMore(1), **options).variance([[0, 4]]) is None
