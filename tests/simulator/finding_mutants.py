@@ -32,7 +32,6 @@ from tests.models.memory import MemoryStore
 from tests.simulator.mutants import Halved
 from tests.simulator.pipeline import Pipeline
 
-
 _real_most_keys = numbering_keys._most_keys
 
 

@@ -39,6 +39,7 @@ streams:
     privacy: {epsilon: 0.1, neighbours: substitute}
     tree: {branching: [24, 60], shares: [0.4, 0.6]}
     late: drop
+    releases: {keep: 30d}
 """
 
 
@@ -93,6 +94,7 @@ def test_a_live_stream_is_read_exactly(tmp_path):
         90_000_000,
         None,
     )
+    assert stream.keep_us == 30 * 86_400_000_000
     # At any instant an event on time lies at most ceil(grace / bin) bins beyond the next bin to close.
     assert stream.declared.time.max_ahead_bins == 3
     assert settings.redis.embedded is None

@@ -264,17 +264,3 @@ def test_configurations_of_the_page_are_read(tmp_path: Path) -> None:
         assert load_text(text, tmp_path / "app.yaml", {}).ingest is not None
     with pytest.raises(ConfigError, match="late must be drop or dead_letter: a visitor's events count"):
         load_text(written[0].replace("    late: drop\n", ""), tmp_path / "app.yaml", {})
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ("sites: {shop.example: other}", "ingest.sites names other, and no stream has source.http: other"),
-        ("map: {other: {a: b}}", "ingest.map names other, and no stream has source.http: other"),
-        ('map: {clicks: {a: "b["}}', 'ingest.map.clicks.a "b[": is no path; write names and indices'),
-        ("map: {clicks: {a: 'x[*]', b: 'y[*]'}}", "ingest.map.clicks has [*] behind two different lists"),
-    ],
-)
-def test_what_cannot_be_received_is_refused(tmp_path: Path, more: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
-        settings_of(tmp_path, f", {more}")

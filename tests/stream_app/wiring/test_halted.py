@@ -9,7 +9,6 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +46,6 @@ STREAM = """
     privacy: {{{privacy}}}
 """
 CALM = "calm"
-NOT_NEXT = "does not follow the line before"
 
 
 def event(number: int = 1) -> bytes:
@@ -165,11 +163,6 @@ class Worker:
         """Change a stream's state in the store by hand."""
         with redis.Redis.from_url(self._redis.operator_url, protocol=2) as client:
             client.hset(StreamKeys(name).state, "strategy_hash", "another")
-
-    def empty(self) -> None:
-        """Delete everything in the store."""
-        with redis.Redis.from_url(self._redis.operator_url, protocol=2) as client:
-            client.flushall()
 
     def place(self, name: str, *, is_list: bool = False) -> Place:
         place = Place(self.folder / name, is_list=is_list)
@@ -298,6 +291,7 @@ REFUSED = {  # at a second start, and what is in the line about it
     "spent": "privacy.total",
     "damaged": "strategy_hash is not that of the strategy",
     "unreadable": "unreadable%402.ndjson: line 1 is no row of a release",
+    "own-witness": "own-witness.ndjson: its last line is no row",
     "csv": "the header line has no column at",
 }
 REPLAY = ", replay: {{from: 2024-06-01T00:00:00Z, to: 2024-06-01T0{hours}:00:00Z}}"
@@ -311,7 +305,7 @@ def test_a_stream_that_cannot_start_keeps_no_other_from_starting(
     caplog.set_level(logging.WARNING)
 
     async def work(worker: Worker) -> None:
-        begun = ("other-file", "regrown", "damaged", "unreadable")
+        begun = ("other-file", "regrown", "damaged", "unreadable", "own-witness")
         places = {name: worker.place(name) for name in begun}
         replayed = tmp_path / "replayed.ndjson"
         replayed.write_bytes(b'{"at": 1717200000}\n')
@@ -334,6 +328,8 @@ def test_a_stream_that_cannot_start_keeps_no_other_from_starting(
         worker.stream("spent", worker.folder / CALM / "log-b.ndjson", too_much)
         worker.damage("damaged")
         (tmp_path / "state/witness/unreadable%402.ndjson").write_text("no row\n{}\n")
+        with (tmp_path / "state/witness/own-witness.ndjson").open("a") as witness:
+            witness.write("hello\n")
         (tmp_path / "no.csv").write_text("when\n1\n")
         worker.stream("csv", tmp_path / "no.csv", more=", format: csv")
 
@@ -344,7 +340,9 @@ def test_a_stream_that_cannot_start_keeps_no_other_from_starting(
                 line = next(line for line in lines if f"stopped: {name};" in line)
                 assert said in line, line
             assert f"{len(REFUSED)} of {len(REFUSED) + 1} streams" in await worker.asks("/readyz")
-            await worker.becomes({"other-file", "regrown", "unreadable", "replayed", "damaged"})
+            await worker.becomes(
+                {"other-file", "regrown", "unreadable", "own-witness", "replayed", "damaged"}
+            )
             (tmp_path / "missing.ndjson").write_bytes(event())
             await worker.all_go_on("missing")
 
@@ -381,63 +379,3 @@ def test_a_worker_that_was_overtaken_starts_again_and_stops_no_stream(
 
 async def _is_said(text: str, caplog: pytest.LogCaptureFixture) -> bool:
     return text in caplog.text
-
-
-Lines = list[bytes]
-DAMAGE: dict[str, tuple[Callable[[Lines], Lines], str]] = {  # of a witness, and what a start says
-    "foreign-line": (lambda at: [*at[:-1], b"hello", b""], "its last line is no row"),
-    "foreign-stream": (
-        lambda at: [at[0].replace(b"foreign-stream", b"another"), b""],
-        "is of another stream",
-    ),
-    "empty-line": (lambda at: [*at, b""], "its last line is no row"),
-    "wrong-hash": (lambda at: [*at[:-2], at[-2].replace(b'"prev":"', b'"prev":"0'), b""], NOT_NEXT),
-    "cut": (lambda at: [*at[:-1], at[-2][:50]], ""),
-}
-LOST: dict[str, tuple[Callable[[Lines], Lines], str]] = {  # what a start says once Redis is empty
-    "first-line": (lambda at: [b"hello", *at[1:]], "line 1 is no row"),
-    "missing": (lambda at: [at[0], *at[2:]], f"line 2 {NOT_NEXT}"),
-    "swapped": (lambda at: [at[1], at[0], *at[2:]], f"line 2 {NOT_NEXT}"),
-}
-
-
-def test_a_damaged_witness_stops_its_stream_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A start reads the last rows; one that finds an empty store reads all of them.
-
-    Streams over the same source would stop, too: tests/stream_app/wiring/test_starting.py.
-    """
-    monkeypatch.setattr(counted_log, "RETRY_S", 0.5)
-    caplog.set_level(logging.WARNING)
-
-    async def work(worker: Worker) -> None:
-        for name in (*DAMAGE, *LOST):
-            worker.place(name)
-
-        async def three_rows() -> None:
-            for _ in range(3):
-                await worker.all_go_on(CALM, *DAMAGE, *LOST)
-
-        await worker.during(three_rows)
-        for name, (hurt, _) in (DAMAGE | LOST).items():
-            witness = tmp_path / f"state/witness/{name}.ndjson"
-            witness.write_bytes(b"\n".join(hurt(witness.read_bytes().split(b"\n"))))
-
-        async def only(stopped: dict[str, str]) -> None:
-            caplog.clear()
-            await worker.all_go_on(CALM, *(DAMAGE | LOST).keys() - stopped.keys())
-            lines = [line for line in caplog.messages if "stopped: " in line]
-            for name, said in stopped.items():
-                [line] = [line for line in lines if f"stopped: {name};" in line]
-                assert f"state/witness/{name}.ndjson: " in line
-                assert said in line
-            assert len(lines) == len(stopped), lines
-
-        stopped = {name: said for name, (_, said) in DAMAGE.items() if said}
-        await worker.during(partial(only, stopped), ends="so the file was damaged")
-        worker.empty()
-        stopped |= {name: said for name, (_, said) in LOST.items()}
-        await worker.during(partial(only, stopped), ends="so the file was damaged")
-
-    in_world(tmp_path, work)

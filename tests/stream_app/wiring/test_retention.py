@@ -13,7 +13,7 @@ import pytest
 from stream_app.api.app import create_app
 from stream_app.audit.collecting import collect
 from stream_app.audit.stored import Stored, check_stored
-from stream_app.config import ConfigError, load, load_text
+from stream_app.config import load
 from stream_app.core.instants import parse_instant
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
@@ -127,52 +127,3 @@ def test_a_lost_store_gets_everything_back(counted: Path, server: EmbeddedRedis)
         assert "kept_from" not in answers(server, name)[""]
     assert asyncio.run(trim(server)) == [2] * len(STREAMS)
     assert {name: rows_of(server, name) for name in STREAMS} == kept
-
-
-LIVE = """
-streams:
-  clicks:
-    source: {{file: events.ndjson}}
-    time: {{field: at, format: ms, bin: 1s, grace: 1s, epoch: 1h}}
-    privacy: {{epsilon: 1}}
-    releases: {{keep: {keep}}}
-    tree: {tree}
-alerts: {{rules: {{busy: {{when: "{rule}"}}}}}}
-"""
-REPLAY = LIVE.replace(
-    "file: events.ndjson",
-    'file: events.ndjson, replay: {{from: "2024-01-01T00:00:00Z", to: "2024-01-02T00:00:00Z"}}',
-).replace("grace: 1s, ", "")
-
-
-def read(
-    text: str = LIVE, keep: str = "30d", tree: str = "{}", rule: str = "sum(clicks, 1h) > 5"
-) -> int | None:
-    written = text.format(keep=keep, tree=tree, rule=rule)
-    return load_text(written, Path("app.yaml"), {}).streams[0].keep_us
-
-
-def test_retention_is_read_per_stream() -> None:
-    assert read() == 30 * 86_400_000_000
-    assert read(rule="sum(clicks, 30d) > 5", keep="30d") == 30 * 86_400_000_000
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"keep": "soon"}, 'streams.clicks.releases.keep "soon": must be a duration'),
-        ({"text": REPLAY}, "releases.keep is for a live stream; a replay keeps all it releases"),
-        ({"tree": "{epochs: 4, release: causal}"}, "would remove epochs that the nodes of tree.epochs"),
-        ({"rule": "count(clicks) > 5"}, "it needs releases for ever, and streams.clicks.releases.keep"),
-        (
-            {"rule": "sum(clicks, 1h) > sum(clicks, 1h, 30d ago)"},
-            "it looks back longer than streams.clicks.releases.keep",
-        ),
-        ({"rule": "sum(clicks, 31d) > 5"}, "it looks back longer than streams.clicks.releases.keep"),
-    ],
-)
-def test_a_retention_that_something_needs_longer_is_refused(changed: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=r"^app\.yaml") as refusal:
-        read(**changed)
-    assert said in str(refusal.value)
-    assert "\n" not in str(refusal.value)
