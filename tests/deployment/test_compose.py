@@ -313,6 +313,17 @@ def test_only_the_commands_of_keys_may_write_the_key_that_workers_read(compose: 
         assert f"docker compose -f deploy/compose.yaml run --rm --no-deps rotate-key {step}" in page
 
 
+def test_a_key_of_stored_noise_that_is_there_stays(compose: Any, tmp_path: Path) -> None:
+    service = compose["services"]["noise-key"]
+    words = [word.replace("/var/lib/noise-key", str(tmp_path)) for word in service["command"]]
+    keys = set()
+    for _ in range(2):  # before every start of a worker
+        subprocess.run([*service["entrypoint"], *words], check=True, timeout=PATIENCE_S)
+        keys.add((tmp_path / "noise.key").read_bytes())
+    [key] = keys
+    assert len(key) == 45
+
+
 def test_events_over_http_have_one_worker_and_keys_in_their_volume(compose: Any) -> None:
     settings = load(DEPLOY / "stream-app-http.yaml", ENVIRONMENT)
     ingest = settings.ingest
