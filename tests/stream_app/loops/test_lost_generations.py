@@ -33,8 +33,8 @@ from tests.stream_app.loops.test_generations import (
     settings_of,
     stream_of,
 )
-from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import OneSource
+from tests.world import deaths
 
 pytestmark = pytest.mark.slow
 
@@ -138,10 +138,10 @@ async def test_a_generation_that_a_dead_worker_reserved_is_opened_by_another_mac
     events = drawn(4, 130)
     await (await Worker.start(one, stream_of(one))).run(one, events, CHANGED_AT)
     before, tried = one.store, 0
-    for calls in range(14, 30):
+    for death in deaths():
         one.store = before.copy()
         with suppress(asyncio.CancelledError):
-            await Worker.start(one, stream_of(one, epoch_bins=4), store=Dying(one.store, calls, True))
+            await Worker.start(one, stream_of(one, epoch_bins=4), store=death.of(one.store))
         entries = [entry for entry in await one.store.ledger(SOURCE) if entry.stream == SECOND]
         if not entries or await one.store.load(SECOND) is not None:
             continue

@@ -36,8 +36,8 @@ from tests.stream_app.declared import (
     strategy_of,
 )
 from tests.stream_app.loops.test_generations import drawn
-from tests.stream_app.loops.test_total import Dying
 from tests.stream_app.one_source import ByHand, OneSource
+from tests.world import deaths
 
 pytestmark = pytest.mark.slow
 
@@ -191,18 +191,18 @@ async def dies(work: Awaitable[object]) -> None:
         await work
 
 
-@pytest.mark.parametrize("after_effect", [False, True])
 async def test_a_worker_that_dies_at_any_call_begins_no_successor_before_the_end_is_stored(
-    one: OneSource, after_effect: bool
+    one: OneSource,
 ) -> None:
     await one.closer().reconcile()
-    for calls in range(1, 100):
-        store = one.store.copy()
-        dying, witness = Dying(store, calls, after_effect), MemoryWitness()
-        await dies(one.closer(one.strategies[1], store=dying, witness=witness).reconcile())
+    calls = 0
+    for death in deaths():
+        calls += 1
+        store, witness = one.store.copy(), MemoryWitness()
+        await dies(one.closer(one.strategies[1], store=death.of(store), witness=witness).reconcile())
         begun = [entry for entry in await store.ledger(SOURCE) if entry.stream == "halves"]
         assert not begun or store.streams["visits"].until_bin == EDGE
-        if dying.left > 0:
+        if not death.has_come:
             break
         state = await one.closer(one.strategies[1], store=store, witness=witness).reconcile()
         assert (state.epoch.epoch, state.epoch.first_bin) == (0, 2 * EDGE)
@@ -210,25 +210,23 @@ async def test_a_worker_that_dies_at_any_call_begins_no_successor_before_the_end
     assert calls > 5
 
 
-@pytest.mark.parametrize("after_effect", [False, True])
-async def test_a_worker_that_dies_at_any_call_at_the_end_leaves_a_stream_that_ends(
-    one: OneSource, after_effect: bool
-) -> None:
+async def test_a_worker_that_dies_at_any_call_at_the_end_leaves_a_stream_that_ends(one: OneSource) -> None:
     await run_until(one, EDGE - 0.25, {4 * EDGE - 3: [EDGE - 0.5, EDGE + 0.1]})
     one.clock.set_bin(EDGE + 0.25)
     await one.ingest().step()
-    for calls in range(1, 100):
+    calls = 0
+    for death in deaths():
+        calls += 1
         store, witness = one.store.copy(), deepcopy(one.witness)
-        dying = Dying(store, calls, after_effect)
-        await dies(one.closer(store=dying, witness=witness).close_due())
-        if dying.left > 0:
+        await dies(one.closer(store=death.of(store), witness=witness).close_due())
+        if not death.has_come:
             break
         await one.closer(store=store, witness=witness).close_due()
         state = await store.load("visits")
         assert state is not None
         assert (state.stopped, state.epoch.end_reason, state.released_bin) == (True, ENDED, EDGE - 1)
         assert store.streams["visits"].cells == {}
-    assert calls > 8
+    assert calls > 8  # four that change something, before and after
 
 
 @pytest.mark.parametrize(

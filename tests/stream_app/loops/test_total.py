@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -218,31 +218,6 @@ async def test_of_streams_that_ask_at_the_same_moment_only_those_open_that_fit()
     opened = await asyncio.gather(*map(ask, range(8)))
     assert sum(opened) == 3
     assert len(await store.ledger(SOURCE)) == 3
-
-
-class Dying:
-    """A store whose worker dies at the n-th call, before or after the call takes effect."""
-
-    def __init__(
-        self,
-        inner: MemoryStore,
-        calls: int,
-        after_effect: bool,
-        end: type[BaseException] = asyncio.CancelledError,
-    ) -> None:
-        self._inner, self.left, self._after_effect, self._end = inner, calls, after_effect, end
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        async def call(*arguments: Any) -> Any:
-            self.left -= 1
-            if self.left == 0 and not self._after_effect:
-                raise self._end
-            reply = await getattr(self._inner, name)(*arguments)
-            if self.left == 0:
-                raise self._end
-            return reply
-
-        return call
 
 
 @pytest.mark.parametrize("bin", [105, 111])  # the next bin completes an epoch: one more opens, or none
