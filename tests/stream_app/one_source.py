@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from stream_app.sources.file import FileSource
 from stream_app.vault.key_files import KeyFiles
 from stream_app.wiring.pipeline import Counting
 from tests.models.memory import MemoryStore
-from tests.patience import ended, eventually_async
+from tests.patience import ended
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import BIN_US, FIRST_BIN, SOURCE, STREAM
 
@@ -289,8 +289,3 @@ class OneSource:
     async def reserved(self) -> list[tuple[str, int, int]]:
         """Return (stream, epoch, first bin) of every ledger entry."""
         return [(e.stream, e.epoch, e.start_us // BIN_US) for e in await self.store.ledger(SOURCE)]
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until ``holds`` returns true."""
-    await eventually_async(holds, "it holds")

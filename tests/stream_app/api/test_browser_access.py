@@ -25,15 +25,6 @@ EXAMINED = (
     *("stream-panel-refused", "stream-unknown", "keys-open", "windows", "mean-of-keys", "first-bin-open"),
     *("not-private", "api", "no-page", "stream-as-table", "overview-as-table"),
 )
-TITLES = {
-    "Events per",
-    "Running count",
-    "Band of",
-    "Quantiles of",
-    "Heat map of",
-    "Distribution of",
-    "What would",
-}
 
 
 @pytest.fixture(scope="module")

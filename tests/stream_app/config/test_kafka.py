@@ -142,7 +142,6 @@ def test_output_names_a_stream_and_its_topic() -> None:
     assert (settings.output_of("clicks"), settings.output_of("other")) == (settings.outputs[0], None)
 
 
-LEDGER = "ledger: {topic: clicks, cluster: eu-north}"
 TWO = """
 kafka:
   bootstrap_servers: "here:9092"
