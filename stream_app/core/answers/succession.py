@@ -95,17 +95,19 @@ def edge_in_words(before: StreamView, after: StreamView, names_keys: bool = True
     then, now = before.strategy, after.first_strategy
     # Epochs may change settings, so once the first one has left, nobody knows those of the edge.
     is_known = after.trimmed is None
-    changes = list(_changes(then, now)) if is_known else []
+    changes, beyond = list(_changes(then, now)) if is_known else [], ""
     names, otherwise = f"{then.stream} ends, and {now.stream} goes on", " with the same settings" * is_known
     if before.name == after.name and after.generation > 1:
         otherwise = " with other settings"
         names = f"{after.name} goes on as generation {after.generation}"
-    beyond = ""
+        beyond = " Events from before that arrive later count in its first open bin." * (
+            is_known and now.declared.late == "next_bin"
+        )
     if not same_columns(then, now):
         changes = [*_cells(then, now, names_keys), *changes]
         if some_keys_agree(then, now):
-            beyond = " Keys of both lists have one history; the total over all keys begins there."
-    return f"{names}: {'; '.join(changes)}.{beyond}" if changes else f"{names}{otherwise}."
+            beyond += " Keys of both lists have one history; the total over all keys begins there."
+    return (f"{names}: {'; '.join(changes)}." if changes else f"{names}{otherwise}.") + beyond
 
 
 def _cells(before: Strategy, after: Strategy, names_keys: bool) -> Iterator[str]:

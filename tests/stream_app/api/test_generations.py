@@ -34,7 +34,10 @@ pytestmark = pytest.mark.slow
 EDGE = FIRST_BIN + 10
 BEGIN_TEXT, EDGE_TEXT = (format_instant(bin * HOUR_US) for bin in (FIRST_BIN, EDGE))
 LISTS = ("/v1/streams", "/v1/overview")
-SENTENCE = "departures goes on as generation 2: epsilon 1 until then, 2 from then on."
+SENTENCE = (
+    "departures goes on as generation 2: epsilon 1 until then, 2 from then on. "
+    "Events from before that arrive later count in its first open bin."
+)
 
 
 @pytest.fixture
@@ -289,9 +292,9 @@ def test_a_key_of_a_board_learns_no_name_of_a_key_at_an_edge() -> None:
         own, of_board = (found.json("flights", key) for key in ("k-own", "k-board"))
         words = "flights goes on as generation 2: the list of keys changes"
         assert own["changes"].startswith(f"{words} (with DL, without ZZ).")
-        assert [one["text"] for one in of_board["annotations"]] == [
-            f"{words}. Keys of both lists have one history; the total over all keys begins there."
-        ]
+        late = "Events from before that arrive later count in its first open bin."
+        rest = "Keys of both lists have one history; the total over all keys begins there."
+        assert [one["text"] for one in of_board["annotations"]] == [f"{words}. {late} {rest}"]
         assert not any(name in json.dumps(of_board) for name in ("DL", "ZZ"))
         assert (
             found.refusal("flights/count?key=ZZ", "k-own")
