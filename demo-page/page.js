@@ -22,6 +22,20 @@ function make(name, properties = {}, ...children) {
   return element;
 }
 
+// Return a button "?" and the text that it shows and hides. The button is there only with a text. Args: label, what the text is about.
+function explained(label, ...children) {
+  const box = make("div", { className: "help", hidden: true }, ...children);
+  const button = make("button", { type: "button", className: "ask", "aria-label": label, "aria-expanded": "false" }, "?");
+  const show = (open) => {
+    box.hidden = !open;
+    button.setAttribute("aria-expanded", String(open));
+  };
+  button.addEventListener("click", () => show(box.hidden));
+  const check = () => { button.hidden = !box.textContent.trim(); };
+  check();
+  return { button, box, check };
+}
+
 const bold = (text) => make("b", {}, text);
 
 // Show a number in large digits. A long one is written smaller.
@@ -31,7 +45,7 @@ function showNumber(host, text) {
 }
 
 // Return the words for an interval. Args: its ends, as texts.
-const inBetween = ([lower, upper]) => ["between ", bold(lower), " and ", bold(upper)];
+const inBetween = ([lower, upper]) => [bold(lower), " to ", bold(upper)];
 
 // Show names and values as a list of definitions.
 function facts(host, entries) {
@@ -55,7 +69,7 @@ function keepInWindow(details, box) {
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
-return { at, make, bold, showNumber, inBetween, facts, keepInWindow, say };
+return { at, make, explained, bold, showNumber, inBetween, facts, keepInWindow, say };
 })();
 
 const $stream_app_api_dashboard_frame = (() => {
@@ -269,7 +283,13 @@ const { dayAxis, utcAxis } = $stream_app_api_dashboard_time_axis;
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
 const DATE = { day: "numeric", month: "short", year: "numeric" };
 const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
-const dates = new Intl.DateTimeFormat("en-GB", { ...DATE, timeZone: "UTC" });
+const dates = writer({ ...DATE, timeZone: "UTC" });
+
+// Return a writer of dates whose months have three letters, as in the service's texts and on the axes: some browsers say "Sept".
+function writer(options) {
+  const form = new Intl.DateTimeFormat("en-GB", options);
+  return { format: (at) => form.format(at).replace("Sept", "Sep") };
+}
 
 const utc = (at) => new Date(at * 1000).toISOString();
 const seconds = (rfc3339) => Date.parse(rfc3339) / 1000;
@@ -318,7 +338,7 @@ class ClockTimes {
   #writer(kind) {
     if (!this.writers.has(kind)) {
       const options = { ...DATE, timeZone: this.zone, ...(kind === "date" ? {} : CLOCK), ...(kind === "second" ? { second: "2-digit" } : {}) };
-      this.writers.set(kind, new Intl.DateTimeFormat("en-GB", options));
+      this.writers.set(kind, writer(options));
     }
     return this.writers.get(kind);
   }
@@ -338,7 +358,7 @@ class ClockTimes {
     return this.#instant(at, spanSeconds);
   }
 
-  // Whole days are written as their dates, "10–20 Sept 2026". A range within one day names the day only once, and
+  // Whole days are written as their dates, "10–20 Sep 2026". A range within one day names the day only once, and
   // its midnight is 24:00.
   period(start, end, spanSeconds = this.binSeconds) {
     const [first, next] = [start, end].map((at) => (at + this.clock.offset(at)) / DAY);
@@ -405,13 +425,13 @@ class DayTimes {
     this.oneBin = "1 day";
     this.bin = "day";
     this.per = `day of ${this.zone}`;
-    this.meaning = "; a range includes its first and its last day";
+    this.meaning = "A range includes its first and its last day.";
     this.lengthNote = ` A day is a calendar day of ${this.zone}, 23 to 25 hours.`;
     this.scale = `whole days of ${this.zone}`;
     this.clockZone = "Etc/UTC";
     this.axis = dayAxis(this.bins, date);
     this.form = { type: "date", from: "First day", to: "Last day" };
-    this.clock = new Intl.DateTimeFormat("en-GB", { ...DATE, ...CLOCK, timeZone: this.zone });
+    this.clock = writer({ ...DATE, ...CLOCK, timeZone: this.zone });
   }
 
   from(at) {
@@ -739,7 +759,7 @@ function showHeadline(page, found, until, seq) {
   at("value").dataset.seq = String(seq);
   at("interval").replaceChildren(...(now ? intervalWords(page, now) : ["Nothing is released yet."]));
   at("released-until").textContent = until ? times.onPage(times.until(seconds(until))) : "–";
-  at("bins-released").replaceChildren(`${words.count(seq + released(page, "bins_released"))} `, make("small", {}, `of ${times.oneBin}`));
+  say(at("bins-released"), `${words.count(seq + released(page, "bins_released"))} × ${times.oneBin}`);
   showRange(page, now);
   document.title = shown ? `${shown} · ${page.fullTitle}` : page.fullTitle;
   showOverEpochs(page, now);
@@ -779,7 +799,7 @@ function showOverEpochs(page, now) {
   const { value: sum, interval } = now.whole;
   const [lower, upper] = words.between(...interval);
   at("over-epochs").replaceChildren("Sum over all ", `${words.count(several)} epochs: `, bold(words.count(sum)),
-    `, between ${lower} and ${upper}. The sum counts a user once in every epoch.`);
+    ` (${lower} to ${upper}). The sum counts a user once in every epoch.`);
 }
 
 // Say which times no epoch measured, or had no such key: no number on the page holds their events.
@@ -797,7 +817,7 @@ function intervalWords(page, now) {
   const few = value(measure, now) === null ? ["Too few events for a mean. "] : [];
   const group = page.group(5);
   const whose = !group ? "" : group.includes(": ") ? ` (${group})` : ` for ${group}`; // values of fields follow their names
-  return [...few, `${subject}${whose}: `, ...inBetween(measure.numbers.between(...now.interval)), `, with ${words.percent(now.confidence)} probability`];
+  return [...few, `${subject}${whose}: `, ...inBetween(measure.numbers.between(...now.interval)), " ", make("span", {}, `(${words.percent(now.confidence)})`)];
 }
 
 // Return what the number counts. A stream that counts users shows those of the last epoch.
@@ -1234,7 +1254,7 @@ class BandChart {
       },
       scales: { x: { time: !overValue, range: () => this.domain }, y: { range: (u, low, high) => this.#limits(low, high) } },
       axes: [
-        { ...axis, space: 70, ...across, size: overValue ? 32 : 50, show: !strip },
+        { ...axis, space: 70, gap: 8, ...across, size: overValue ? 32 : 50, show: !strip },
         { ...axis, size: 58, space: strip ? 18 : 40, values: (u, ticks, place, space, distance) => ticks.map((tick) => (strip && tick > 0 ? "+" : "") + tickText(tick, distance)) },
       ],
       series: [
@@ -1345,7 +1365,7 @@ class BandChart {
     const near = at === index ? marksUnder(this.plot, this.picture.marks ?? []) : [];
     if (near.length) point.changes = this.#told(near);
     if (at === index) point.annotations = annotationsUnder(this.plot, this.options.annotations());
-    else point.newest = this.options.stepped ? "Last bar: " : "Last point: ";
+    else point.newest = "Last: ";
     return this.options.readout(point);
   }
 
@@ -1495,7 +1515,7 @@ const $stream_app_api_dashboard_panel = (() => {
 
 const { BandChart } = $stream_app_api_dashboard_charts;
 const { saveCsv, saveJson, savePng } = $stream_app_api_dashboard_download;
-const { bold, make, say } = $stream_app_api_dashboard_elements;
+const { bold, explained, make, say } = $stream_app_api_dashboard_elements;
 const { gapsOf } = $stream_app_api_dashboard_gaps;
 const { pictureTable } = $stream_app_api_dashboard_tables;
 const { utc } = $stream_app_api_dashboard_times;
@@ -1517,6 +1537,7 @@ class Panel {
     this.tools = make("div", { className: "tools" });
     this.body = make("div", { className: "panel-body" });
     this.note = make("p", { className: "note" });
+    this.urgent = make("p", { className: "urgent", role: "status" }); // what a reader must know at once
     this.numbers = make("div", { tabIndex: 0, role: "region", id: `${name}-table`, "aria-label": `Numbers: ${page.heads(title)}` });
     this.details = make("details", { className: "numbers" }, make("summary", {}, "Numbers"), this.shortened = make("p", { className: "muted" }), this.numbers);
     this.details.addEventListener("toggle", () => this.fillTable());
@@ -1527,11 +1548,12 @@ class Panel {
     const { warning } = page.detail;
     // The page says once which events count. A chart only has these words as its description, for screen readers.
     this.meaning = make("p", { hidden: true, id: `${name}-meaning` }, warning);
+    this.help = explained(`About: ${title}`, ...(about ? [make("p", { className: "about" }, ...[about].flat())] : []), this.note);
     this.element = make("section", { className: "card panel", id: name, "aria-labelledby": `${name}-title` },
-      make("div", { className: "card-head" }, this.heading, this.tools),
-      ...(about ? [make("p", { className: "about" }, ...[about].flat())] : []),
+      make("div", { className: "card-head" }, make("div", { className: "titled" }, this.heading, this.help.button), this.tools),
+      this.help.box,
       ...(warning ? [this.meaning] : []),
-      this.readout, this.body, this.note,
+      this.readout, this.body, this.urgent,
       make("div", { className: "card-end" }, this.details, this.saving));
     this.answer = null;
     this.measure = null; // what the answer is about
@@ -1575,6 +1597,8 @@ class Panel {
       this.show(this.answer, this.page);
       const note = this.answer.note ?? "";
       say(this.note, note.replace(SAID_ONCE, "").replace(SHORTENED, "").trim());
+      say(this.urgent, answer.urgent ?? "");
+      this.help.check();
       say(this.shortened, note.match(SHORTENED)?.[0] ?? "");
       if (!this.page.detail.shape) say(this.meaning, answer.meaning ?? this.page.detail.warning);
       this.#nameParts();
@@ -1583,13 +1607,13 @@ class Panel {
     } catch (error) {
       if (error.name !== "ApiError" || error.passing) throw error;
       this.element.classList.add("failed");
-      say(this.note, `No chart: ${error.message}.`);
+      say(this.urgent, `No chart: ${error.message}.`);
     }
   }
 
   // Say that there is no chart yet, because the service did not answer.
   sayUnanswered() {
-    if (!this.answer) say(this.note, "The service is busy or does not answer. This chart is asked for again.");
+    if (!this.answer) say(this.urgent, "The service is busy or does not answer. This chart is asked for again.");
   }
 
   restyle() {
@@ -1656,6 +1680,7 @@ class Panel {
   // Name the table and the buttons by the heading, which may have changed with what the panel shows.
   #nameParts() {
     this.numbers.setAttribute("aria-label", `Numbers: ${this.page.heads(this.heading.textContent)}`);
+    this.help.button.setAttribute("aria-label", `About: ${this.heading.textContent}`);
     for (const button of this.saving.children) button.setAttribute("aria-label", `Save ${this.heading.textContent} as ${button.textContent}`);
   }
 
@@ -1666,7 +1691,7 @@ class Panel {
         if (this.answer) await act();
       } catch (error) {
         if (error.name !== "ApiError") throw error;
-        say(this.note, `No file: ${error.message}.`);
+        say(this.urgent, `No file: ${error.message}.`);
       }
     });
     return button;
@@ -1795,12 +1820,14 @@ class Bins extends Panel {
     this.band = this.chart({ stepped: true, fromZero: true, strong: page.hasStrongChart });
     this.compare = make("input", { type: "checkbox", id: page.place("compare"), checked: page.compare });
     this.compare.addEventListener("change", () => page.choose({ compare: this.compare.checked }));
-    this.bars = make("select", { id: page.place("bars") }, new Option("automatic", ""), ...Object.keys(CALENDAR).map((unit) => new Option(unit)));
+    this.bars = make("select", { id: page.place("bars") }, new Option("auto", ""), ...Object.keys(CALENDAR).map((unit) => new Option(unit)));
     this.bars.addEventListener("change", () => page.choose({ bars: this.bars.value || null }));
-    this.barring = make("label", { className: "picker" }, make("span", {}, "Bar"), this.bars);
-    this.tools.append(this.barring, make("label", { className: "check" }, this.compare, "Compare with the week before"));
+    this.barring = make("label", { className: "picker" }, make("span", {}, "Per"), this.bars);
+    this.tools.append(this.barring, make("label", { className: "check" }, this.compare, "Week before"));
     this.difference = make("p", { className: "difference", id: page.place("difference"), hidden: true });
     this.readout.after(this.difference);
+    this.legend = make("p", { className: "mark-keys" }); // of changes of alerts, because their names are left out where they have no room
+    this.saving.before(this.legend);
   }
 
   async ask(page) {
@@ -1813,7 +1840,7 @@ class Bins extends Panel {
     const calendar = slices.days ? page.times.days : page.bins; // of both, weeks are whole numbers
     const possible = !units && calendar.week !== null && hasWeekBefore(calendar, slices.start, page);
     this.compare.disabled = !possible;
-    this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
+    this.compare.parentElement.title = possible ? "Compare with the week before" : "The stream has no such range a week before this one";
     const [answer, earlier] = await Promise.all([
       page.points({ ...asked, inner: alone }),
       possible && page.compare ? this.#earlier(page, asked, calendar) : null,
@@ -1852,6 +1879,9 @@ class Bins extends Panel {
     if (answer.earlier) picture.lines.push(this.#line(answer));
     const shown = unit ? 86400 : step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
     this.band.show(picture, shown, page.domain());
+    const { start, end } = page.domain();
+    const kinds = new Set(picture.marks.filter(({ at }) => at >= start && at <= end).map(({ kind }) => kind));
+    this.legend.replaceChildren(...[...kinds].map((kind) => make("span", { dataset: { kind } }, kind)));
     this.difference.hidden = !answer.earlier;
     if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier, page.measure));
   }
@@ -2542,10 +2572,10 @@ const { COUNTS, error } = $stream_app_api_dashboard_words;
 
 class Running extends Panel {
   constructor(page) {
-    super(page, "running", page.detail.counts === "users" ? "Running count, summed over epochs" : "Running count");
+    super(page, "running", page.detail.counts === "users" ? "Running count, summed over epochs" : "Running count", "The small chart shows the band alone: how far the true number may lie above or below.");
     this.band = this.chart();
     const readout = make("p", { className: "readout", id: page.place("band-readout") });
-    this.body.append(make("div", { className: "card-head strip-head" }, make("h3", {}, "Its band: how far the true number may lie above or below"), readout));
+    this.body.append(make("div", { className: "card-head strip-head" }, make("h3", {}, "Its band"), readout));
     this.strip = this.chart({
       strip: true,
       numbers: { ...COUNTS, value: error },
@@ -2587,7 +2617,7 @@ return { Running };
 const $stream_app_api_dashboard_privacy = (() => {
 // The panel that says what is protected. All of its sentences come from the service.
 
-const { at, facts, make } = $stream_app_api_dashboard_elements;
+const { at, facts, make, say } = $stream_app_api_dashboard_elements;
 const { grid } = $stream_app_api_dashboard_tables;
 const { seconds } = $stream_app_api_dashboard_times;
 
@@ -2596,7 +2626,8 @@ function showPrivacy(privacy, times) {
   // The page leads with the unit of this stream: other streams over its source may protect something smaller.
   const { promise, own_promise: own, whole_user: wholeUser, total } = privacy;
   at("promise").replaceChildren(...withPowers(own || promise));
-  at("promise-line").replaceChildren(...withPowers(own || promise), " ", make("a", { href: "#privacy-title" }, "What is protected"));
+  at("promise-line").hidden = false;
+  say(at("protects"), privacy.private ? protectedUnit(privacy) : "nobody");
   const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
   const next = total?.spent ? "" : privacy.next_epoch; // of the promise that the page leads with
   const others = own ? [next, together, privacy.also] : [privacy.also, next];
@@ -2634,6 +2665,8 @@ function oddsWords(factor) {
 function withPowers(text) {
   return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? make("sup", {}, part) : part));
 }
+
+const protectedUnit = ({ unit, per }) => (per === null ? `one ${unit}` : `one user within one ${per}`);
 
 function unitWords({ unit, per, max_events: most, max_keys: keys, max_per_key: ofKey }) {
   if (most === null) return `one ${unit}`;
@@ -3084,7 +3117,7 @@ function showChoice() {
   }
   at("epsilon-slider").setAttribute("aria-valuetext", `epsilon ${chosen.epsilon}`);
   at("unit-slider").setAttribute("aria-valuetext", name);
-  at("epsilon").replaceChildren(`ε = ${chosen.epsilon} `, make("small", {}, `for all of this page, ${Number(chosen.epsilon) / 2} for this number`));
+  say(at("epsilon"), `ε = ${chosen.epsilon} for all of this page, ${Number(chosen.epsilon) / 2} for this number`);
   say(at("epsilon-chosen"), chosen.epsilon);
   say(at("unit-chosen"), name);
   const times = Math.exp(Number(chosen.epsilon));
@@ -3165,7 +3198,7 @@ function beside(band, lines, name = "", seen = () => {}) {
 // Return what says below a panel how many of its chart's intervals hold the truth. Args: words, what else to say there.
 function coverage(panel, words = () => "") {
   const said = make("p", { className: "note coverage" });
-  panel.note.before(said);
+  panel.urgent.before(said);
   return (lines, known) => {
     const points = lines.flatMap(({ lower, upper }, which) => lower.map((from, i) => [from, known[which].value[i], upper[i]]));
     const inside = points.filter(([from, exact, to]) => from <= exact && exact <= to).length;
@@ -3196,7 +3229,7 @@ function addPanels() {
 const player = RELEASED && new Player({
   first: FIRST_DAY,
   last: RELEASED.days,
-  word: (day) => new Date((RELEASED.start + (day - 0.5) * 86400) * 1000).toLocaleDateString("en-GB", { timeZone: RELEASED.zone, day: "numeric", month: "short", year: "numeric" }),
+  word: (day) => new Date((RELEASED.start + (day - 0.5) * 86400) * 1000).toLocaleDateString("en-GB", { timeZone: RELEASED.zone, day: "numeric", month: "short", year: "numeric" }).replace("Sept", "Sep"),
   show,
 });
 
@@ -3208,6 +3241,7 @@ async function start() {
   showChoice();
   showRanges();
   listen();
+  at("to-privacy").addEventListener("click", () => { at("privacy").open = true; });
   const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
   player.day = still ? RELEASED.days : FIRST_DAY;
   await choose();

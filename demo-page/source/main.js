@@ -66,7 +66,7 @@ function showChoice() {
   }
   at("epsilon-slider").setAttribute("aria-valuetext", `epsilon ${chosen.epsilon}`);
   at("unit-slider").setAttribute("aria-valuetext", name);
-  at("epsilon").replaceChildren(`ε = ${chosen.epsilon} `, make("small", {}, `for all of this page, ${Number(chosen.epsilon) / 2} for this number`));
+  say(at("epsilon"), `ε = ${chosen.epsilon} for all of this page, ${Number(chosen.epsilon) / 2} for this number`);
   say(at("epsilon-chosen"), chosen.epsilon);
   say(at("unit-chosen"), name);
   const times = Math.exp(Number(chosen.epsilon));
@@ -147,7 +147,7 @@ function beside(band, lines, name = "", seen = () => {}) {
 // Return what says below a panel how many of its chart's intervals hold the truth. Args: words, what else to say there.
 function coverage(panel, words = () => "") {
   const said = make("p", { className: "note coverage" });
-  panel.note.before(said);
+  panel.urgent.before(said);
   return (lines, known) => {
     const points = lines.flatMap(({ lower, upper }, which) => lower.map((from, i) => [from, known[which].value[i], upper[i]]));
     const inside = points.filter(([from, exact, to]) => from <= exact && exact <= to).length;
@@ -178,7 +178,7 @@ function addPanels() {
 const player = RELEASED && new Player({
   first: FIRST_DAY,
   last: RELEASED.days,
-  word: (day) => new Date((RELEASED.start + (day - 0.5) * 86400) * 1000).toLocaleDateString("en-GB", { timeZone: RELEASED.zone, day: "numeric", month: "short", year: "numeric" }),
+  word: (day) => new Date((RELEASED.start + (day - 0.5) * 86400) * 1000).toLocaleDateString("en-GB", { timeZone: RELEASED.zone, day: "numeric", month: "short", year: "numeric" }).replace("Sept", "Sep"),
   show,
 });
 
@@ -190,6 +190,7 @@ async function start() {
   showChoice();
   showRanges();
   listen();
+  at("to-privacy").addEventListener("click", () => { at("privacy").open = true; });
   const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
   player.day = still ? RELEASED.days : FIRST_DAY;
   await choose();

@@ -161,7 +161,6 @@ function showAround() {
   at("meaning-box").hidden = !meant.length;
   if (at("meanings").textContent !== words) {
     at("meanings").replaceChildren(...meant);
-    at("meaning-box").open = words.length < 160;
   }
   const first = slots.flatMap((slot) => slot.lines).find(({ detail }) => detail);
   if (first) listAnnotations(at("annotations"), listed(), first.times);

@@ -154,7 +154,7 @@ export class BandChart {
       },
       scales: { x: { time: !overValue, range: () => this.domain }, y: { range: (u, low, high) => this.#limits(low, high) } },
       axes: [
-        { ...axis, space: 70, ...across, size: overValue ? 32 : 50, show: !strip },
+        { ...axis, space: 70, gap: 8, ...across, size: overValue ? 32 : 50, show: !strip },
         { ...axis, size: 58, space: strip ? 18 : 40, values: (u, ticks, place, space, distance) => ticks.map((tick) => (strip && tick > 0 ? "+" : "") + tickText(tick, distance)) },
       ],
       series: [
@@ -265,7 +265,7 @@ export class BandChart {
     const near = at === index ? marksUnder(this.plot, this.picture.marks ?? []) : [];
     if (near.length) point.changes = this.#told(near);
     if (at === index) point.annotations = annotationsUnder(this.plot, this.options.annotations());
-    else point.newest = this.options.stepped ? "Last bar: " : "Last point: ";
+    else point.newest = "Last: ";
     return this.options.readout(point);
   }
 

@@ -15,6 +15,20 @@ export function make(name, properties = {}, ...children) {
   return element;
 }
 
+// Return a button "?" and the text that it shows and hides. The button is there only with a text. Args: label, what the text is about.
+export function explained(label, ...children) {
+  const box = make("div", { className: "help", hidden: true }, ...children);
+  const button = make("button", { type: "button", className: "ask", "aria-label": label, "aria-expanded": "false" }, "?");
+  const show = (open) => {
+    box.hidden = !open;
+    button.setAttribute("aria-expanded", String(open));
+  };
+  button.addEventListener("click", () => show(box.hidden));
+  const check = () => { button.hidden = !box.textContent.trim(); };
+  check();
+  return { button, box, check };
+}
+
 export const bold = (text) => make("b", {}, text);
 
 // Show a number in large digits. A long one is written smaller.
@@ -24,7 +38,7 @@ export function showNumber(host, text) {
 }
 
 // Return the words for an interval. Args: its ends, as texts.
-export const inBetween = ([lower, upper]) => ["between ", bold(lower), " and ", bold(upper)];
+export const inBetween = ([lower, upper]) => [bold(lower), " to ", bold(upper)];
 
 // Show names and values as a list of definitions.
 export function facts(host, entries) {

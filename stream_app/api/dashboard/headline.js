@@ -63,7 +63,7 @@ export function showHeadline(page, found, until, seq) {
   at("value").dataset.seq = String(seq);
   at("interval").replaceChildren(...(now ? intervalWords(page, now) : ["Nothing is released yet."]));
   at("released-until").textContent = until ? times.onPage(times.until(seconds(until))) : "–";
-  at("bins-released").replaceChildren(`${words.count(seq + released(page, "bins_released"))} `, make("small", {}, `of ${times.oneBin}`));
+  say(at("bins-released"), `${words.count(seq + released(page, "bins_released"))} × ${times.oneBin}`);
   showRange(page, now);
   document.title = shown ? `${shown} · ${page.fullTitle}` : page.fullTitle;
   showOverEpochs(page, now);
@@ -103,7 +103,7 @@ function showOverEpochs(page, now) {
   const { value: sum, interval } = now.whole;
   const [lower, upper] = words.between(...interval);
   at("over-epochs").replaceChildren("Sum over all ", `${words.count(several)} epochs: `, bold(words.count(sum)),
-    `, between ${lower} and ${upper}. The sum counts a user once in every epoch.`);
+    ` (${lower} to ${upper}). The sum counts a user once in every epoch.`);
 }
 
 // Say which times no epoch measured, or had no such key: no number on the page holds their events.
@@ -121,7 +121,7 @@ function intervalWords(page, now) {
   const few = value(measure, now) === null ? ["Too few events for a mean. "] : [];
   const group = page.group(5);
   const whose = !group ? "" : group.includes(": ") ? ` (${group})` : ` for ${group}`; // values of fields follow their names
-  return [...few, `${subject}${whose}: `, ...inBetween(measure.numbers.between(...now.interval)), `, with ${words.percent(now.confidence)} probability`];
+  return [...few, `${subject}${whose}: `, ...inBetween(measure.numbers.between(...now.interval)), " ", make("span", {}, `(${words.percent(now.confidence)})`)];
 }
 
 // Return what the number counts. A stream that counts users shows those of the last epoch.

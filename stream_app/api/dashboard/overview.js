@@ -2,7 +2,7 @@
 // of a stream, so the page is up to date again after each reconnection.
 
 import { get } from "./api.js";
-import { at, bold, inBetween, make, say, showNumber } from "./elements.js";
+import { at, bold, explained, inBetween, make, say, showNumber } from "./elements.js";
 import { isConnected, setConnection, watchTheme } from "./frame.js";
 import { breaksAfter, gapsOf } from "./gaps.js";
 import { drawSparkline } from "./sparkline.js";
@@ -22,18 +22,20 @@ class StreamCard {
     const id = `stream-${stream}`;
     this.link = make("a", { id, href: `/streams/${encodeURIComponent(stream)}` }, stream);
     this.state = make("span", { className: "chip" });
-    this.about = make("p", { className: "muted" });
+    this.about = make("p", {});
+    this.open = make("p", { className: "loud" }, "Not private.");
     this.canvas = make("canvas", { className: "sparkline", role: "img" });
     this.what = make("p", { className: "muted what" });
     this.value = make("p", { className: "number", dataset: { testid: "value" } });
     this.interval = make("p", { className: "interval" });
     this.last = make("p", { className: "muted" });
     this.next = make("p", { className: "muted next" });
-    this.meaning = make("p", { className: "muted" });
+    this.meaning = make("p", {});
+    this.help = explained("About this number", this.about, this.meaning);
     this.element = make("article", { className: "card stream", "aria-labelledby": id },
       make("div", { className: "card-head" }, make("h2", {}, this.link), this.state),
-      this.about, this.what, this.value, this.interval, this.canvas,
-      make("div", { className: "card-foot" }, this.last, this.next, this.meaning));
+      this.open, make("div", { className: "titled" }, this.what, this.help.button), this.help.box,
+      this.value, this.interval, this.canvas, make("div", { className: "card-foot" }, this.last, this.next));
     new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
 
@@ -46,9 +48,10 @@ class StreamCard {
     const { sparkline, sum, this_epoch: epoch } = told;
     const headline = sum ?? epoch ?? told.running;
     const spent = words.soFar(told.epsilon_so_far, told.delta_so_far);
-    this.about.textContent = `Counted per ${this.times.per}, ${words.promise(told).replaceAll(" ", "\u00a0")} per epoch${spent}`;
+    this.about.textContent = `Counted per ${this.times.per}, ${words.promise(told).replaceAll(" ", "\u00a0")} per epoch${spent}.`;
     say(this.meaning, sum ? `The ${sum.counted}.` : told.counted === "events" ? "" : told.meaning);
-    if (!told.private) this.about.prepend(make("strong", { className: "loud" }, "Not private. "));
+    this.open.hidden = told.private;
+    this.help.check();
     const numbers = sum ? words.decimals(words.places(sum.amounts.unit)) : words.COUNTS;
     say(this.what, headline ? this.counted() : "");
     showNumber(this.value, headline ? numbers.value(headline.value, headline.interval) : "–");
@@ -63,7 +66,7 @@ class StreamCard {
   // Return what the number is of, and since when: retention, or another list of keys, may have moved its beginning.
   counted() {
     const { counted, sum, start, this_epoch: epoch } = this.told;
-    const from = (instant) => this.times.onPage(this.times.from(seconds(instant)));
+    const from = (instant) => this.times.from(seconds(instant)); // the card names the zone below
     if (epoch && !sum) return words.sentence(epoch.counted.replace(epoch.start, from(epoch.start)));
     const what = sum ? `Total ${sum.amounts.field}` : counted === "events" ? "Events" : "Counted events";
     return `${what} since ${from(start)}`;
@@ -134,7 +137,7 @@ function showPreparing({ stream, title }) {
   const chip = make("span", { className: "chip", dataset: { state: "quiet" } }, "Not open yet");
   const card = make("article", { className: "card stream", "aria-labelledby": id },
     make("div", { className: "card-head" }, make("h2", { id }, title), chip),
-    make("p", { className: "muted" }, "This stream is configured. Its worker prepares it or is down; the worker's log says which."));
+    make("p", { className: "muted" }, "Its worker prepares it or is down; the worker's log says which."));
   preparing.set(stream, card);
   at("streams").append(card);
 }
@@ -145,7 +148,7 @@ function showSummary() {
   const alerts = firing ? `${firing} ${firing === 1 ? "alert fires" : "alerts fire"}.` : "No alert fires.";
   document.body.classList.remove("loading");
   say(at("summary"), told.length
-    ? `${told.length} ${told.length === 1 ? "stream" : "streams"}. Each large number is what was counted since the time above it; the true number is in the interval below it with 95 % probability. ${alerts}`
+    ? `${told.length} ${told.length === 1 ? "stream" : "streams"}. ${alerts}`
     : "No stream has begun yet. This page shows the first one as soon as a worker begins to count.");
 }
 

@@ -3,7 +3,7 @@
 
 import { BandChart } from "./charts.js";
 import { saveCsv, saveJson, savePng } from "./download.js";
-import { bold, make, say } from "./elements.js";
+import { bold, explained, make, say } from "./elements.js";
 import { gapsOf } from "./gaps.js";
 import { pictureTable } from "./tables.js";
 import { utc } from "./times.js";
@@ -25,6 +25,7 @@ export class Panel {
     this.tools = make("div", { className: "tools" });
     this.body = make("div", { className: "panel-body" });
     this.note = make("p", { className: "note" });
+    this.urgent = make("p", { className: "urgent", role: "status" }); // what a reader must know at once
     this.numbers = make("div", { tabIndex: 0, role: "region", id: `${name}-table`, "aria-label": `Numbers: ${page.heads(title)}` });
     this.details = make("details", { className: "numbers" }, make("summary", {}, "Numbers"), this.shortened = make("p", { className: "muted" }), this.numbers);
     this.details.addEventListener("toggle", () => this.fillTable());
@@ -35,11 +36,12 @@ export class Panel {
     const { warning } = page.detail;
     // The page says once which events count. A chart only has these words as its description, for screen readers.
     this.meaning = make("p", { hidden: true, id: `${name}-meaning` }, warning);
+    this.help = explained(`About: ${title}`, ...(about ? [make("p", { className: "about" }, ...[about].flat())] : []), this.note);
     this.element = make("section", { className: "card panel", id: name, "aria-labelledby": `${name}-title` },
-      make("div", { className: "card-head" }, this.heading, this.tools),
-      ...(about ? [make("p", { className: "about" }, ...[about].flat())] : []),
+      make("div", { className: "card-head" }, make("div", { className: "titled" }, this.heading, this.help.button), this.tools),
+      this.help.box,
       ...(warning ? [this.meaning] : []),
-      this.readout, this.body, this.note,
+      this.readout, this.body, this.urgent,
       make("div", { className: "card-end" }, this.details, this.saving));
     this.answer = null;
     this.measure = null; // what the answer is about
@@ -83,6 +85,8 @@ export class Panel {
       this.show(this.answer, this.page);
       const note = this.answer.note ?? "";
       say(this.note, note.replace(SAID_ONCE, "").replace(SHORTENED, "").trim());
+      say(this.urgent, answer.urgent ?? "");
+      this.help.check();
       say(this.shortened, note.match(SHORTENED)?.[0] ?? "");
       if (!this.page.detail.shape) say(this.meaning, answer.meaning ?? this.page.detail.warning);
       this.#nameParts();
@@ -91,13 +95,13 @@ export class Panel {
     } catch (error) {
       if (error.name !== "ApiError" || error.passing) throw error;
       this.element.classList.add("failed");
-      say(this.note, `No chart: ${error.message}.`);
+      say(this.urgent, `No chart: ${error.message}.`);
     }
   }
 
   // Say that there is no chart yet, because the service did not answer.
   sayUnanswered() {
-    if (!this.answer) say(this.note, "The service is busy or does not answer. This chart is asked for again.");
+    if (!this.answer) say(this.urgent, "The service is busy or does not answer. This chart is asked for again.");
   }
 
   restyle() {
@@ -164,6 +168,7 @@ export class Panel {
   // Name the table and the buttons by the heading, which may have changed with what the panel shows.
   #nameParts() {
     this.numbers.setAttribute("aria-label", `Numbers: ${this.page.heads(this.heading.textContent)}`);
+    this.help.button.setAttribute("aria-label", `About: ${this.heading.textContent}`);
     for (const button of this.saving.children) button.setAttribute("aria-label", `Save ${this.heading.textContent} as ${button.textContent}`);
   }
 
@@ -174,7 +179,7 @@ export class Panel {
         if (this.answer) await act();
       } catch (error) {
         if (error.name !== "ApiError") throw error;
-        say(this.note, `No file: ${error.message}.`);
+        say(this.urgent, `No file: ${error.message}.`);
       }
     });
     return button;

@@ -1,6 +1,6 @@
 // The panel that says what is protected. All of its sentences come from the service.
 
-import { at, facts, make } from "./elements.js";
+import { at, facts, make, say } from "./elements.js";
 import { grid } from "./tables.js";
 import { seconds } from "./times.js";
 
@@ -9,7 +9,8 @@ export function showPrivacy(privacy, times) {
   // The page leads with the unit of this stream: other streams over its source may protect something smaller.
   const { promise, own_promise: own, whole_user: wholeUser, total } = privacy;
   at("promise").replaceChildren(...withPowers(own || promise));
-  at("promise-line").replaceChildren(...withPowers(own || promise), " ", make("a", { href: "#privacy-title" }, "What is protected"));
+  at("promise-line").hidden = false;
+  say(at("protects"), privacy.private ? protectedUnit(privacy) : "nobody");
   const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
   const next = total?.spent ? "" : privacy.next_epoch; // of the promise that the page leads with
   const others = own ? [next, together, privacy.also] : [privacy.also, next];
@@ -47,6 +48,8 @@ function oddsWords(factor) {
 function withPowers(text) {
   return text.split(/(?<=\be)\^([\d/.]*\d)/).map((part, i) => (i % 2 ? make("sup", {}, part) : part));
 }
+
+const protectedUnit = ({ unit, per }) => (per === null ? `one ${unit}` : `one user within one ${per}`);
 
 function unitWords({ unit, per, max_events: most, max_keys: keys, max_per_key: ofKey }) {
   if (most === null) return `one ${unit}`;

@@ -26,7 +26,7 @@ import { showPrivacy } from "./privacy.js";
 import { StreamPage } from "./state.js";
 import { stateOf, stateWords, Watched } from "./stream_state.js";
 import { seconds } from "./times.js";
-import { promise, sentence, soFar } from "./words.js";
+import { length, promise, sentence, soFar } from "./words.js";
 
 const KINDS = [Bins, Running, Rate, Alerts, Keys, Quantiles, Heat, Cdf, Windows, Preview];
 // Choices that change one panel only. All other choices change all panels.
@@ -161,7 +161,7 @@ function showFirstRelease() {
   const { times } = page;
   const bin = `The first ${times.bin} of this stream begins at ${times.onPage(times.from(seconds(began)))}.`;
   const when = next ? ` Its number comes at ${times.onPage(times.moment(seconds(next)))} at the earliest.` : "";
-  say(at("first-release-words"), `${bin}${when} Nothing is shown before, because a number that changes with each event would give single events away. You need not reload this page.`);
+  say(at("first-release-words"), `${bin}${when} A number that changed with each event would give single events away.`);
 }
 
 // Show which streams there are, for an address that names no stream of this reader.
@@ -245,11 +245,13 @@ function showStream() {
   const { detail, times } = page;
   const since = times.onPage(times.from(detail.released_until ? page.whole().start : seconds(detail.start)));
   const what = detail.warning ? "From" : "Events of";
-  at("stream-about").textContent = `${what} ${detail.source} since ${since}, counted per ${times.per}${times.meaning}`;
+  at("stream-about").textContent = `${what} ${detail.source} since ${since}, per ${times.per}`;
+  say(at("days-meaning"), times.meaning);
   say(at("meaning"), detail.warning ? `${detail.warning} ${detail.intervals}` : "");
   at("meaning").hidden = !detail.warning;
   say(at("caps"), detail.caps?.sentence ?? "");
   at("caps").hidden = !detail.caps;
+  at("meaning-box").hidden = !detail.warning && !detail.caps;
   showWhetherPrivate();
   showEpsilon();
   listAnnotations(at("annotations"), page.annotations, times);
@@ -293,7 +295,13 @@ function showEpsilon() {
   const epochs = privacy?.private && privacy.unit !== "event" && !privacy.per && !privacy.own_promise;
   const more = epochs && privacy.source_epsilon !== privacy.epsilon;
   const sum = more ? soFar(privacy.source_epsilon, privacy.source_delta) : "";
-  at("epsilon").replaceChildren(`${promise(page.detail)} `, make("small", {}, `per epoch${sum}`));
+  say(at("epsilon"), `${promise(page.detail)} per epoch${epochLength()}${sum}`);
+}
+
+// Return how long an epoch is planned to be.
+function epochLength() {
+  const { epochs, bin_seconds: bin } = page.detail;
+  return epochs.length ? ` of ${length(epochs.at(-1).bins * (bin ?? 86400)).replace(/^(?=[a-z])/, "1 ")}` : "";
 }
 
 // Show the stream, and try again every few seconds until it is there.
@@ -349,6 +357,7 @@ at("copy-number").addEventListener("click", copyNumber);
 at("embed-number").addEventListener("click", () => window.location.assign(embedAddress(page)));
 at("stream-select").addEventListener("change", (event) => window.location.assign(`/streams/${encodeURIComponent(event.target.value)}`));
 listenToControls(page);
+at("to-privacy").addEventListener("click", () => { at("privacy").open = true; });
 watchTheme(() => panels.forEach((panel) => panel.restyle()));
 document.addEventListener("visibilitychange", refresh);
 setInterval(() => {

@@ -11,7 +11,13 @@ import { dayAxis, utcAxis } from "./time_axis.js";
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
 const DATE = { day: "numeric", month: "short", year: "numeric" };
 const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
-const dates = new Intl.DateTimeFormat("en-GB", { ...DATE, timeZone: "UTC" });
+const dates = writer({ ...DATE, timeZone: "UTC" });
+
+// Return a writer of dates whose months have three letters, as in the service's texts and on the axes: some browsers say "Sept".
+function writer(options) {
+  const form = new Intl.DateTimeFormat("en-GB", options);
+  return { format: (at) => form.format(at).replace("Sept", "Sep") };
+}
 
 export const utc = (at) => new Date(at * 1000).toISOString();
 export const seconds = (rfc3339) => Date.parse(rfc3339) / 1000;
@@ -60,7 +66,7 @@ class ClockTimes {
   #writer(kind) {
     if (!this.writers.has(kind)) {
       const options = { ...DATE, timeZone: this.zone, ...(kind === "date" ? {} : CLOCK), ...(kind === "second" ? { second: "2-digit" } : {}) };
-      this.writers.set(kind, new Intl.DateTimeFormat("en-GB", options));
+      this.writers.set(kind, writer(options));
     }
     return this.writers.get(kind);
   }
@@ -80,7 +86,7 @@ class ClockTimes {
     return this.#instant(at, spanSeconds);
   }
 
-  // Whole days are written as their dates, "10–20 Sept 2026". A range within one day names the day only once, and
+  // Whole days are written as their dates, "10–20 Sep 2026". A range within one day names the day only once, and
   // its midnight is 24:00.
   period(start, end, spanSeconds = this.binSeconds) {
     const [first, next] = [start, end].map((at) => (at + this.clock.offset(at)) / DAY);
@@ -147,13 +153,13 @@ class DayTimes {
     this.oneBin = "1 day";
     this.bin = "day";
     this.per = `day of ${this.zone}`;
-    this.meaning = "; a range includes its first and its last day";
+    this.meaning = "A range includes its first and its last day.";
     this.lengthNote = ` A day is a calendar day of ${this.zone}, 23 to 25 hours.`;
     this.scale = `whole days of ${this.zone}`;
     this.clockZone = "Etc/UTC";
     this.axis = dayAxis(this.bins, date);
     this.form = { type: "date", from: "First day", to: "Last day" };
-    this.clock = new Intl.DateTimeFormat("en-GB", { ...DATE, ...CLOCK, timeZone: this.zone });
+    this.clock = writer({ ...DATE, ...CLOCK, timeZone: this.zone });
   }
 
   from(at) {

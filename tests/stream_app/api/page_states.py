@@ -212,7 +212,9 @@ def stopped(page: Page) -> None:
 def all_numbers(page: Page) -> None:
     """Open all tables of numbers, and the ledger."""
     drawn(page)
-    page.evaluate("document.querySelectorAll('details.numbers').forEach((one) => { one.open = true; })")
+    page.evaluate(
+        "document.querySelectorAll('details.numbers, #privacy').forEach((one) => { one.open = true; })"
+    )
     expect(page.locator("#ledger tbody tr").first).to_be_visible()
 
 
@@ -242,13 +244,13 @@ def refused(route: Route) -> None:
 def refused_panel(page: Page) -> None:
     """Wait for a panel whose question was refused."""
     page.locator("#bins").scroll_into_view_if_needed()
-    expect(page.locator("#bins .note")).to_contain_text("No chart: the range has")
+    expect(page.locator("#bins .urgent")).to_contain_text("No chart: the range has")
 
 
 def busy_panel(page: Page) -> None:
     """Wait for a panel whose question had no answer."""
     page.locator("#bins").scroll_into_view_if_needed()
-    expect(page.locator("#bins .note")).to_contain_text("busy or does not answer")
+    expect(page.locator("#bins .urgent")).to_contain_text("busy or does not answer")
 
 
 def lost(page: Page) -> None:

@@ -71,7 +71,7 @@ def test_page_draws_charts_and_shows_new_releases(browser: Browser, backstage: B
         expect(page.locator("#connection")).to_have_text("Connected")
         expect(page.locator("#stream-name")).to_have_text("departures")
         expect(page.locator("#released-until")).to_have_text("15 Jan 2013, 00:00 UTC")
-        expect(page.locator("#interval")).to_contain_text("True number of events: between")
+        expect(page.locator("#interval")).to_contain_text("True number of events: ")
         before = page.get_by_test_id("value").inner_text()
         backstage.run(stream.close([500]))
         shows_seq(page, 24 * 14 + 1)
@@ -161,11 +161,12 @@ def test_page_shows_the_privacy_statement(browser: Browser, backstage: Backstage
         expect(page.locator("#protected li")).to_have_count(3)
         expect(page.locator("#not-protected li")).to_have_count(4)
         expect(page.locator("#not-private")).to_be_hidden()
+        page.locator("#to-privacy").click()
         page.get_by_text("Ledger").click()
         expect(page.locator("#ledger tbody tr")).to_have_count(2)
         page.get_by_label("Stream").select_option("departures again")
         expect(page.locator("#stream-name")).to_have_text("departures again")
-        expect(page.locator("#epsilon")).to_have_text("ε = 0.5 per epoch")
+        expect(page.locator("#epsilon")).to_have_text("ε = 0.5 per epoch of 64 hours")
         in_address(page, "/streams/departures%20again")
 
 

@@ -36,12 +36,12 @@ def test_every_stream_shows_its_number_with_its_error(browser: Browser, backstag
         for stream, estimate in running.items():
             shown = int(card(page, stream).get_by_test_id("value").inner_text().replace(",", ""))
             assert shown == round(estimate["value"])
-            expect(card(page, stream).locator(".interval")).to_contain_text("between")
+            expect(card(page, stream).locator(".interval")).to_contain_text(" to ")
         expect(card(page, "plain")).to_contain_text("Not private")
         # A stream of the same events without noise is shown too.
         expect(card(page, "departures")).to_contain_text("Not private")
         began = card(page, "departures").locator(".what")
-        expect(began).to_have_text("Events since 1 Jan 2013, 00:00 UTC", timeout=20_000)
+        expect(began).to_have_text("Events since 1 Jan 2013, 00:00", timeout=20_000)
         label = card(page, "departures").locator("canvas").get_attribute("aria-label")
         assert "The last 60 bins" in label
         card(page, "departures").get_by_role("link").click()
@@ -105,9 +105,9 @@ def test_every_stream_shows_the_number_that_describes_it(browser: Browser, backs
     backstage.fill(sales, cells)
     total = f"{cents.sum() / 100:,.2f}"
     said = {
-        "departures": ("Events", "50", "between 50 and 50"),
-        "people": ("Users first seen since 1 Jan 2013, 02:00 UTC", "5", "between 5 and 5"),
-        "sales": ("Total amount", total, f"between {total} and {total}"),
+        "departures": ("Events", "50", "50 to 50"),
+        "people": ("Users first seen since 1 Jan 2013, 02:00", "5", "5 to 5"),
+        "sales": ("Total amount", total, f"{total} to {total}"),
     }
     with opened(browser, backstage.start()) as page:
         for stream, (what, value, interval) in said.items():

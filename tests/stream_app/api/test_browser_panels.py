@@ -148,11 +148,11 @@ def test_dragged_range_is_in_the_address_and_in_every_panel(browser: Browser, ad
 def test_week_before_is_drawn_and_the_difference_has_an_interval(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         panel(page, "bins")
-        expect(page.get_by_label("Compare with the week before")).to_be_disabled()  # nothing lies before
+        expect(page.get_by_label("Week before")).to_be_disabled()  # nothing lies before
         page.goto(address + WEEK)
         panel(page, "bins")
         alone = inked(page, "#bins canvas")
-        page.get_by_label("Compare with the week before").check()
+        page.get_by_label("Week before").check()
         expect(page.locator("#difference")).to_be_visible()
         in_address(page, "compare=1")
         holds(page, "document.querySelector('#bins-readout').textContent.includes('week before')")
@@ -358,7 +358,9 @@ def test_alerts_have_thresholds_and_marks(browser: Browser, backstage: Backstage
         expect(rules).to_have_count(3)
         expect(rules.first).to_contain_text("busy")
         expect(rules.first.locator(".chip")).to_have_text("firing")
-        expect(rules.first).to_contain_text("Since 3 Jan 2013, 02:00 UTC")
+        expect(rules.first).to_contain_text("Since 3 Jan 2013, 02:00")
+        expect(page.locator("#alerts h2")).to_have_text("Alerts, 3 Jan 2013, 03:00 UTC")
+        expect(page.locator("#bins .mark-keys span")).to_have_text(["firing"])
         for name in ("bins", "running"):
             panel(page, name)
             assert _red(page, f"#{name}-chart canvas") > 100, name

@@ -145,7 +145,7 @@ def test_new_windows_appear_on_an_open_page(browser: Browser, backstage: Backsta
     with opened(browser, backstage.start() + "/streams/windows", expect_errors=True) as page:
         found, which = page.locator("#windows"), page.locator("#windows-which")
         found.scroll_into_view_if_needed()
-        expect(found.locator(".note")).to_have_text(re.compile("no window is complete yet"))
+        expect(found.locator(".urgent")).to_have_text(re.compile("no window is complete yet"))
         for start, stop, said in ((5, 12, "00:00–12:00"), (12, 24, "12:00–24:00")):
             backstage.run(stream.close_cells(cells[start:stop]))
             expect(which).to_contain_text(f"1 Jan 2013, {said} UTC")
@@ -163,7 +163,7 @@ def test_panels_of_calendar_days_show_rate_and_week_before(browser: Browser, sit
     with opened(browser, site + "departures?from=2013-03-28T23:00:00Z&to=2013-04-03T22:00:00Z") as page:
         panel(page, "bins")
         expect(page.locator("#bins-chart")).to_have_attribute("data-points", "6")
-        page.get_by_label("Compare with the week before").check()
+        page.get_by_label("Week before").check()
         expect(page.locator("#difference")).to_be_visible()
         edges = [
             ("2013-03-28T23:00:00Z", "2013-04-03T22:00:00Z"),

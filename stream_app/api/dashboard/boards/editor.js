@@ -14,7 +14,7 @@ export async function edit(first, show) {
   setConnection("live");
   at("editor").hidden = false;
   at("editor").open = !board.panels.length;
-  say(at("empty"), board.unreadable ? "The address of this page holds no board that can be read. It may have been cut off: ask for it again, or choose panels here." : "No panel is chosen yet. Choose what to show and of which streams, then add the panel.");
+  say(at("empty"), board.unreadable ? "The address of this page holds no board that can be read. It may have been cut off: ask for it again, or choose panels here." : "No panel is chosen yet.");
   at("choose-show").append(...SHOWS.map(([name, title]) => new Option(title, name)));
   at("choose-streams").append(...streams.map(({ stream, title }) => make("label", { className: "check" },
     make("input", { type: "checkbox", name: "stream", value: stream }), make("span", {}, title))));

@@ -21,7 +21,7 @@ export class OneNumber extends Panel {
     const answer = await page.ask(page.measure.single, page.range());
     const isSaid = page.measure.name === "count" && page.detail.counts === "events"; // the page says once which events count
     const gaps = gapsInWords(answer.unmeasured, page.times);
-    return { ...answer, note: [isSaid ? "" : `${sentence(answer.counted)}.`, gaps].filter(Boolean).join(" ") };
+    return { ...answer, note: isSaid ? "" : `${sentence(answer.counted)}.`, urgent: gaps };
   }
 
   show(answer, page) {

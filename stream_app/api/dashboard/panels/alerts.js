@@ -33,7 +33,18 @@ export class Alerts extends Panel {
       make("span", { className: "chip", dataset: { state: one.phase } }, one.phase),
       make("b", {}, one.rule),
       make("code", {}, one.condition),
-      make("span", { className: "muted" }, this.#words(one)))));
+      make("span", { className: "muted" }, this.#brief(one)))));
+    // A range may end long before: rules are about the newest values.
+    this.heading.textContent = `Alerts, ${this.page.times.onPage(this.page.times.until(this.page.whole().end))}`;
+  }
+
+  // Return a rule's newest value and what a reader must know; the table below has everything.
+  #brief(one) {
+    const { refused, fires, summary, missing_now: missing, value_now: value, stderr_now: stderr, unit, against_now: against } = one;
+    const now = missing ? `Cannot be decided: ${missing}` : value === null ? "" : estimate(value, stderr, unit, against);
+    const waits = fires === null || isComplete(this.page.detail) ? "" : `Fires ${this.page.times.until(fires, null)} if it holds`;
+    const refusal = refused.length ? `Last notification refused by ${refused.join(", ")}` : "";
+    return [now, one.changed === null ? "" : this.#when(one), waits, refusal, summary].filter(Boolean).join(" · ");
   }
 
   #words(one) {
@@ -45,13 +56,18 @@ export class Alerts extends Panel {
     return `${this.#change(one)}${now}.${waits}${since}${this.answer.isEqual ? "" : ` Confidence: ${percent(confidence)}.`}${quiet ? ` It does not fire in ${quiet}.` : ""}${refused.length ? ` Its last notification was refused by ${refused.join(", ")}.` : ""}${summary ? ` ${summary}` : ""}`;
   }
 
-  #change({ rule, phase, kind, since, changed, value, stderr, against, unit }) {
+  #change(one) {
+    const { changed, value, stderr, against, unit } = one;
     if (changed === null) return "Never changed";
-    const { times, transitions } = this.page;
-    const fired = kind === "resolved" ? transitions.findLast((one) => one.rule === rule && one.kind === "firing") : undefined;
-    const ended = `${fired ? `fired ${times.onPage(times.moment(fired.at))}; ` : ""}${kind} ${times.moment(changed)}`;
-    const when = times.onPage(phase === "inactive" ? sentence(ended) : `Since ${times.until(since)}`);
+    const when = this.page.times.onPage(this.#when(one));
     return value === null ? when : `${when}, when it read ${estimate(value, stderr, unit, against)}`;
+  }
+
+  #when({ rule, phase, kind, since, changed }) {
+    const { times, transitions } = this.page;
+    if (phase !== "inactive") return `Since ${times.until(since)}`;
+    const fired = kind === "resolved" ? transitions.findLast((one) => one.rule === rule && one.kind === "firing") : undefined;
+    return sentence(`${fired ? `fired ${times.moment(fired.at)}; ` : ""}${kind} ${times.moment(changed)}`);
   }
 
   table() {

@@ -14,12 +14,14 @@ export class Bins extends Panel {
     this.band = this.chart({ stepped: true, fromZero: true, strong: page.hasStrongChart });
     this.compare = make("input", { type: "checkbox", id: page.place("compare"), checked: page.compare });
     this.compare.addEventListener("change", () => page.choose({ compare: this.compare.checked }));
-    this.bars = make("select", { id: page.place("bars") }, new Option("automatic", ""), ...Object.keys(CALENDAR).map((unit) => new Option(unit)));
+    this.bars = make("select", { id: page.place("bars") }, new Option("auto", ""), ...Object.keys(CALENDAR).map((unit) => new Option(unit)));
     this.bars.addEventListener("change", () => page.choose({ bars: this.bars.value || null }));
-    this.barring = make("label", { className: "picker" }, make("span", {}, "Bar"), this.bars);
-    this.tools.append(this.barring, make("label", { className: "check" }, this.compare, "Compare with the week before"));
+    this.barring = make("label", { className: "picker" }, make("span", {}, "Per"), this.bars);
+    this.tools.append(this.barring, make("label", { className: "check" }, this.compare, "Week before"));
     this.difference = make("p", { className: "difference", id: page.place("difference"), hidden: true });
     this.readout.after(this.difference);
+    this.legend = make("p", { className: "mark-keys" }); // of changes of alerts, because their names are left out where they have no room
+    this.saving.before(this.legend);
   }
 
   async ask(page) {
@@ -32,7 +34,7 @@ export class Bins extends Panel {
     const calendar = slices.days ? page.times.days : page.bins; // of both, weeks are whole numbers
     const possible = !units && calendar.week !== null && hasWeekBefore(calendar, slices.start, page);
     this.compare.disabled = !possible;
-    this.compare.parentElement.title = possible ? "" : "The stream has no such range a week before this one";
+    this.compare.parentElement.title = possible ? "Compare with the week before" : "The stream has no such range a week before this one";
     const [answer, earlier] = await Promise.all([
       page.points({ ...asked, inner: alone }),
       possible && page.compare ? this.#earlier(page, asked, calendar) : null,
@@ -71,6 +73,9 @@ export class Bins extends Panel {
     if (answer.earlier) picture.lines.push(this.#line(answer));
     const shown = unit ? 86400 : step === 1 || binSeconds === null ? binSeconds : Math.min(step * binSeconds, 86400);
     this.band.show(picture, shown, page.domain());
+    const { start, end } = page.domain();
+    const kinds = new Set(picture.marks.filter(({ at }) => at >= start && at <= end).map(({ kind }) => kind));
+    this.legend.replaceChildren(...[...kinds].map((kind) => make("span", { dataset: { kind } }, kind)));
     this.difference.hidden = !answer.earlier;
     if (answer.earlier) this.difference.replaceChildren(...inWords(answer.earlier, page.measure));
   }

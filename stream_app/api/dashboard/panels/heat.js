@@ -117,7 +117,7 @@ export class Heat extends Panel {
     } else if (this.answer?.stderr.length) {
       const all = this.answer.stderr.flat();
       const [least, most] = [Math.min(...all), Math.max(...all)].map(error);
-      this.readout.replaceChildren("Standard error of a cell: ", bold(least === most ? least : `${least} to ${most}`), ` ${this.page.detail.noun}`);
+      this.readout.replaceChildren("Standard error of a cell: ", bold(least === most ? least : `${least} to ${most}`));
     }
     this.#draw();
   }

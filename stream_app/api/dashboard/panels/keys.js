@@ -42,7 +42,7 @@ export class Keys extends Panel {
     this.by.value = by ?? "*";
     const key = await this.#found(page, by);
     this.search.hidden = Boolean(by) || page.detail.axes.keys <= FIRST;
-    if (key?.length === 0) return { ...this.answer, keys: [], keys_available: 0, by, note: "No key has this in its name." };
+    if (key?.length === 0) return { ...this.answer, keys: [], keys_available: 0, by, note: "", urgent: "No key has this in its name." };
     const answer = await page.ask(page.measure.keys, { ...page.slices(SLICES), limit: this.most, key, by });
     const inFile = this.#inFile(answer, page.measure);
     const held = inFile === answer.keys_available ? `all ${inFile.toLocaleString("en")}` : `the first ${inFile.toLocaleString("en")}`;
@@ -84,7 +84,7 @@ export class Keys extends Panel {
     for (const [key, card] of this.cards) if (!wanted.has(key)) this.#drop(key, card);
     keys.forEach((one) => this.#card(one, page));
     const [sure, unsure] = [keys.filter((one) => !mayBeNone(one)), keys.filter(mayBeNone)];
-    say(this.unsure, unsure.some(({ value }) => value < 0) ? "May be 0: noise can make a small count negative" : "May be 0");
+    say(this.unsure, unsure.some(({ value }) => value < 0) ? "May be 0; noise can make it negative" : "May be 0");
     const elements = (some) => some.map((one) => this.cards.get(one.key).element);
     const order = [...elements(sure), ...(sure.length && unsure.length ? [this.unsure] : []), ...elements(unsure)];
     const left = this.answer.keys_available - keys.length;

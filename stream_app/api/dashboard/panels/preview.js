@@ -8,7 +8,7 @@ import { grid } from "../tables.js";
 import { utc } from "../times.js";
 import { error } from "../words.js";
 
-const TITLE = "What would another epsilon look like?";
+const TITLE = "Another epsilon";
 const LEAST = -2, MOST = 1.3; // ends of the slider as powers of ten: 0.01 and 20
 
 export class Preview extends Panel {
@@ -22,7 +22,7 @@ export class Preview extends Panel {
     this.slider.addEventListener("change", () => page.choose({ epsilon: this.#epsilon() }));
     this.band = this.chart({ stepped: true, fromZero: true });
     this.questions = make("div", { className: "questions" });
-    this.body.append(this.questions);
+    this.help.box.append(this.questions);
   }
 
   async ask(page) {
@@ -48,7 +48,7 @@ export class Preview extends Panel {
     const bin = end.length ? longest(start, end) : page.binSeconds;
     const { previewed: measure } = this;
     const counts = measure.name === "count";
-    this.heading.textContent = counts ? TITLE : `${TITLE} ${measure.title}`;
+    this.heading.textContent = counts ? TITLE : `${TITLE}: ${measure.title}`;
     this.band.show({ start, end, seq, numbers: measure.numbers, counted: measure.counted, lines: lines.reverse() }, bin, page.range());
     this.questions.replaceChildren(grid(`Half the width of 95 % intervals${counts ? `, in ${page.detail.noun}` : ` of ${measure.title}`}`,
       [`A ${measure.counted.toLowerCase()} of`, `at ε\u00a0=\u00a0${answer.epsilon}`, `at ε\u00a0=\u00a0${answer.preview_epsilon}`],

@@ -7,10 +7,10 @@ import { COUNTS, error } from "../words.js";
 
 export class Running extends Panel {
   constructor(page) {
-    super(page, "running", page.detail.counts === "users" ? "Running count, summed over epochs" : "Running count");
+    super(page, "running", page.detail.counts === "users" ? "Running count, summed over epochs" : "Running count", "The small chart shows the band alone: how far the true number may lie above or below.");
     this.band = this.chart();
     const readout = make("p", { className: "readout", id: page.place("band-readout") });
-    this.body.append(make("div", { className: "card-head strip-head" }, make("h3", {}, "Its band: how far the true number may lie above or below"), readout));
+    this.body.append(make("div", { className: "card-head strip-head" }, make("h3", {}, "Its band"), readout));
     this.strip = this.chart({
       strip: true,
       numbers: { ...COUNTS, value: error },
