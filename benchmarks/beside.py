@@ -1,10 +1,10 @@
 """Runs the benchmarks of two checkouts in turns. ``python -m benchmarks.beside OTHER [NAME ...]``
 
 OTHER is a checkout of another commit with its own environment (OTHER/.venv). The names are ``ingest``,
-``exact_answers``, ``api`` and ``page``; without a name all four run. In each of ROUNDS rounds both checkouts
-run once, and the order changes from round to round. For each figure it prints the median of the other
-checkout, the median of this one, and the ratio of the two. The machine should do nothing else. Result files
-stay as they were.
+``exact_answers``, ``api``, ``page`` and ``web_log``; without a name all run. In each of ROUNDS rounds both
+checkouts run once, and the order changes from round to round. For each figure it prints the median of the
+other checkout, the median of this one, and the ratio of the two. The machine should do nothing else. Result
+files stay as they were.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.ingest.topic import draw_events, hours_of, last_full_hour_us, ma
 from deploy.kafka import broker
 
 HERE = Path(__file__).parents[1]
-NAMES = ("ingest", "exact_answers", "api", "page")
+NAMES = ("ingest", "exact_answers", "api", "page", "web_log")
 ROUNDS = 4
 EVENTS, PARTITIONS = 2_000_000, 4
 # What a checkout runs to count one topic; the broker and the topic belong to this process.

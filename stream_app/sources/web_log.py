@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -72,13 +72,12 @@ class WebLogDecoder(Decoder):
         self._derived = {name: _Codes(_of_texts(_DERIVED[name][1])) for name in derived}
         if "browser" in others:
             visits.agent_of("")  # loads a second's worth of patterns, before anything waits for a decoder
-        self._key_of_day = form.key_of_day
+        self._names_of = lru_cache(_MOST_DAYS)(partial(_names_by, form.key_of_day))
         conditions = [
             one for one in form.counted if one is not None and self._derived.keys() >= {*one.fields}
         ]
         # None: also of a condition that needs more than the columns that need no visitor.
         self._counted = AnyOf(tuple(conditions)) if len(conditions) == len(form.counted) else None
-        self._names: dict[int, _Names] = {}
 
     def decode(self, records: Sequence[bytes]) -> Decoded:
         if max(map(len, records), default=0) > _LONGEST_LINE:
@@ -118,14 +117,6 @@ class WebLogDecoder(Decoder):
         of_line = np.full(len(named), len(names), np.int64)
         of_line[lines] = places
         return Coded([*names, ""], of_line)
-
-    def _names_of(self, day: int) -> _Names:
-        if day not in self._names:
-            while len(self._names) >= _MOST_DAYS:
-                del self._names[next(iter(self._names))]
-            key = self._key_of_day(day)
-            self._names[day] = _nobody if key is None else visits.visitors_by(key)
-        return self._names[day]
 
 
 def form_of(lines: Sequence[bytes]) -> WebLog | None:
@@ -178,8 +169,9 @@ def _of_texts(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *parts: function(*map(_text, parts))
 
 
-def _nobody(address: bytes, agent: bytes) -> str:
-    return ""
+def _names_by(key_of_day: Callable[[int], bytes | None], day: int) -> _Names:
+    key = key_of_day(day)
+    return visits.visitors_by(key) if key is not None else lambda address, agent: ""
 
 
 def _text(part: bytes | None) -> str | None:
