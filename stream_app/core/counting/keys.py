@@ -13,7 +13,6 @@ from fractions import Fraction
 from functools import cached_property, lru_cache, partial
 from itertools import product, repeat
 from typing import Any, Literal
-from urllib.parse import unquote
 
 import msgspec
 import numpy as np
@@ -28,14 +27,19 @@ _NOTHING = Fraction(0)
 Option = bool | int | float | str | list[int] | None  # a JSON value that a mechanism's option may have
 
 NONE = "none"  # the key of events without the field
-_MOST_REMEMBERED, _LONGEST_REMEMBERED = 1 << 16, 2_000
+_MOST_REMEMBERED = 1 << 16
+_LONGEST_VALUE = (
+    2_000  # characters before the rule: an address that a browser sends; a longer value has no key
+)
+_MOST_COMPOSED = 4  # characters that become one in Unicode's composed form
 # A group that repeats takes exponential time on some texts, and many repeats a high power of their length.
-# Each ? and each | may double the time: eight of them behind two repeats take a tenth of a second.
+# Each ? and each | may double the time: of two repeats before four of them, or of one before eight, it is a
+# millisecond.
 _LITERALS = re.compile(r"\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _SLOW = re.compile(r"\)[*+{]|\(\?|\\[1-9]")
-_REPEATS, _MOST_REPEATS = re.compile(r"[*+]|\{\d*,\d*\}"), 2
-_CHOICES, _MOST_CHOICES = re.compile(r"[?|]"), 8
-_ESCAPE = re.compile(r"%[0-9a-fA-F]{2}")
+_REPEATS, _CHOICES = re.compile(r"[*+]|\{\d*,\d*\}"), re.compile(r"[?|]")
+_MOST_CHOICES = (8, 8, 4)  # by the number of repeats
+_ESCAPES = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 
 ANY = "*"  # in a pattern of keys: any value of a field
 _PARTS = re.compile(r"((?:[^/\\]|\\.)*)/", re.DOTALL)  # the parts of a label, which each end with a slash
@@ -69,6 +73,9 @@ class Normalise(
 ):
     """How a value becomes a key, in this order; each step is left out unless it is asked for.
 
+    A value of more than 2,000 characters has no key: the rule runs beside cuts, and nobody's value may delay
+    the releases of others.
+
     Args:
         query: the names of parameters that stay behind the ``?``, in this order; None: the query stays whole.
         percent: whether percent-encoding is decoded, if the result is UTF-8.
@@ -98,10 +105,11 @@ class Normalise(
         """Return the key of a value; a value that can be no key stays as it is."""
         if self.none and (value is None or value == ""):
             return NONE
-        if not isinstance(value, str | int | float):
+        if not isinstance(value, str | int | float) or (
+            isinstance(value, str) and len(value) > _LONGEST_VALUE
+        ):
             return value
-        is_long = isinstance(value, str) and len(value) > _LONGEST_REMEMBERED
-        return self._made(value) if is_long else self._remembered(value)
+        return self._remembered(value)
 
     @cached_property
     def _remembered(self) -> Callable[[Any], Any]:
@@ -110,6 +118,10 @@ class Normalise(
     @cached_property
     def _compiled(self) -> list[tuple[re.Pattern[str], str]]:
         return [(re.compile(pattern), becomes) for pattern, becomes in self.patterns]
+
+    @cached_property
+    def _replaced(self) -> dict[str, str]:
+        return dict(self.replace)
 
     def _made(self, value: str | int | float) -> str | int | float:
         if not isinstance(value, str):
@@ -124,13 +136,15 @@ class Normalise(
         if self.strip_slash:
             path = path.rstrip("/") or path[:1]
         text = f"{path}{mark}{query}"
+        if len(text) > _MOST_COMPOSED * LONGEST_NAME:
+            return text
         if self.nfc:
             text = unicodedata.normalize("NFC", text)
         if self.lower:
             text = text.lower()
         if len(text) <= LONGEST_NAME:
             text = self._matched(text)
-        return dict(self.replace).get(text, text)
+        return self._replaced.get(text, text)
 
     def _matched(self, text: str) -> str:
         for pattern, becomes in self._compiled:
@@ -165,11 +179,11 @@ def normalised(rule: Normalise | None, column: Sequence[object]) -> Sequence[obj
 def check_pattern(pattern: str, becomes: str) -> None:
     """Refuse a pattern that may take long on some text, or is none. Raises: ValueError, one line."""
     plain = _LITERALS.sub("x", pattern)
-    is_long = len(_REPEATS.findall(plain)) > _MOST_REPEATS or len(_CHOICES.findall(plain)) > _MOST_CHOICES
-    if is_long or _SLOW.search(plain):
+    repeats, choices = (len(signs.findall(plain)) for signs in (_REPEATS, _CHOICES))
+    if _SLOW.search(plain) or repeats >= len(_MOST_CHOICES) or choices > _MOST_CHOICES[repeats]:
         raise ValueError(
             f"{pattern!r} may take long on some texts; repeat no group, use * and + at most twice, "
-            "and ? and | at most eight times"
+            "and ? and | at most eight times, beside two repeats at most four times"
         )
     try:
         groups = re.compile(pattern).groups
@@ -181,15 +195,19 @@ def check_pattern(pattern: str, becomes: str) -> None:
 
 def _kept(query: str, names: tuple[str, ...]) -> str:
     """Return the parameters of these names, in their order."""
-    parts = query.split("&") if query else []
-    return "&".join(part for name in names for part in parts if part.partition("=")[0] == name)
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for part in query.split("&") if query else ():
+        if (same := found.get(part.partition("=")[0])) is not None:
+            same.append(part)
+    return "&".join(part for parts in found.values() for part in parts)
 
 
 def _decoded(text: str) -> str:
+    """Return a text without percent-encoding; with it, in capital letters, if the result is not UTF-8."""
     try:
-        return unquote(text, errors="strict")
+        return _ESCAPES.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(), text)
     except UnicodeDecodeError:
-        return _ESCAPE.sub(lambda found: found[0].upper(), text)
+        return _ESCAPES.sub(lambda found: found[0].upper(), text)
 
 
 class KeyField(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True, rename={"names": "list"}):
