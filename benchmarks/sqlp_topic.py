@@ -84,7 +84,7 @@ def drawn_visits() -> Records:
     """Return the visits of all visitors, to pages by a law of Zipf."""
     rng = np.random.default_rng(3)
     who = np.repeat(np.arange(VISITORS, dtype=np.int32), VISITS)
-    what = zipf_mandelbrot(who.size, PAGES, 0, 1, rng)
+    what = zipf_mandelbrot(who.size, PAGES, 0.0, 1.0, rng)
     when = rng.integers(0, SECONDS, who.size, dtype=np.int16)
     order = np.argsort(when, kind="stable")
     first = np.concatenate([[0], np.cumsum(np.bincount(when, minlength=SECONDS))])

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from stream_app.core.answers.sums import mean_over, sum_of
@@ -48,13 +49,22 @@ def drawn(users: int, seed: int) -> list[Visit]:
 
 
 async def replayed_with(
-    directory: Path, visits: list[Visit], epsilon: float, *stores: Any, **own: Any
+    directory: Path,
+    visits: list[Visit],
+    epsilon: float,
+    *stores: Any,
+    approximate: bool = False,
+    **own: Any,
 ) -> Replayed:
-    """Replay visits with epsilon, of which the names take half. Args: stores and own, as of ``replay``."""
+    """Replay visits with epsilon, of which the names take half.
+
+    Args: approximate, whether counts have a delta; stores and own, as of ``replay``.
+    """
     write_visits(directory, visits)
     keys = {"discover": {"epsilon": epsilon / 2, "delta": 1e-9}}
     unit = {"user": "user", "max_events": OF_USER}
-    privacy = {"epsilon": epsilon, "not_private": epsilon > 20, "unit": unit}
+    privacy: dict[str, Any] = {"epsilon": epsilon, "not_private": epsilon > 20, "unit": unit}
+    privacy |= {"delta": 2e-9} if approximate else {}
     return await replay(directory, *stores, keys=keys, privacy=privacy, **own)
 
 
@@ -78,15 +88,26 @@ def holds(one: Shown) -> bool:
     return one.interval[0] <= one.truth <= one.interval[1]
 
 
-async def test_found_keys_of_a_replay_are_exact_without_noise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("approximate", [False, True])
+async def test_found_keys_of_a_replay_are_exact_without_noise(tmp_path: Path, approximate: bool) -> None:
+    """Approximate counts have noise that is far below a half."""
     visits = drawn(600, seed=1)
-    replayed = await replayed_with(tmp_path, visits, 1e9)
+    replayed = await replayed_with(tmp_path, visits, 1e9, approximate=approximate)
     found, view = await shown(replayed, visits), await replayed.view()
     assert len(found) > 50
-    assert [one.value for one in found] == [one.truth for one in found]
+    assert [round(one.value) for one in found] == [one.truth for one in found]
     others = len(visits) - sum(one.truth for one in found)
-    assert view.count(view.span).value == len(visits)
-    assert view.of_key("other").count(view.span).value == others
+    assert round(float(view.count(view.span).value)) == len(visits)
+    assert round(float(view.of_key("other").count(view.span).value)) == others
+
+
+async def test_intervals_of_approximate_found_keys_hold_the_truth(tmp_path: Path) -> None:
+    visits = drawn(3_000, seed=2)
+    found = await shown(await replayed_with(tmp_path, visits, 4.0, approximate=True), visits)
+    assert len(found) > 20
+    inside = sum(map(holds, found))
+    assert stats.binom.cdf(inside, len(found), 0.95) > RARE
+    assert max(one.interval[1] - one.interval[0] for one in found) > 0
 
 
 async def test_intervals_of_found_keys_hold_the_truth(tmp_path: Path) -> None:
