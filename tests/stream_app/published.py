@@ -161,6 +161,7 @@ class Published:
             first + rows,
             places,
             counts[rows, places],
+            epoch=state.epoch.epoch,
         )
         assert await self.store.apply(self.name, change) is Reply.DONE
         self.position += 1
