@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-MOST_DOTS = 64  # with groups written out
-MOST_GROUPS = 16
-MOST_ALTERNATIVES = 20_000  # with groups written out
+MOST_DOTS = 64  # of all patterns of a query, with groups written out
+MOST_GROUPS = 16  # of a pattern
+MOST_WRITTEN = 100_000  # characters and alternatives of all patterns of a query, with groups written out
 
 # As in RE2, a backslash makes any sign plain, and a brace that begins no repetition is plain, too.
 _TOKEN = re.compile(
@@ -45,23 +45,33 @@ class Pattern:
         return label in self.texts or (self.dotted is not None and self.dotted.fullmatch(label) is not None)
 
 
-def parse_pattern(pattern: str) -> Pattern:
-    r"""Read a pattern. Raises: PatternError.
+@dataclass(slots=True)
+class Room:
+    """What the patterns of one query may still have with groups written out. ``parse_pattern`` changes it."""
+
+    dots: int = MOST_DOTS
+    written: int = MOST_WRITTEN
+
+
+def parse_pattern(pattern: str, room: Room | None = None) -> Pattern:
+    r"""Read a pattern. Raises: PatternError. Args: room, of the query; None: the pattern is all of it.
 
     >>> [parse_pattern(r"(C\+\+|/a/.+)").matches(label) for label in ("C++", "/a/b", "/a/")]
     [True, True, False]
     """
-    alternatives = _Reader(pattern).all()
-    dotted = [one for one in alternatives if _dots(one)]
-    plain = ["".join(text for _, text in one) for one in alternatives if not _dots(one)]
-    if sum(map(_dots, dotted)) > MOST_DOTS:
-        raise PatternError(f"more than {MOST_DOTS} dots with groups written out; ask several times")
+    alternatives = _Reader(pattern, room or Room()).all()
+    dotted = [one for one in alternatives if _dots([one])]
+    plain = ["".join(text for _, text in one) for one in alternatives if not _dots([one])]
     expression = re.compile("|".join(map(_expression, dotted)), re.DOTALL) if dotted else None
     return Pattern(frozenset(plain), expression)
 
 
-def _dots(alternative: Written) -> int:
-    return sum(kind == "dot" for kind, _ in alternative)
+def _dots(alternatives: list[Written]) -> int:
+    return sum(kind == "dot" for one in alternatives for kind, _ in one)
+
+
+def _written(alternatives: list[Written]) -> int:
+    return len(alternatives) + sum(len(text) for one in alternatives for _, text in one)
 
 
 def _expression(alternative: Written) -> str:
@@ -81,8 +91,8 @@ def _expression(alternative: Written) -> str:
 
 
 class _Reader:
-    def __init__(self, pattern: str) -> None:
-        self._tokens, at = list[Token](), 0
+    def __init__(self, pattern: str, room: Room) -> None:
+        self._room, self._tokens, at = room, list[Token](), 0
         while at < len(pattern):
             match = _TOKEN.match(pattern, at)
             if match is None or match.lastgroup is None:
@@ -95,11 +105,8 @@ class _Reader:
                 text = _ESCAPED.sub(lambda one: _LETTERS.get(one[1], one[1]), text)
             self._tokens.append((match.lastgroup, text))
             at = match.end()
-        for kind, most in (("dot", MOST_DOTS), ("open", MOST_GROUPS)):
-            if sum(one == kind for one, _ in self._tokens) > most:
-                raise PatternError(
-                    f"more than {most} {'dots' if kind == 'dot' else 'groups'}; ask several times"
-                )
+        if sum(kind == "open" for kind, _ in self._tokens) > MOST_GROUPS:
+            raise PatternError(f"more than {MOST_GROUPS} groups; ask several times")
         self._tokens.reverse()
 
     def all(self) -> list[Written]:
@@ -107,6 +114,10 @@ class _Reader:
         found = self._alternatives()
         if self._tokens:
             raise PatternError("a parenthesis is closed and not opened; open it")
+        dots, written = _dots(found), _written(found)
+        self._check(dots, written)
+        self._room.dots -= dots
+        self._room.written -= written
         return found
 
     def _alternatives(self) -> list[Written]:
@@ -118,10 +129,18 @@ class _Reader:
                 current = [()]
                 continue
             after: list[Written] = [((kind, text),)] if kind != "open" else self._group()
-            if len(finished) + len(current) * len(after) > MOST_ALTERNATIVES:
-                raise PatternError(f"more than {MOST_ALTERNATIVES:,} alternatives; ask several times")
+            self._check(*(of(current) * len(after) + of(after) * len(current) for of in (_dots, _written)))
             current = [before + one for before in current for one in after]
         return finished + current
+
+    def _check(self, dots: int, written: int) -> None:
+        """Refuse alternatives with too much in them, before they are made. Raises: PatternError."""
+        for has, room, most, what in (
+            (dots, self._room.dots, MOST_DOTS, "dots"),
+            (written, self._room.written, MOST_WRITTEN, "characters"),
+        ):
+            if has > room:
+                raise PatternError(f"more than {most:,} {what} with groups written out; ask several times")
 
     def _group(self) -> list[Written]:
         found = self._alternatives()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from stream_app.api.prometheus.patterns import Pattern, PatternError, parse_pattern
+from stream_app.api.prometheus.patterns import Pattern, PatternError, Room, parse_pattern
 
 NAME_LABEL = "__name__"
 LONGEST_QUERY = 20_000
@@ -117,6 +117,7 @@ class _Reader:
         if len(query) > LONGEST_QUERY:
             raise PromQLError(f"the query is longer than {LONGEST_QUERY} characters; {_REMEDY}")
         self._query, self._tokens, self._at = query, self._split(query), 0
+        self._room = Room()
 
     def query(self) -> Selector | float:
         kind, _, _ = self._peek()
@@ -189,7 +190,9 @@ class _Reader:
             raise self._outside(value, position)
         text = _unquoted(value, position)
         try:
-            wanted = parse_pattern(text) if operator in ("=~", "!~") else Pattern(_spellings(text))
+            wanted = (
+                parse_pattern(text, self._room) if operator in ("=~", "!~") else Pattern(_spellings(text))
+            )
         except PatternError as failure:
             raise PromQLError(f"pattern at character {position + 1}: {failure}") from None
         return Matcher(label, wanted, operator in ("!=", "!~"))

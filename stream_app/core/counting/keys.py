@@ -42,7 +42,7 @@ _MOST_CHOICES = (8, 8, 4)  # by the number of repeats
 _ESCAPES = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 
 ANY = "*"  # in a pattern of keys: any value of a field
-_PARTS = re.compile(r"((?:[^/\\]|\\.)*)/", re.DOTALL)  # the parts of a label, which each end with a slash
+_PARTS = re.compile(r"(?:\A|/)((?:[^/\\]|\\.)*+)", re.DOTALL)  # the parts of a label, with slashes between
 _NONE = -1
 
 
@@ -325,8 +325,8 @@ class KeyList(Axis, frozen=True, rename={"names": "list"}):
         """Return the places of the values that a pattern chooses, by field; none if it is no pattern."""
         if self.discover is not None and pattern.endswith(ANY):
             return [[at for at, label in enumerate(self.labels) if label.startswith(pattern[:-1])]]
-        written = _PARTS.findall(f"{pattern}/") if self.fields else []
-        if len(written) != len(self.parts) or "".join(f"{one}/" for one in written) != f"{pattern}/":
+        written = _PARTS.findall(pattern) if self.fields else []
+        if len(written) != len(self.parts) or "/".join(written) != pattern:
             return []
         return [
             range(len(places)) if one == ANY else [places[one]] if one in places else []

@@ -5,6 +5,7 @@ Of several key fields every event is in one cell, patterns are sums of cells, an
 
 from __future__ import annotations
 
+import time
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import product
@@ -215,6 +216,13 @@ def test_labels_are_unambiguous_and_patterns_match_their_values(keys: KeyList) -
     assert keys.matching("/".join("*" for _ in keys.sizes)) == tuple(range(len(keys.labels)))
     for place, label in enumerate(keys.labels):
         assert AskedKeys((label,)).places(keys) == place
+
+
+@pytest.mark.parametrize("end", ["\\", "\\/", "/\\"])
+def test_work_of_a_pattern_grows_with_its_length_only(end: str) -> None:
+    began_s = time.process_time()
+    assert KEYS.matching("a" * 300_000 + end) == ()
+    assert time.process_time() - began_s < 1
 
 
 def test_all_but_a_pattern_and_several_patterns() -> None:
