@@ -110,6 +110,24 @@ async def test_watched_store_times_and_counts_calls() -> None:
     assert value(metrics, "redis_failures_total", call="apply") is None
 
 
+@pytest.mark.parametrize(
+    ("stopped", "until_bin", "told"), [(False, None, 0), (True, None, 1), (True, FIRST_BIN, 0)]
+)
+async def test_a_stream_is_told_as_stopped_unless_it_ended(
+    stopped: bool, until_bin: int | None, told: int
+) -> None:
+    class Stopped(MemoryStore):
+        async def load(self, stream: str) -> StreamState | None:
+            state = await super().load(stream)
+            return state and replace(state, stopped=stopped, until_bin=until_bin)
+
+    metrics = Metrics()
+    store = watch_store(Stopped(), metrics, {"clicks"})
+    await store.open_epoch("clicks", TEXT, EPOCH, GENESIS)
+    await store.load("clicks")
+    assert value(metrics, "stopped", stream="clicks") == told
+
+
 def test_failed_store_call_is_counted_and_raised() -> None:
     class Gone(MemoryStore):
         async def load(self, stream: str) -> None:
