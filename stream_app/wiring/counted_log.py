@@ -17,7 +17,6 @@ from dphist.noise import NoiseSource
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.plans import planned
 from stream_app.config.source import ledgers_of
-from stream_app.core.counting.where import Condition
 from stream_app.core.segments.names import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
@@ -36,10 +35,9 @@ from stream_app.wiring.deleting import delete_counted, destroy_visitor_keys, fir
 from stream_app.wiring.event_logs import (
     check_file,
     check_told_apart,
-    conditions_of,
+    decodes_for,
     named_by,
     open_source,
-    other_fields,
     visitor_keys,
 )
 from stream_app.wiring.halted import START_AGAIN, Halted
@@ -115,8 +113,7 @@ class CountedLog:
         self._resources = AsyncExitStack()
         self._ports: Ports | None = None
         self._source: Source | None = None
-        self._fields = frozenset[str]()  # that the open log decodes
-        self._conditions = frozenset[Condition | None]()  # on lines whose visitors it names
+        self._opened_for: Sequence[StreamSettings] = ()
         self._noise: dict[str, NoiseSource] = {}
         self._pipeline: Pipeline | None = None
         self._was_read = asyncio.Event()
@@ -149,8 +146,7 @@ class CountedLog:
     def can_read(self, streams: Sequence[StreamSettings]) -> bool:
         """Return whether the open log decodes the fields that its streams need, for all lines they count."""
         own = [*filter(self.is_over_this_log, streams)]
-        names_all = self._conditions >= conditions_of(own) or None in self._conditions
-        return self._source is None or (names_all and self._fields >= {*other_fields(own)})
+        return self._source is None or decodes_for(self._opened_for, own)
 
     async def join(self, streams: Sequence[StreamSettings]) -> None:
         """Count further streams; while a fault has closed the log, they wait with the others."""
@@ -237,8 +233,7 @@ class CountedLog:
         await wall.now_us()
         coming = [one for one in start.plan.checked.streams if self.is_over_this_log(one)]
         self._source = source = await open_source(streams, settings, clock, coming)
-        self._fields = frozenset(other_fields([*streams, *coming]))
-        self._conditions = conditions_of([*streams, *coming])
+        self._opened_for = [*streams, *coming]
         log = source if clock.virtual else read_ahead(source)  # a replay's clock decides what it may read
         self._resources.push_async_callback(close_client, log.close)
         for stream in streams:

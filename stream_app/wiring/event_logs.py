@@ -20,6 +20,7 @@ from stream_app.config.source import real_place
 from stream_app.core.counting.where import Condition
 from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import Strategy
+from stream_app.core.visits import VISITOR
 from stream_app.durable import secret_directory, write_durably
 from stream_app.loops.clocks import ReplayClock
 from stream_app.ports import Clock, OperatorError, Source
@@ -317,9 +318,16 @@ def other_fields(streams: Sequence[StreamSettings]) -> list[str]:
     return list(dict.fromkeys(path for one in streams for path in one.declared.cell_fields))
 
 
+def decodes_for(opened: Sequence[StreamSettings], streams: Sequence[StreamSettings]) -> bool:
+    """Return whether a log that was opened for some streams decodes all that other streams need."""
+    names_all = conditions_of(opened) >= conditions_of(streams)
+    return names_all and {*other_fields(opened)} >= {*other_fields(streams)}
+
+
 def conditions_of(streams: Sequence[StreamSettings]) -> frozenset[Condition | None]:
-    """Return the conditions on lines of an access log that decide which visitors get a name."""
-    return frozenset(one.declared.where for one in streams if one.declared.source.is_of_web_server)
+    """Return the conditions of the streams that count visitors of an access log."""
+    declared = [one.declared for one in streams if one.declared.source.is_of_web_server]
+    return frozenset(one.where for one in declared if VISITOR in one.cell_fields)
 
 
 def time_field(stream: StreamSettings) -> TimeField:

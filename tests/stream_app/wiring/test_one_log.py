@@ -32,7 +32,7 @@ from stream_app.receiving.known_keys import KnownKeys
 from stream_app.receiving.spool_writer import Incoming, SpoolWriter
 from stream_app.source_ledger import SourceLedger, TotalSpent, measured
 from stream_app.sources.copies import FEWEST_RECORDS
-from stream_app.wiring.event_logs import check_files, open_source
+from stream_app.wiring.event_logs import check_files, decodes_for, open_source
 from stream_app.wiring.known_logs import ledger_of, with_known_logs
 from stream_app.wiring.starting import check_measured_before
 from tests.models.memory import MemoryStore
@@ -556,3 +556,40 @@ def test_over_drawn_files_each_event_counts_once_and_no_sum_is_too_small(world: 
             world.check_sums()
             starts += 1
     assert drawn.refused < starts
+
+
+VISITS = """
+streams:
+  shown:
+    source: &log {file: access.log, format: combined}
+    time: &day {bin: 1d, epoch: 30d, grace: 5m, first: 2026-11-01T00:00:00Z}
+    where: {page: {present: true}}
+    privacy: {epsilon: 1}
+  english:
+    source: *log
+    time: *day
+    where: {page: [/en]}
+    privacy: {epsilon: 1, accept: measured again}
+  requests:
+    source: *log
+    time: *day
+    where: {page: [/de]}
+    privacy: {epsilon: 1, accept: measured again, unit: event}
+"""
+
+
+@pytest.mark.parametrize(
+    ("opened", "joining", "is_decoded"),
+    [
+        (["shown"], ["shown"], True),
+        (["shown"], ["english"], False),  # it names the visitors of other lines only
+        (["shown", "english"], ["english"], True),
+        (["shown"], ["requests"], True),
+        (["requests"], ["shown"], False),
+    ],
+)
+def test_a_log_is_opened_again_for_a_stream_whose_visitors_it_does_not_name(
+    tmp_path: Path, opened: list[str], joining: list[str], is_decoded: bool
+) -> None:
+    streams = {one.name: one for one in load_text(VISITS, tmp_path / "app.yaml", {}).streams}
+    assert decodes_for([streams[name] for name in opened], [streams[name] for name in joining]) is is_decoded
