@@ -16,7 +16,8 @@ from stream_app.audit.rehearsal import Rehearsal
 from stream_app.audit.report import Check, Measured
 from stream_app.audit.stored import check_source, check_stored
 from stream_app.config import Settings, StreamSettings
-from stream_app.core.kinds import DiscoveringToeplitz, Measuring
+from stream_app.core.kinds import Measuring
+from stream_app.core.kinds.approximate_discovering import DiscoveringToeplitz
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.promise import in_words
 from stream_app.core.strategy import Strategy

@@ -30,15 +30,9 @@ from stream_app.config.settings import StreamSettings
 from stream_app.core.counting.keys import Axis, KeyList
 from stream_app.core.counting.unlisted import Discover
 from stream_app.core.epochs import MOST_FOUND
-from stream_app.core.kinds import (
-    Discovering,
-    DiscoveringToeplitz,
-    DiscoveringTree,
-    Kind,
-    Measuring,
-    kind_of,
-    measuring,
-)
+from stream_app.core.kinds import Discovering, Kind, Measuring, kind_of, measuring
+from stream_app.core.kinds.approximate_discovering import DiscoveringToeplitz
+from stream_app.core.kinds.discovering import DiscoveringTree
 from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.kinds.toeplitz import Toeplitz

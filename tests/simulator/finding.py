@@ -18,9 +18,7 @@ from msgspec import structs
 
 from dphist.arrays import Int64Array
 from dphist.caps import Caps
-from dphist.discovery import DiscoveryRule
 from dphist.noise import LARGEST_SCALE
-from dphist.noise.derived import DerivedNoise
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
 from dphist.toeplitz import ToeplitzDesign, plan_toeplitz
@@ -29,19 +27,19 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.counting.keys import KeyList
 from stream_app.core.counting.unlisted import BROUGHT, Discover
 from stream_app.core.declaration import Declaration
-from stream_app.core.epochs import MOST_FOUND, stays, thinned_for
-from stream_app.core.kinds import Discovering, DiscoveringToeplitz, DiscoveringTree
-from stream_app.core.kinds.discovering import part_of
+from stream_app.core.epochs import MOST_FOUND, thinned_for
+from stream_app.core.kinds import Discovering
+from stream_app.core.kinds.approximate_discovering import DiscoveringToeplitz
+from stream_app.core.kinds.discovering import DiscoveringTree, part_of
 from stream_app.core.kinds.tables import PUBLISHED, Span, node_table
 from stream_app.core.kinds.toeplitz import Toeplitz, of_width
 from stream_app.core.records import Apply, EpochRecord, Release
 from stream_app.core.strategy import Strategy
-from stream_app.vault.cipher import KeyNames
-from tests.models.choosing import ids_of
 from tests.simulator.approximate import noisy_values
 from tests.simulator.checks import Broken, released_columns, use_draw
-from tests.simulator.given_noise import Draw, node_sums
-from tests.simulator.log import PAGES, Kind
+from tests.simulator.finding_recount import ByPage, Recount, window_of
+from tests.simulator.given_noise import Draw
+from tests.simulator.log import PAGES
 from tests.simulator.observer import Observer
 from tests.simulator.schedule import AMOUNTS, Deed, Schedule
 from tests.stream_app.found_keys import view_at
@@ -53,8 +51,6 @@ EPSILON, DELTA = Fraction(1), Fraction(1, 2)  # of names: a key is named by two 
 COUNTS_DELTA = Fraction(1, 10**6)
 TOTAL_SHARE = Fraction(1, 5)
 ROOMS = (10**6, 10)  # events of hidden keys; with little room some keys are dropped
-
-ByPage = Counter[str]
 
 
 def finding(
@@ -118,12 +114,12 @@ class FindingObserver(Observer):
         """Note the records that are dated beyond the next window when they are applied."""
         super()._apply(change)
         rules = self._rules()
-        last = _window(change.last_cut_bin + 1, rules) + rules.window_bins
+        last = window_of(change.last_cut_bin + 1, rules) + rules.window_bins
         for position in range(change.expected, change.new):
             entry = self.world.log.partitions[change.partition][position]
             place = change.partition, position
             self.nameless.discard(place)
-            if _window(entry.time_us // rules.bin_us, rules) > last:
+            if window_of(entry.time_us // rules.bin_us, rules) > last:
                 self.nameless.add(place)
 
     async def _after_read_kept(self, args: tuple[Any, ...], reply: Sequence[Mapping[int, int]]) -> None:
@@ -334,130 +330,6 @@ class FindingObserver(Observer):
         return self.schedule.is_capped
 
 
-class Recount:
-    """What a stream that finds keys counts in the bins of a window, from the log. Args: up to which bin."""
-
-    def __init__(self, observer: FindingObserver, epoch: EpochRecord, last_bin: int) -> None:
-        self._observer, self._epoch, self._last_bin = observer, epoch, last_bin
-        self._rules = rules = observer._rules()
-        self.window = _window(epoch.first_bin, rules)
-        kind = observer.strategies[epoch.strategy_hash].kind
-        assert isinstance(kind, Discovering)
-        self._rule: DiscoveryRule = kind.rule
-        self._tree = kind.tree_design
-        names = KeyNames(bytes(32), observer.stream, self.window)
-        self.sealed = {page: names.sealed(page) for page in PAGES}
-        self.width = kind.over_keys.values.buckets
-        self._records = self._chosen()
-
-    def _chosen(self) -> Counter[tuple[int, str | None, str, int]]:
-        """Return the records that count by bin, user, page and amount; an empty page: without a key."""
-        log, records = self._observer.world.log, Counter[tuple[int, str | None, str, int]]()
-        for (partition, position), bin in self._observer._placed().items():
-            entry = log.partitions[partition][position]
-            assert entry.kind is Kind.EVENT
-            page = "" if (partition, position) in self._observer.nameless else entry.page
-            if _window(bin, self._rules) == self.window and bin <= self._last_bin:
-                units, user = self._rules.place(entry) or 0, entry.user if self._rules.is_capped else None
-                records[bin, user, page, units] += 1
-        if not self._rules.is_capped:
-            return records
-        used = Counter[str | None]()
-        for bin, user, page, units in sorted(records, key=lambda one: (one[0], self._rank(*one[1:]))):
-            taken = min(records[bin, user, page, units], self._rules.max_events - used[user])
-            used[user] += taken
-            records[bin, user, page, units] = taken
-        return +records
-
-    def _rank(self, user: str | None, page: str, units: int = 0) -> bytes:
-        """Return the place of a page and an amount in the order of a user's records of a bin."""
-        ids, _ = ids_of([str(user)], np.array([self.window]))
-        own = self.sealed[page].hash if page else bytes(16)
-        return hashlib.sha1(ids.tobytes() + own + units.to_bytes(4)).digest()
-
-    def counts(self, bin: int) -> ByPage:
-        """Return the counted records of a bin by page; an empty one is every page that has no cell."""
-        found = ByPage()
-        for (at, _, page, _), number in self._records.items():
-            if at == bin:
-                found[self.with_cell(page, self._last_bin)] += number
-        return found
-
-    def ends(self, bin: int) -> Counter[tuple[str, int]]:
-        """Return what a bin's records add to the cells of each page."""
-        found = Counter[tuple[str, int]]()
-        for (at, _, page, units), number in self._records.items():
-            if at == bin:
-                for end, weight in self._rules.added(units).items():
-                    found[self.with_cell(page, self._last_bin), end] += number * weight
-        return found
-
-    def with_cell(self, page: str, bin: int) -> str:
-        """Return a page; empty if it was dropped before a bin, because there was no room for hidden keys."""
-        found = [one for one in self._observer._running().found if one.bin < bin]
-        is_shown = any(page in one.names for one in found)
-        thinned = max((one.thinned for one in found), default=0)
-        return page if page and (is_shown or stays(self.sealed[page].hash, thinned)) else ""
-
-    def sums(self, pages: Sequence[str]) -> Mapping[tuple[int, int], Int64Array]:
-        """Return the sums of all complete nodes of the epoch. Args: as of ``columns``."""
-        assert self._tree is not None
-        return node_sums(self._tree.shape, self.columns(pages))
-
-    def columns(self, pages: Sequence[str]) -> Int64Array:
-        """Return the exact counts of all bins of the epoch. Args: pages; an empty one is the total."""
-        bins = [self.ends(bin) for bin in range(self._epoch.first_bin, self._last_bin + 1)]
-        cells = [(page, end) for page in pages for end in range(self.width)]
-        counts = [
-            [
-                one[cell] if cell[0] else sum(n for (_, end), n in one.items() if end == cell[1])
-                for cell in cells
-            ]
-            for one in bins
-        ]
-        return np.array(counts, np.int64).reshape(len(bins), len(cells))
-
-    def shown(self, bin: int) -> set[str]:
-        """Return the keys that are public before a bin closes."""
-        return {name for one in self._observer._running().found if one.bin < bin for name in one.names}
-
-    def brought(self, bin: int) -> ByPage:
-        """Return how many users bring each page in a bin; without users, events do."""
-        if not self._rules.is_capped:
-            counts = self.counts(bin)
-            return ByPage({page: number for page, number in counts.items() if page})
-        slots, found = dict[str | None, set[str]](), ByPage()
-        for at in range(self.window - self._rules.window_bins + 1, bin + 1):
-            found = ByPage()
-            shown, thinned = self._observer.history.shown.get(at, (frozenset[str](), 0))
-            stay = {page for page, name in self.sealed.items() if stays(name.hash, thinned)}
-            for user in {user for when, user, *_ in self._records if when == at}:
-                own = slots.setdefault(user, set())
-                visited = [page for when, who, page, _ in self._records if (when, who) == (at, user) and page]
-                new = sorted((set(visited) & stay) - shown - own, key=lambda page: self._rank(user, page))
-                chosen = new[: self._rule.per_user - len(own)]
-                own.update(chosen)
-                found.update(chosen)
-        return found
-
-    def named(self, bin: int, seed: bytes) -> set[str]:
-        """Return the keys that a bin names if its epoch has this seed."""
-        users = ByPage()
-        for at in range(self._epoch.first_bin, bin + 1):
-            users.update(self.brought(at))
-        noise, position = DerivedNoise(seed, self._rule.step), bin - self._epoch.first_bin
-        pages = sorted(page for page in users.keys() - self.shown(bin) if self.with_cell(page, bin))
-        hashes = [self.sealed[page].hash for page in pages]
-        r, z = noise.geometric(b"bar", hashes), noise.geometric(b"bin %d" % position, hashes)
-        bars = zip(pages, r.tolist(), z.tolist(), strict=True)
-        return {page for page, bar, own in bars if users[page] + own > self._rule.threshold + bar}
-
-
 def seed_of(draw: Draw) -> bytes:
     """Return the seed of an epoch from the draw that made it."""
     return hashlib.sha256(draw.values.tobytes()).digest()
-
-
-def _window(bin: int, rules: Any) -> int:
-    """Return the last bin of the window that holds a bin."""
-    return int(bin + (rules.window_end - bin) % rules.window_bins)

@@ -19,7 +19,8 @@ from dphist.toeplitz import ToeplitzDesign
 from stream_app.core.counting.bounding import Bounds
 from stream_app.core.counting.unlisted import Slots
 from stream_app.core.epochs import stays, thinned_for
-from stream_app.core.kinds import DiscoveringTree, approximate_discovering, toeplitz
+from stream_app.core.kinds import approximate_discovering, toeplitz
+from stream_app.core.kinds.discovering import DiscoveringTree
 from stream_app.core.kinds.tables import Closed, Named
 from stream_app.core.records import Release, Reply, StreamState
 from stream_app.core.strategy import Strategy

@@ -14,7 +14,7 @@ from dphist.toeplitz import ToeplitzDesign
 from dphist.tree.design import TreeDesign
 from dphist.users import BUCKETS, NumbersOfUsers
 from dphist.windows.design import WindowDesign
-from stream_app.core.kinds.approximate_discovering import DiscoveringToeplitz, read_discovering_toeplitz
+from stream_app.core.kinds.approximate_discovering import read_discovering_toeplitz
 from stream_app.core.kinds.axes import AnticipatingAxes, Axes, CausalAxes
 from stream_app.core.kinds.discovering import DISCOVERY, Discovering, DiscoveringTree, read_rule
 from stream_app.core.kinds.kind import Kind
@@ -22,16 +22,7 @@ from stream_app.core.kinds.toeplitz import TOEPLITZ, TOEPLITZ_KEYS, Toeplitz
 from stream_app.core.kinds.tree import AnticipatingTree, CausalTree, Tree
 from stream_app.core.kinds.wrappers import MEASURING, Measuring, OverEpochs, Windows
 
-__all__ = [
-    "READERS",
-    "Discovering",
-    "DiscoveringToeplitz",
-    "DiscoveringTree",
-    "Kind",
-    "Measuring",
-    "kind_from",
-    "kind_of",
-]
+__all__ = ["READERS", "Discovering", "Kind", "Measuring", "kind_from", "kind_of"]
 
 
 def kind_of(design: TreeDesign | ProductDesign | WindowDesign | EpochLevels, width: int = 1) -> Kind:

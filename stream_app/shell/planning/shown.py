@@ -22,7 +22,8 @@ from dphist.windows.error import window_error
 from stream_app.config import StreamSettings
 from stream_app.config.plans import planned, planned_for_one_epoch, window_load
 from stream_app.config.values import format_duration
-from stream_app.core.kinds import DiscoveringToeplitz, Kind
+from stream_app.core.kinds import Kind
+from stream_app.core.kinds.approximate_discovering import DiscoveringToeplitz
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.promise import in_words, promise_in_words
 from stream_app.shell.planning.answers import answers_table

@@ -25,7 +25,8 @@ from stream_app.audit.rehearsal import Rehearsal
 from stream_app.config import load_text
 from stream_app.core import strategy
 from stream_app.core.counting.bounding import Bounds
-from stream_app.core.kinds import DiscoveringToeplitz, tree
+from stream_app.core.kinds import tree
+from stream_app.core.kinds.approximate_discovering import DiscoveringToeplitz
 from stream_app.core.records import Reply
 from stream_app.state.redis_store import RedisStore
 

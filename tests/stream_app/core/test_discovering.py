@@ -26,7 +26,9 @@ from dphist.toeplitz import plan_toeplitz
 from dphist.toeplitz.calibration import gaussian_delta
 from dphist.tree.shape import TreeShape
 from stream_app.core.epochs import FoundKeys
-from stream_app.core.kinds import Discovering, DiscoveringToeplitz, DiscoveringTree, kind_from
+from stream_app.core.kinds import Discovering, kind_from
+from stream_app.core.kinds.approximate_discovering import DiscoveringToeplitz
+from stream_app.core.kinds.discovering import DiscoveringTree
 from stream_app.core.kinds.epoch import AxesEpoch
 from stream_app.core.kinds.tables import Closed, Named, Span
 from stream_app.core.records import EpochRecord
