@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
+import unicodedata
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -148,10 +149,15 @@ def host_name(written: str) -> str | None:
     """
     name = written.strip().lower()
     name = name[: name.find("]") + 1] if name.startswith("[") else name.partition(":")[0].removesuffix(".")
-    if not name.isascii() and len(name) <= _LONGEST_HOST:
+    if not name.isascii() and _may_be_host(name):
         with suppress(UnicodeError):
             name = name.encode("idna").decode()
     return name or None
+
+
+def _may_be_host(name: str) -> bool:
+    """Return whether a name is short, also where IDNA writes out characters, up to 18 for one."""
+    return len(name) <= _LONGEST_HOST and len(unicodedata.normalize("NFKC", name)) <= _LONGEST_HOST
 
 
 def host_in(url: str) -> str | None:

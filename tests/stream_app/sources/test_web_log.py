@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from stream_app.core.counting.where import Condition, OneOf, Present, Within
 from stream_app.core.incoming import Reason
-from stream_app.core.visits import FIELDS, TIME, agent_of, visitor_of
+from stream_app.core.visits import FIELDS, TIME, agent_of, host_name, visitor_of
 from stream_app.sources import web_log
 from stream_app.sources.combined_lines import split_lines
 from stream_app.sources.log_format import local_times_us, pattern_of
@@ -304,6 +305,13 @@ def test_lines_that_take_long_to_read_are_refused() -> None:
         (0, Reason.UNDECODABLE),
         (2, Reason.UNDECODABLE),
     ]
+
+
+def test_host_whose_characters_are_written_out_long_is_quick_and_stays() -> None:
+    names = [chr(0x4E00 + number) + "\ufdfa" * 252 for number in range(300)]
+    began_s = time.process_time()
+    assert [host_name(name) for name in names] == names
+    assert time.process_time() - began_s < 1.5
 
 
 def test_of_a_long_agent_only_the_beginning_is_read() -> None:
