@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 from collections import Counter
@@ -17,8 +16,6 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from stream_app.core.counting.read_values import number_in, numbers
-from stream_app.core.incoming import Reason
-from stream_app.sources.decode import NdjsonDecoder, TimeField
 from stream_app.sources.times import times_us
 from tests.stream_app.counted import count, stream
 
@@ -46,35 +43,6 @@ def test_texts_of_numbers() -> None:
         wanted = math.inf if written == "9" * 5_000 else number(text)
         assert numbers([text]).tolist() == pytest.approx([wanted], rel=0, nan_ok=True), text
         assert (number_in(text) is None) == math.isnan(wanted), text
-
-
-VALUES = (
-    r'1 "a" 1.0 1e5 -0 01 +1 .5 1. 1e "\u00e9" "\ud83d" "\x" null true True [1] [1,] {} {"b":1,} NaN '
-    r"""-Infinity -NaN nan "é" 'a' 1//c /*c*/1 "a"b 1e999 -1e-999 0.1e1 1E+2"""
-)
-
-
-def is_object(line: bytes) -> bool:
-    """Return whether Python's json reads an object, around which a mark, line ends and zeros are nothing."""
-    text = line.strip(b"\0\r\n").removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape")
-    try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
-
-
-def test_lines_of_json() -> None:
-    rng, decoder = Random(2), NdjsonDecoder(TimeField("at", "us"), ["k"])
-    values = [*VALUES.split(), '"a\tb"', '"a\x01b"', '"\x7f"', "1 2"]
-    for _ in range(2_000):
-        ends = (
-            rng.choice(["", "\ufeff", " ", "\0"]),
-            rng.choice(["", "}", " x", ",", "\0", "\r", "\xa0", "\x0c"]),
-        )
-        between = rng.choice([",", ",", " , ", ""])
-        line = f'{ends[0]}{{"at": 1{between}"k": {rng.choice(values)}}}{ends[1]}'.encode()
-        refused = [reason for _, reason in decoder.decode([line]).refused]
-        assert (Reason.UNDECODABLE in refused) != is_object(line), line
 
 
 CELLS = [

@@ -280,28 +280,6 @@ def test_rows_of_a_replayed_csv_file(tmp_path: Path, content: str, total: int) -
 
 
 @pytest.mark.parametrize(
-    ("content", "total"),
-    [
-        (b'{"at": "%s"}\r\n{"at": "%s"}\r\n', 2),
-        (b'{"at": "%s"}\n\n  \n\r\n{"at": "%s"}', 2),
-        (b'\xef\xbb\xbf{"at": "%s"}\n\xef\xbb\xbf{"at": "%s"}\n', 2),
-        (b'\0\0\0{"at": "%s"}\n\0\0\n{"at": "%s"}\n', 2),
-        (b'  {"at": "%s"}  \n\t{"at": "%s"}\n', 2),
-        (b'{"at": "%s"}{"at": "%s"}\n', 0),
-        (b'[{"at": "%s"},\n{"at": "%s"}]\n', 0),
-        (b'{"at": "%s"},\n{"at": "%s"}\n', 1),
-        (b'{"at": "%s", "n": NaN}\n{"at": "%s", "n": [-Infinity]}\n', 2),
-        (b'{"at": "%s", "n": nan}\n{"at": "%s", "n": Inf}\n', 0),
-        (b'{"at": "%s", "n": "\xe9"}\n{"at": "%s", "\xe9": 1}\n', 2),
-        (b'{"at": "%s", "n": "\\ud83d"}\n{"at": "%s", "n": "\\ud83d\\ude00"}\n', 2),
-        (b'{"at": "%s"\n{"at": "%s"}\n', 1),
-    ],
-)
-def test_lines_of_json(tmp_path: Path, content: bytes, total: int) -> None:
-    assert counted(tmp_path, "l.ndjson", content.replace(b"%s", NOON.encode())).total == total
-
-
-@pytest.mark.parametrize(
     ("header", "row", "said"),
     [
         ("at,k,k", "a,b", "the header line has the column k 2 times; rename all but one"),

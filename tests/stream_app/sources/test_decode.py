@@ -139,18 +139,6 @@ def test_the_reasons_of_a_refusal(record: bytes, reason: Reason) -> None:
     assert outcomes(NdjsonDecoder(AT), [b'{"at": 5}', record], "at") == [5, reason]
 
 
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        (b'{"user": 7}', Reason.MISSING_FIELD),
-        (b'{"user": null}', Reason.NULL),
-        (b'{"user": {}}', Reason.MISSING_FIELD),
-    ],
-)
-def test_each_fault_on_a_nested_path_has_its_reason(record: bytes, reason: Reason) -> None:
-    assert outcomes(NdjsonDecoder(NESTED), [record], "user.seen") == [reason]
-
-
 cells = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=6)
 
 
