@@ -35,7 +35,7 @@ class _Object(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(float_hook=float).decode  # a number beyond all doubles is infinite
-decode_nothing = msgspec.json.Decoder(_Object).decode  # raises for anything but an object
+_decode_nothing = msgspec.json.Decoder(_Object).decode  # raises for anything but an object
 
 
 def is_object(record: bytes) -> bool:
@@ -50,7 +50,7 @@ def is_object(record: bytes) -> bool:
 def is_plain(record: bytes) -> bool:
     """Return whether a record is a JSON object as it stands, so that nothing of it has to be mended."""
     try:
-        decode_nothing(record)
+        _decode_nothing(record)
     except UNDECODABLE:
         return False
     return True

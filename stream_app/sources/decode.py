@@ -26,8 +26,8 @@ from stream_app.core.json_objects import (
     MOST_VALUES,
     UNDECODABLE,
     bare,
-    decode_nothing,
     has_too_many_values,
+    is_plain,
     mended,
 )
 from stream_app.ports import OperatorError
@@ -131,7 +131,7 @@ class NdjsonDecoder(Decoder):
         refused: list[tuple[int, Reason]] = []
         kept: Sequence[int] = range(len(records))
         columns = None
-        if max(map(len, records), default=0) <= MOST_VALUES or not any(map(has_too_many_values, records)):
+        if max(map(len, records), default=0) <= MOST_VALUES:
             columns = _with_less_room(_ROOM, self._together, records)
         if columns is None:
             kept, columns = self._decode_each(records, refused)
@@ -160,13 +160,12 @@ class NdjsonDecoder(Decoder):
 
     def _row(self, record: bytes) -> dict[str, Any] | None:
         """Return the values of one record; None if it is no JSON object."""
-        for one in (record, clean := mended(record)):
-            if (columns := self._together([one])) is not None:
-                return {path: value for path, [value] in columns.items()}
-        with suppress(*UNDECODABLE):
-            decode_nothing(clean)
-            return {path: alone.value(clean) for path, alone in self._alone.items()}
-        return None
+        columns = self._together([record])
+        if columns is None and (clean := mended(record)) is not record:
+            columns = self._together([clean])
+        if columns is not None:
+            return {path: value for path, [value] in columns.items()}
+        return {path: alone.value(clean) for path, alone in self._alone.items()} if is_plain(clean) else None
 
 
 def _with_less_room(calls: int, decode: Callable[[Sequence[bytes]], Any], records: Sequence[bytes]) -> Any:

@@ -9,7 +9,9 @@ import json
 import re
 import time
 from codecs import BOM_UTF8
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -22,6 +24,7 @@ from stream_app.core.json_objects import nested_value
 from stream_app.ports import OperatorError
 from stream_app.sources import decode
 from stream_app.sources.decode import CsvDecoder, Decoded, Decoder, NdjsonDecoder, TimeField
+from stream_app.sources.json_fields import readers
 
 AT = TimeField("at", "us")
 NESTED = TimeField("user.seen", "us")
@@ -241,6 +244,24 @@ def test_json_of_too_many_values_is_undecodable_at_once(record: bytes) -> None:
         took_s.append(time.process_time() - began_s)
     assert min(took_s) < 0.05  # 0.002 s on an idle machine; decoding it took up to 0.2 s
     assert (found.kept.tolist(), found.refused) == ([0, 2], [(1, Reason.UNDECODABLE)])
+
+
+def test_long_json_that_is_no_object_is_parsed_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = 0
+
+    def counting(*paths: Any, **options: Any) -> list[Any]:
+        def counted(decode: Callable[[bytes], Any], record: bytes) -> Any:
+            nonlocal parsed
+            parsed += 1
+            return decode(record)
+
+        return [(partial(counted, decode), columns) for decode, columns in readers(*paths, **options)]
+
+    monkeypatch.setattr(decode, "readers", counting)
+    decoder = NdjsonDecoder(AT, ["a.b"])
+    monkeypatch.undo()
+    assert decoder.decode([b'{"at": 1, "k": "' + b'\\"' * 100_000]).refused == [(0, Reason.UNDECODABLE)]
+    assert parsed == 2  # once for each way to name a field
 
 
 def test_large_json_of_few_values_is_counted() -> None:
