@@ -20,7 +20,7 @@ from stream_app.core.budget import Total
 from stream_app.core.instants import format_instant
 from stream_app.core.ledger import ACCEPTED, certainly_small, check_measurement, composed, place_of
 from stream_app.core.records import LedgerEntry, Reply
-from stream_app.core.segments.names import base_of, key_of
+from stream_app.core.segments.names import key_of
 from stream_app.ports import OperatorError, OutsideLedger, Store
 from stream_app.ports.errors import WorkerError
 from stream_app.ports.reader import PublicReader
@@ -348,5 +348,5 @@ def lost(entry: LedgerEntry, outside: OutsideLedger | None) -> OperatorError:
         f"stream {entry.stream}: {name} knows that it measured {entry.source} (epoch {entry.epoch}, from "
         f"{format_instant(entry.start_us)}), and neither the store nor the witness does; restore a "
         "copy of the store from after this epoch began, or give stream "
-        f"{base_of(entry.stream)} another name, whose privacy.accept then says that it measures again"
+        f"{entry.base} another name, whose privacy.accept then says that it measures again"
     )

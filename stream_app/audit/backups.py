@@ -16,7 +16,6 @@ from stream_app.audit.report import Check
 from stream_app.audit.stored import PART, Stored, check_stored
 from stream_app.config import Settings
 from stream_app.core.releases.release import RowLink
-from stream_app.core.segments.names import base_of
 from stream_app.ports import NoiseKeys, OperatorError, Store
 from stream_app.state.address import redis_address
 from stream_app.state.keys import STREAM_NAMES, StreamKeys, ledger_key
@@ -70,7 +69,7 @@ async def read_copy(settings: Settings, url: str) -> tuple[list[Stored], list[Ch
         for one in found:
             name = one.strategy.stream
             checks.append(await check_of_noise_key(name, store, keys))
-            if base_of(name) in capped:
+            if one.strategy.base in capped:
                 has_keys = await holds_users_keys(settings, store, keys, name, _last_bin(one))
                 checks.append(_check_of_users(name, passed=has_keys))
     finally:
@@ -104,7 +103,7 @@ def _check_of_users(stream: str, *, passed: bool) -> Check:
 
 
 def _told(settings: Settings, found: Sequence[Stored]) -> Iterator[str]:
-    held = {base_of(one.strategy.stream) for one in found}
+    held = {one.strategy.base for one in found}
     for stream in settings.streams:
         if stream.name not in held:
             yield f"{stream.name}: not in this copy; a restore takes what its witness has"

@@ -37,7 +37,6 @@ from stream_app.core.kinds.pages import LARGEST_DRAWS, LARGEST_PAGE_BYTES
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.releases.row_values import may_be_too_large
-from stream_app.core.segments.names import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 
@@ -87,7 +86,7 @@ def _about(stream: StreamSettings, key: str = "") -> Iterator[None]:
         yield
     except ValueError as refusal:
         where = f"{stream.where}: " if stream.where else ""
-        raise OperatorError(f"{where}streams.{base_of(stream.name)}{key}: {refusal}") from None
+        raise OperatorError(f"{where}streams.{stream.base}{key}: {refusal}") from None
 
 
 def can_draw_ahead(kind: Kind) -> bool:

@@ -25,7 +25,7 @@ from stream_app.core.ledger import (
 )
 from stream_app.core.promise import promise_in_words
 from stream_app.core.records import EpochRecord, LedgerEntry
-from stream_app.core.segments.names import key_of, number_of
+from stream_app.core.segments.names import key_of
 
 
 def first_measurement(stream: StreamSettings, now_us: int) -> LedgerEntry:
@@ -135,8 +135,8 @@ def _check_total(stream: StreamSettings, ledger: Sequence[LedgerEntry], first: L
     if not total.allows(stream.name, [*ledger, *epochs]):
         cost = statement(first.source, [*ledger, *epochs])
         what = "its first epoch" if declared.last_bin is None else f"its {len(epochs):,} epoch(s)"
-        if (number := number_of(stream.name)) > 1:
-            what = f"the first epoch of generation {number}"
+        if stream.number > 1:
+            what = f"the first epoch of generation {stream.number}"
         raise ValueError(
             f"{key_of(stream.name, 'privacy.total')}: with {what} the source costs "
             f"{promise_in_words(cost.epsilon, cost.delta)}, more than {total.words}; raise the total, or "

@@ -17,6 +17,7 @@ from stream_app.core.alerts.targets import Email, Webhook
 from stream_app.core.boards import Annotation, Board
 from stream_app.core.budget import Total
 from stream_app.core.declaration import Declaration
+from stream_app.core.segments.names import base_of, number_of
 from stream_app.ports.access import Limits, Scrapes
 from stream_app.receiving.field_map import FieldMap
 
@@ -191,6 +192,16 @@ class StreamSettings:
     keep_us: int | None = None
     where: str = field(default="", compare=False)
     privacy_where: str = field(default="", compare=False)
+
+    @property
+    def base(self) -> str:
+        """The stream's name in the configuration, which all its segments have."""
+        return base_of(self.name)
+
+    @property
+    def number(self) -> int:
+        """Which segment of the stream this is, from 1."""
+        return number_of(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Total:
         holds for the user, too.
         """
         base = base_of(stream)
-        counted = [entry for entry in entries if self.per == "source" or base_of(entry.stream) == base]
+        counted = [entry for entry in entries if self.per == "source" or entry.base == base]
         parts = [counted, *of_one_unit(counted)] if counted else []
         return [statement(part[0].source, part).cost for part in parts]
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from stream_app.core.epochs import EpochRecord as EpochRecord
 from stream_app.core.epochs import FoundKeys
+from stream_app.core.segments.names import base_of
 from stream_app.core.user_keys import NONE_NOTED, UserKeys
 
 GENESIS = "0" * 64  # the head hash of a stream that has released nothing
@@ -170,7 +171,18 @@ class StreamState:
 
     @property
     def has_ended(self) -> bool:
+        """Whether the bins up to the stream's end are released."""
         return self.until_bin is not None and self.released_bin + 1 >= self.until_bin
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the stream counts nothing more, for good."""
+        return self.stopped and self.has_ended
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the stream's total allows no epoch, so that its records are passed over."""
+        return self.stopped and not self.has_ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +367,11 @@ class LedgerEntry:
     changed_from: str | None = None
     successor_of: str | None = None
     signed: bool = False
+
+    @property
+    def base(self) -> str:
+        """The configured name of the stream: all its segments have it."""
+        return base_of(self.stream)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import json
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +24,7 @@ from stream_app.core.epochs import FoundKeys
 from stream_app.core.kinds import Kind, kind_from
 from stream_app.core.kinds.tables import TimeDesign
 from stream_app.core.records import EpochRecord
+from stream_app.core.segments.names import base_of, number_of
 
 MOST_SHOWN = 64
 
@@ -30,6 +32,17 @@ MOST_SHOWN = 64
 def canonical_json(value: object) -> bytes:
     """Return the canonical JSON text of a value: sorted keys, no spaces, no NaN. Hashes use this text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+class Edge(NamedTuple):
+    """Where a stream goes on from another one.
+
+    Args: before, the name of the stream that ends there; within, whether both are segments of one stream.
+    """
+
+    before: str
+    at_us: int
+    within: bool
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,24 @@ class Strategy:
     def _shown(self) -> dict[tuple[tuple[FoundKeys, ...], int], Strategy]:
         """The strategies with found keys that were asked for last; each keeps its plans of answers."""
         return {}
+
+    @property
+    def base(self) -> str:
+        """The stream's name in the configuration, which all its segments have."""
+        return base_of(self.stream)
+
+    @property
+    def number(self) -> int:
+        """Which segment of the stream this is, from 1."""
+        return number_of(self.stream)
+
+    @property
+    def edge(self) -> Edge | None:
+        """Where this stream goes on from another one; None: there is none before it."""
+        before, at_us = self.declared.successor_of, self.declared.time.first_us
+        if before is None or at_us is None:
+            return None
+        return Edge(before, at_us, base_of(before) == self.base)
 
     @property
     def source(self) -> str:

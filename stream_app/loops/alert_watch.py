@@ -32,7 +32,7 @@ from stream_app.core.answers.visible import visible_epochs, width_of
 from stream_app.core.ledger import statement
 from stream_app.core.promise import Statement
 from stream_app.core.records import PublicState
-from stream_app.core.segments.names import base_of, generation, number_of
+from stream_app.core.segments.names import base_of, by_stream, next_name
 from stream_app.core.segments.visible_costs import KnownEpochs
 from stream_app.loops.clocks import own_clock_us
 from stream_app.outage import Outage
@@ -128,7 +128,7 @@ class AlertWatcher:
         Without one it is the newest that has released something. Args: stored, the streams in the store.
         """
         if stream not in self._at:
-            own = sorted((name for name in stored if base_of(name) == stream), key=number_of)
+            own = by_stream(stored).get(stream, [])
             decided = [name for name in own if name in self._decided]
             for name in [] if decided or len(own) < 2 else reversed(own):
                 state = await self._reader.public_state(name)
@@ -143,7 +143,7 @@ class AlertWatcher:
 
         Its rules go on with the first release there, so no release is left out at the edge.
         """
-        following = generation(base_of(name), number_of(name) + 1)
+        following = next_name(name)
         if following not in stored:
             return None
         public, view = await self._reader.public_state(following), self._views.get(name)
@@ -209,10 +209,10 @@ class AlertWatcher:
         back_us = max(rule.condition.looks_back_us for rule in self._rules[name])
         needed_us = (view.released_until_us or view.start_us) - back_us
         while back_us and after.start_us > needed_us:
-            before = after.declared.successor_of
-            if before is None or base_of(before) != name:
+            edge = after.strategy.edge
+            if edge is None or not edge.within:
                 return  # readers of this stream may have no access to another one
-            if before not in self._past or not is_complete(self._past[before], after):
+            if (before := edge.before) not in self._past or not is_complete(self._past[before], after):
                 public = await self._reader.public_state(before)
                 if public is None:
                     return
@@ -261,7 +261,7 @@ class AlertWatcher:
 
     def _rules_now(self, view: StreamView, states: Mapping[str, State]) -> list[Rule]:
         """Return the rules of a stream; a rule on each key becomes one rule for every shown key."""
-        return rules_now(self._rules[base_of(view.strategy.stream)], view.declared.keys, states)
+        return rules_now(self._rules[view.name], view.declared.keys, states)
 
     async def _silence(self, stream: str) -> None:
         view, seq = self._views.get(stream), self._decided.get(stream)

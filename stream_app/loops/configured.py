@@ -12,7 +12,7 @@ from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
 from stream_app.core.segments.edges import differences, may_change, needs_segment
 from stream_app.core.segments.history import in_words, read_strategy
-from stream_app.core.segments.names import base_of, number_of
+from stream_app.core.segments.names import base_of
 from stream_app.core.segments.strategies import unfinished_change
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
@@ -30,10 +30,10 @@ def running_strategy(state: StreamState, planned: Strategy) -> Strategy:
     check_counted(planned.stream, state)
     running = stored_strategy(planned.stream, state.strategy)
     begun_us, first_us = running.declared.time.first_us, planned.declared.time.first_us
-    if number_of(planned.stream) > 1 and begun_us is not None and begun_us != first_us:
+    if planned.number > 1 and begun_us is not None and begun_us != first_us:
         raise OvertakenError(
-            f"stream {base_of(planned.stream)}: another worker has begun its generation "
-            f"{number_of(planned.stream)} at {format_instant(begun_us)}; start this worker again"
+            f"stream {planned.base}: another worker has begun its generation {planned.number} at "
+            f"{format_instant(begun_us)}; start this worker again"
         )
     _check_finished(running, state)
     check_change(running, planned)
@@ -46,9 +46,8 @@ def check_not_overtaken(state: StreamState | None, planned: Strategy) -> None:
         return
     running = stored_strategy(planned.stream, state.strategy).declared
     if needs_segment(running, planned.declared):
-        base, number = base_of(planned.stream), number_of(planned.stream)
         raise OvertakenError(
-            f"stream {base}: another worker has begun its generation {number} with "
+            f"stream {planned.base}: another worker has begun its generation {planned.number} with "
             f"{facts_in_words(planned.declared, running)}; start this worker again"
         )
 

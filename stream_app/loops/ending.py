@@ -21,7 +21,7 @@ from stream_app.core.records import LateEvents, Reply, StreamState
 from stream_app.core.segments.endings import ENDED
 from stream_app.core.segments.history import read_strategy
 from stream_app.core.segments.names import base_of, key_of, number_of
-from stream_app.core.segments.strategies import last_text
+from stream_app.core.segments.strategies import current
 from stream_app.core.strategy import Strategy
 from stream_app.loops.stream import Stream
 from stream_app.ports import Clock, OperatorError, Store
@@ -105,19 +105,18 @@ async def last_bin_to_begin(store: Store, stream: Stream, strategy: Strategy) ->
 
 
 async def _announce_end_of_predecessor(store: Store, strategy: Strategy, *, is_first: bool) -> None:
-    before, first_us = strategy.declared.successor_of, strategy.declared.time.first_us
-    if before is None or first_us is None:
+    if (edge := strategy.edge) is None:
         return
-    state = await store.load(before)
+    state = await store.load(edge.before)
     if state is None and not is_first:
         return  # the store was lost, and the stream before has left the configuration; the ledger has its end
     check_predecessor(strategy, state)
     if state is None:
         return
-    await _announce(store, before, state, first_us, key_of(strategy.stream, "time.first"))
-    if late_to_next := base_of(before) == base_of(strategy.stream):
-        [until_bin] = Strategy.from_json(last_text(state.strategy)).declared.time.binning.bin_of([first_us])
-        await store.end_at(before, int(until_bin), late_to_next)
+    await _announce(store, edge.before, state, edge.at_us, key_of(strategy.stream, "time.first"))
+    if edge.within:
+        [until_bin] = current(state.strategy).declared.time.binning.bin_of([edge.at_us]).tolist()
+        await store.end_at(edge.before, until_bin, late_to_next=True)
 
 
 def check_predecessor(strategy: Strategy, state: StreamState | None) -> None:
@@ -125,19 +124,17 @@ def check_predecessor(strategy: Strategy, state: StreamState | None) -> None:
 
     Raises: OperatorError, one line.
     """
-    before, first_us = strategy.declared.successor_of, strategy.declared.time.first_us
-    if before is None or first_us is None:
+    if (edge := strategy.edge) is None:
         return
     key = key_of(strategy.stream, "successor_of")
     if state is None:
         raise OperatorError(
-            f"{key}: this store has no stream {before}; correct the name, or take successor_of out"
+            f"{key}: this store has no stream {edge.before}; correct the name, or take successor_of out"
         )
-    began = Strategy.from_json(last_text(state.strategy)).declared
-    why = strategy.declared.cannot_succeed(before, began)
+    why = strategy.declared.cannot_succeed(edge.before, current(state.strategy).declared)
     if why is not None:
         raise OperatorError(f"{key}: {why}")
-    end_to_store(before, state, first_us, key_of(strategy.stream, "time.first"))
+    end_to_store(edge.before, state, edge.at_us, key_of(strategy.stream, "time.first"))
 
 
 async def _announce(store: Store, name: str, state: StreamState, until_us: int, key: str) -> bool:
@@ -161,7 +158,7 @@ def end_to_store(name: str, state: StreamState, until_us: int, key: str) -> int 
     Args: key, that names the end, for messages. Raises: OperatorError, with an instant at which it could end.
     """
     _, history = read_strategy(state.strategy)
-    binning = Strategy.from_json(last_text(state.strategy)).declared.time.binning
+    binning = current(state.strategy).declared.time.binning
     [until_bin] = binning.bin_of([until_us]).tolist()
     if binning.start_us(until_bin) != until_us:
         near = f"{format_instant(binning.start_us(until_bin))} or {format_instant(binning.end_us(until_bin))}"
@@ -178,7 +175,7 @@ def end_to_store(name: str, state: StreamState, until_us: int, key: str) -> int 
 
 def _counted_beyond(name: str, state: StreamState, until_us: int, key: str) -> OperatorError:
     _, history = read_strategy(state.strategy)
-    binning = Strategy.from_json(last_text(state.strategy)).declared.time.binning
+    binning = current(state.strategy).declared.time.binning
     end = format_instant(binning.start_us(state.epoch.first_bin + state.epoch.bins))
     later = "" if history else f", for example {end}, where its running epoch ends"
     return OperatorError(
@@ -212,28 +209,26 @@ async def late_of_before(store: Store, clock: Clock, strategy: Strategy) -> Late
     The clock and public instants decide when it begins to read, and the cuts of the segment before decide
     which events it counts; no event decides about another one. Raises: OSError.
     """
-    declared = strategy.declared
-    before, first_us = declared.successor_of, declared.time.first_us
-    if before is None or first_us is None or base_of(before) != base_of(strategy.stream):
+    if (edge := strategy.edge) is None or not edge.within:
         return LateOfBefore()
-    if await clock.now_us() < first_us:
+    if await clock.now_us() < edge.at_us:
         return None
-    state = await store.load(before)
+    state = await store.load(edge.before)
     if state is None or read_strategy(state.strategy)[1] is not None:
         return LateOfBefore()
-    if state.stopped and not state.has_ended:
+    if state.is_spent:
         return LateOfBefore()  # its total allows no epoch up to its end
-    if not state.stopped or await store.visible_seq(before) < state.seq:
+    if not state.is_over or await store.visible_seq(edge.before) < state.seq:
         return None
     if state.late_from is None or not state.late_from.keys() >= state.partitions.keys():
         return LateOfBefore()  # the store lost its last bins, and only the witness has them
-    [since_bin] = declared.time.binning.bin_of([_counts_from_us(state)]).tolist()
+    [since_bin] = strategy.declared.time.binning.bin_of([_counts_from_us(state)]).tolist()
     return LateOfBefore(state.late_from, since_bin)
 
 
 def _counts_from_us(state: StreamState) -> int:
     """Return the earliest date of an event that an ended segment, or one before it, could count."""
-    declared = Strategy.from_json(last_text(state.strategy)).declared
+    declared = current(state.strategy).declared
     rules = declared.rules(state.epoch)
     first_bin = rules.first_bin
     if rules.begins_bin is not None and first_bin <= rules.begins_bin:

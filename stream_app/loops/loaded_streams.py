@@ -35,7 +35,7 @@ class LoadedStream:
     sealed_bin: int
     user_keys: UserKeys  # as the store notes them
     partitions: dict[str, PartitionState]
-    stopped: bool  # its total allows no epoch: its records are passed over
+    is_spent: bool  # its total allows no epoch: its records are passed over
     is_over: bool  # it has ended, and the next segment counts all that is still to come
     # Partitions in which the next cut may refuse records that were set aside, or where refused records have
     # no dead letters yet. Every loaded view of the stream shares this set.
@@ -187,8 +187,8 @@ class LoadedStreams:
         """
         async with self._completing:
             views = {name: self._views.get(name) for name in self._names}
-            # Of a stopped stream, a worker with a larger total may have gone on.
-            wanted = [n for n, view in views.items() if view is None or view.stopped or self._ends(view)]
+            # Of a stream without an epoch, a worker with a larger total may have gone on.
+            wanted = [n for n, view in views.items() if view is None or view.is_spent or self._ends(view)]
             views |= zip(
                 wanted, await each_to_its_end(*(self._loaded(n, store) for n in wanted)), strict=True
             )
@@ -227,8 +227,8 @@ class LoadedStreams:
             sealed_bin=state.sealed_bin,
             user_keys=state.user_keys,
             partitions=dict(state.partitions),
-            stopped=state.stopped and not state.has_ended,
-            is_over=state.stopped and state.has_ended and state.late_from is not None,
+            is_spent=state.is_spent,
+            is_over=state.is_over and state.late_from is not None,
             aside=self._aside[name],
         )
         view.aside.update(view.partitions)

@@ -11,7 +11,6 @@ from stream_app.core.epochs import FoundKeys
 from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, StreamState
 from stream_app.core.releases.release import RowLink
 from stream_app.core.segments.endings import Ending
-from stream_app.core.segments.names import number_of
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Source
 
@@ -180,7 +179,7 @@ def as_reserved(
         entry.epoch
         for entry in own
         if entry.strategy_hash != strategy.hash
-        and (number_of(strategy.stream) > 1 or {entry.strategy_hash, entry.changed_from} & set(found))
+        and (strategy.number > 1 or {entry.strategy_hash, entry.changed_from} & set(found))
     }
     while True:
         first_bin = reserved.get(epoch, start.record.first_bin)

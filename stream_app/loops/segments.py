@@ -95,26 +95,27 @@ async def _known(
 
     Witnesses are asked only if the store lacks a segment.
     """
-    firsts: dict[int, int] = {}
+    firsts: dict[str, int] = {}
     for entry in entries:
-        if base_of(entry.stream) == stream.name:
-            number = number_of(entry.stream)
-            firsts[number] = min(entry.start_us, firsts.get(number, entry.start_us))
+        if entry.base == stream.name:
+            firsts[entry.stream] = min(entry.start_us, firsts.get(entry.stream, entry.start_us))
     released = await witnessed.newest(stream.name)
-    names = [generation(stream.name, number) for number in range(1, max((1, *firsts, released)) + 1)]
+    newest = max(1, released, *map(number_of, firsts))
+    names = [generation(stream.name, number) for number in range(1, newest + 1)]
     states = [await store.load(name) for name in names]
     told = [await witnessed.told(name) for name in names] if None in states else [None] * len(names)
     known = list[KnownSegment]()
-    for number, (name, state, strategy) in enumerate(zip(names, states, told, strict=True), start=1):
+    for name, state, strategy in zip(names, states, told, strict=True):
         if state is not None:
             strategy = stored_strategy(name, last_text(state.strategy))
-        elif strategy is None and released > 1 and number not in firsts:
-            raise _settings_lost(stream.name, number, released)
-        known.append(await _known_segment(store, stream, name, state, strategy, firsts.get(number)))
+        elif strategy is None and released > 1 and name not in firsts:
+            raise _settings_lost(name, released)
+        known.append(await _known_segment(store, stream, name, state, strategy, firsts.get(name)))
     return known
 
 
-def _settings_lost(base: str, number: int, newest: int) -> OperatorError:
+def _settings_lost(name: str, newest: int) -> OperatorError:
+    base, number = base_of(name), number_of(name)
     return OperatorError(
         f"stream {base}: its generation {newest} has released, and the settings of generation {number} are "
         "lost: neither the store nor the rows of the witness have them; bring back the witness, or the store"
@@ -136,7 +137,7 @@ async def _known_segment(
     log = structs.replace(strategy.declared.source, state_id=None, cluster_id=None, topic_id=None)
     declared = structs.replace(strategy.declared, source=log)
     one = KnownSegment(name, state, replace(strategy, declared=declared), declared.time.first_us)
-    if state is None or not one.has_stopped:
+    if state is None or not one.is_over:
         return one
     return replace(one, is_shown=await _is_shown(store, name, state, stream.keep_us))
 
@@ -204,7 +205,7 @@ class SegmentPlan:
     def abandoned(self) -> list[str]:
         """A line about each stream that ends without a next segment, although no configured end says so."""
         return [
-            f"{base_of(found.newest)}: it ends at {format_instant(found.abandoned_us)}, and this "
+            f"{found.stream}: it ends at {format_instant(found.abandoned_us)}, and this "
             "configuration does not say how it goes on; start a worker with the configuration that was to "
             "follow, or change this one"
             for found in self.found
@@ -312,9 +313,7 @@ async def until_begun_elsewhere(running: Settings, store: Store) -> set[str]:
 
     A worker that ran on without it would keep the partitions for which the segment waits.
     """
-    newest = dict[str, int]()
-    for stream in running.streams:
-        newest[base_of(stream.name)] = max(number_of(stream.name), newest.get(base_of(stream.name), 0))
+    newest = {one.base: one.number for one in sorted(running.streams, key=lambda one: one.number)}
     sources = tuple(dict.fromkeys(sources_of(running)))
     every_s = min(_LONGEST_SLEEP_S, max(_LOOK_S, _LOOK_S_PER_LEDGER * len(sources)))
     while True:

@@ -165,7 +165,7 @@ class Slices:
             matching = self._matching(where)[first:]
             assignment = only(assignment, matching)
             left_out = batch.positions[first:][~matching]
-        if stream.stopped:
+        if stream.is_spent:
             assignment = only(assignment, np.zeros(len(own), np.bool_))
         seen = outcomes(own, batch.positions[first:], assignment, declared.time.bin_us, batch.refused)
         return Slice(batch, first, state, assignment, places, seen, left_out, users, rows=rows)
@@ -343,7 +343,7 @@ def _are_nobody(names: Sequence[str]) -> NDArray[np.bool_]:
 def _alike(stream: LoadedStream, state: PartitionState) -> Hashable:
     """Return a key: streams with equal keys count a batch alike. Found keys have a number in each stream."""
     own = stream.name if stream.declared.finds_keys else ""
-    alike = stream.strategy.counting, state, stream.rules, stream.windows, stream.user_keys, stream.stopped
+    alike = stream.strategy.counting, state, stream.rules, stream.windows, stream.user_keys, stream.is_spent
     return *alike, own
 
 

@@ -15,8 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 from stream_app.core.counting.bins import Closing
 from stream_app.core.incoming import RecordBatch, Refusal
 from stream_app.core.records import Apply, Release, Reply, StreamState
-from stream_app.core.segments.strategies import last_text
-from stream_app.core.strategy import Strategy
+from stream_app.core.segments.strategies import current
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import DeadLetters, Source, Store
 
@@ -102,12 +101,12 @@ class _WatchedStore(_Watched[Store]):
             state = await self._inner.load(stream)
         if state is not None and stream in self._live:
             try:
-                time = Strategy.from_json(last_text(state.strategy)).declared.time
+                time = current(state.strategy).declared.time
             except ValueError:  # of another version: the caller says so
                 return state
             closing = self._closings[stream] = time.closing
             self._metrics.next_bin(stream, closing, None if state.stopped else state.released_bin + 1)
-            self._metrics.stopped.labels(stream).set(state.stopped and not state.has_ended)
+            self._metrics.stopped.labels(stream).set(state.is_spent)
         return state
 
     async def apply(self, stream: str, change: Apply) -> Reply:

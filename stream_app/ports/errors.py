@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from stream_app.core.segments.names import base_of
+
 
 class OperatorError(ValueError):
     """An error that only the operator can mend: one line with what, where and the remedy (status 2).
@@ -27,7 +29,7 @@ class StreamError(OperatorError):
 
     def __init__(self, text: str, stream: str) -> None:
         super().__init__(text)
-        self.stream = stream
+        self.stream, self.base = stream, base_of(stream)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from stream_app.config import ApiSettings, Settings, StreamSettings
 from stream_app.config.access import is_loopback
 from stream_app.core.incoming import REMEDIES, refused_because
 from stream_app.core.instants import format_instant, parse_instant
-from stream_app.core.segments.names import base_of, generation, number_of
+from stream_app.core.segments.names import base_of, next_name, number_of
 from stream_app.loops.configured import stored_strategy
 from stream_app.ports.reader import PublicReader
 from stream_app.shell.numbers import outward
@@ -284,13 +284,13 @@ def _begins(stream: StreamSettings) -> str:
 
 async def progress_of(stream: StreamSettings, reader: PublicReader) -> StreamProgress:
     """Return the progress of a stream's newest generation with visible rows, from public values only."""
-    state, number = await reader.public_state(stream.name), 1
+    state = await reader.public_state(stream.name)
     while state is not None:
-        number += 1
-        following = await reader.public_state(generation(base_of(stream.name), number))
+        name = next_name(stream.name)
+        following = await reader.public_state(name)
         if following is None or not following.visible_seq:
             break
-        state, stream = following, replace(stream, name=generation(base_of(stream.name), number))
+        state, stream = following, replace(stream, name=name)
     # Released rows are of the bins that the stream began with; a start refuses other ones after these lines.
     begun = stream.declared if state is None else stored_strategy(stream.name, state.strategy).declared
     replay, binning, of_bins = begun.source.replay, begun.time.binning, None

@@ -17,7 +17,6 @@ from dphist.noise import NoiseSource
 from stream_app.config import Settings, SourceSettings, StreamSettings, TopicSettings
 from stream_app.config.plans import planned
 from stream_app.config.source import ledgers_of
-from stream_app.core.segments.names import base_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.lease import Lease
@@ -141,7 +140,7 @@ class CountedLog:
     def is_over_this_log(self, stream: StreamSettings) -> bool:
         """Return whether a segment is of a stream over this log that no fault has stopped."""
         others = (*self._counted, *self._waiting)
-        return base_of(stream.name) in {base_of(one.name) for one in others}
+        return stream.base in {one.base for one in others}
 
     def can_read(self, streams: Sequence[StreamSettings]) -> bool:
         """Return whether the open log decodes the fields that its streams need, for all lines they count."""
@@ -152,9 +151,10 @@ class CountedLog:
         """Count further streams; while a fault has closed the log, they wait with the others."""
         self._streams += streams
         for stream in streams:
-            before = [one.name for one in self._counted if base_of(one.name) == base_of(stream.name)]
-            self._counted += [stream] if before else []
-            self._waiting = self._waiting if before else [*self._waiting, stream]
+            if stream.base in {one.base for one in self._counted}:
+                self._counted.append(stream)
+            else:
+                self._waiting = [*self._waiting, stream]
         await self._join_pipeline()
 
     def end_at(self, ends: Mapping[str, int | None]) -> None:
@@ -241,7 +241,7 @@ class CountedLog:
         check_told_apart([*others, *self.named.values()])
         kept = settings.dead_letters
         letters = DeadLetterFiles(
-            self._adapters.directory / "dead_letters" / base_of(self._streams[0].name),
+            self._adapters.directory / "dead_letters" / self._streams[0].base,
             Keeping(kept.keep_us / 1e6, kept.most_bytes, kept.content),
         )
         self._resources.callback(letters.close)

@@ -13,8 +13,7 @@ from stream_app.config import SourceSettings, StreamSettings
 from stream_app.core.instants import format_instant
 from stream_app.core.records import StreamState
 from stream_app.core.releases.release import RowLink
-from stream_app.core.segments.strategies import last_text
-from stream_app.core.strategy import Strategy
+from stream_app.core.segments.strategies import current
 from stream_app.core.visits import DAY_US, VISITOR
 from stream_app.outage import Outage
 from stream_app.ports import Witness
@@ -118,7 +117,7 @@ async def delete_once(
         # Whatever arrived before this instant can count in witnessed bins only: it is dated no further ahead.
         open_bin, ahead = RowLink.of(head[1]).bin + 1, times.max_ahead_bins
         if state is not None:  # it may still run with other settings than the configured ones
-            running = Strategy.from_json(last_text(state.strategy)).declared
+            running = current(state.strategy).declared
             ahead = max(ahead, running.time.max_ahead_bins)
         before_us = min(before_us, times.binning.start_us(open_bin - ahead - 1) - skew_us)
     return await asyncio.to_thread(delete_parts, source.file, before_us)

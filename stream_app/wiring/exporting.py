@@ -12,7 +12,7 @@ from stream_app.core.exports import Export, ExportedStream
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import EpochRecord, LedgerEntry, PublicState, WitnessRow
 from stream_app.core.releases.row_values import packed, place_of, rows_of_bin
-from stream_app.core.segments.names import address_of, base_of, number_of
+from stream_app.core.segments.names import address_of, base_of, by_stream
 from stream_app.core.strategy import Strategy
 from stream_app.ports import OperatorError
 from stream_app.ports.reader import PublicReader
@@ -38,9 +38,9 @@ async def export(settings: Settings, names: Sequence[str]) -> Export:
         return Export(streams, await measurements(reader, [one.strategy.source for one in streams]))
 
 
-def named_segments(name: str, known: Sequence[str]) -> list[str]:
+def named_segments(name: str, known: Sequence[str]) -> Sequence[str]:
     """Return the segments that a name means, as the store names them. Raises: OperatorError."""
-    own = sorted((one for one in known if base_of(one) == base_of(name)), key=number_of)
+    own = by_stream(known).get(base_of(name), ())
     found = own if name == base_of(name) else [one for one in own if address_of(one) == name]
     if not found:
         raise OperatorError(f"{name}: the store has no such stream; it has {', '.join(known)}")

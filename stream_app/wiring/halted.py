@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from stream_app.config import StreamSettings, TopicSettings
-from stream_app.core.segments.names import base_of
 from stream_app.loops.lease import Lease
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import OperatorError, Store
@@ -52,9 +51,7 @@ class Halted:
 
     async def refuse(self, streams: Sequence[StreamSettings], fault: StreamError) -> None:
         """Note that a stream, one of ``streams``, cannot start. Raises: as ``add``."""
-        base = base_of(fault.stream)
-        own = [stream for stream in streams if base_of(stream.name) == base]
-        await self.add(own, fault, START_AGAIN)
+        await self.add([one for one in streams if one.base == fault.base], fault, START_AGAIN)
 
     def expect(self, names: Iterable[str]) -> None:
         """Note which streams are to run. Raises: as ``ended``."""

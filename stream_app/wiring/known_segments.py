@@ -15,7 +15,7 @@ from stream_app.config import Settings, StreamSettings
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.records import LedgerEntry, WitnessRow
 from stream_app.core.releases.row_values import told_by
-from stream_app.core.segments.names import base_of, number_of
+from stream_app.core.segments.names import base_of, by_stream, number_of
 from stream_app.core.segments.plan import Segments
 from stream_app.core.strategy import Strategy
 from stream_app.loops.segments import SegmentPlan, Witnessed, found_segments, sources_of
@@ -60,7 +60,7 @@ async def with_segments(
             return await found_segments(store, stream, entries(stream), now_us, asked)
 
     found = tuple(
-        replace(one, next=None) if base_of(one.newest) in elsewhere else one
+        replace(one, next=None) if one.stream in elsewhere else one
         for one in await each_to_its_end(*map(look, settings.streams))
     )
     return SegmentPlan(settings, found, now_us)
@@ -71,7 +71,7 @@ def _by_stream(entries: Iterable[LedgerEntry], source: str) -> dict[str, list[Le
     found = defaultdict[str, list[LedgerEntry]](list)
     for entry in entries:
         if entry.source == source:
-            for name in {base_of(entry.stream), base_of(entry.successor_of or entry.stream)}:
+            for name in {entry.base, base_of(entry.successor_of or entry.stream)}:
                 found[name].append(entry)
     return found
 
@@ -100,8 +100,8 @@ class Witnesses(Witnessed):
     async def newest(self, base: str) -> int:
         output = self._settings.output_of(base)
         if output is None:
-            names = sorted(self._in_files.get(base, ()), key=number_of, reverse=True)
             # A damaged first line of the only segment stops nothing while the store has its rows.
+            names = reversed(self._in_files.get(base, ()))
             found = (one for one in names if one == base or first_witnessed(self._directory, one))
             return next(map(number_of, found), 0)
         place = output.cluster, output.topic
@@ -116,10 +116,7 @@ class Witnesses(Witnessed):
     @cached_property
     def _in_files(self) -> Mapping[str, Sequence[str]]:
         """The segments that have a file, by stream: one look at the directory for all streams."""
-        found = defaultdict[str, list[str]](list)
-        for name in with_files(self._directory):
-            found[base_of(name)].append(name)
-        return found
+        return by_stream(with_files(self._directory))
 
     async def told(self, name: str) -> Strategy | None:
         output = self._settings.output_of(base_of(name))

@@ -22,7 +22,7 @@ from stream_app.config.source import all_ledgers_of, by_log
 from stream_app.core.ledger import lost_measurement
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.releases.release import RowLink
-from stream_app.core.segments.names import base_of, key_of, number_of
+from stream_app.core.segments.names import base_of, key_of
 from stream_app.core.strategy import Strategy
 from stream_app.loops.configured import check_counted, running_strategy
 from stream_app.loops.ending import check_predecessor, end_to_store
@@ -101,7 +101,7 @@ async def checked_start(
     now_us, configured = await wall.now_us(), settings.streams
     outside = outside_ledger(settings) if running is None else running.outside
     if running is not None:
-        known = {base_of(stream.name) for stream in running.settings.streams}
+        known = {stream.base for stream in running.settings.streams}
         settings = replace(settings, streams=tuple(one for one in configured if one.name in known))
     else:
         metrics.waiting.now = KAFKA if settings.outputs else REDIS
@@ -116,16 +116,14 @@ async def checked_start(
             await attempt.aclose()
             if running is not None:
                 raise
-            base = base_of(fault.stream)
             # Only its witness and a ledger outside know its cost after a loss of the store: no sum of its
             # source is certain without them.
-            own = [stream for stream in settings.streams if stream.name == base]
+            own, base = [one for one in settings.streams if one.name == fault.base], fault.base
             stopped = own if outside is not None else await measuring_with(base, settings, store, outside)
             await halted.add(stopped, fault, START_AGAIN)
             left = [stream for stream in settings.streams if stream not in stopped]
             settings = replace(settings, streams=tuple(left))
-    looked = zip(settings.streams, plan.found, strict=True)
-    metrics.refuse_generations(stream.name for stream, found in looked if found.refused is not None)
+    metrics.refuse_generations(one.stream for one in plan.found if one.refused is not None)
     plan.log()
     keys = noise_keys(settings) if running is None else running.keys
     while True:
@@ -141,7 +139,7 @@ async def checked_start(
         except StreamError as fault:
             if fault.stream in {following.segment.name for following in plan.following}:
                 plan = plan.without({fault.stream: str(fault)})
-            elif running is not None or base_of(fault.stream) in map(base_of, names):
+            elif running is not None or fault.base in map(base_of, names):
                 raise  # what a stopped stream has measured cannot be put back into the ledger
             else:
                 await halted.refuse(plan.now.streams, fault)
@@ -151,7 +149,7 @@ async def checked_start(
     halted.expect(stream.name for stream in stored.streams)
     stopped = [stream for stream in plan.now.streams if stream.name in names]
     places = {stream.name: place for place, stream in enumerate(configured)}
-    streams = sorted((*stored.streams, *stopped), key=lambda stream: places[base_of(stream.name)])
+    streams = sorted((*stored.streams, *stopped), key=lambda stream: places[stream.base])
     return CheckedStart(replace(stored, streams=tuple(streams)), begins, witnesses, outside, keys, topics)
 
 
@@ -229,7 +227,7 @@ async def check_measured_before(
             raise StreamError(str(lost(entry, outside)), stream.name)
         if witnessed is not None:
             begun.add(stream.name)
-        elif number_of(stream.name) == 1 and not (
+        elif stream.number == 1 and not (
             stream.name in opened or note_of(stream.name, settings.state_dir).exists()
         ):
             unknown.append(stream.name)
@@ -271,7 +269,7 @@ async def refused_segments(settings: Settings, store: Store, now_us: int) -> dic
     A segment begins by itself, perhaps long after its settings were written, and other streams may have
     used up a total until then. So the caller leaves it out, and all other streams go on.
     """
-    first = {stream.name for stream in settings.streams if number_of(stream.name) == 1}
+    first = {stream.name for stream in settings.streams if stream.number == 1}
     about = {one.declared.source.name for one in settings.streams if one.name not in first}
     streams = [stream for stream in settings.streams if stream.declared.source.name in about]
     ledgers = await known_measurements(store, settings, streams)
@@ -312,7 +310,7 @@ async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> No
     Raises: OperatorError.
     """
     strategies = list[Strategy]()
-    followed = {base_of(stream.name) for stream in settings.streams if number_of(stream.name) > 1}
+    followed = {stream.base for stream in settings.streams if stream.number > 1}
     for streams in by_log(settings.streams):
         with about(streams[0].name):
             named = await named_as_begun(streams[0], planned(streams[0]), settings)
@@ -326,7 +324,7 @@ async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> No
                 state = await store.load(stream.name)
                 if state is not None:
                     running_strategy(state, strategies[-1])
-                if base_of(stream.name) not in followed:
+                if stream.base not in followed:
                     await check_ends(store, settings, stream, state)
                 check_told_apart(strategies)
 

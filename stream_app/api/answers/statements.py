@@ -24,7 +24,6 @@ from stream_app.core.promise import (
     signed_in_words,
 )
 from stream_app.core.records import LedgerEntry
-from stream_app.core.segments.names import base_of
 
 PROTECTED = [
     "Whether any one event happened: everything shown changes these odds by at most the factor below.",
@@ -67,7 +66,7 @@ def privacy(
     # The source's unit is the event if another stream protects only events, or other users.
     has_own = private and per_user is not None and stated.unit == "event"
     # Epochs add up for users, also where they do not for the events of the source.
-    told = [one for one in ledger if base_of(one.stream) == view.name] if has_own else ledger
+    told = [one for one in ledger if one.base == view.name] if has_own else ledger
     own = replace(statement(view.strategy.source, told), source=source) if has_own else None
     lines = [*([_own_users(own)] if own else []), *protected(stated)]
     next_epoch = one_more_in_words(view.strategy.source, told, view.strategy.stream)

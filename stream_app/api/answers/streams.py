@@ -33,7 +33,7 @@ from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
 from stream_app.core.promise import delta_in_words, in_words
 from stream_app.core.segments.endings import ENDED
-from stream_app.core.segments.names import address_of, base_of
+from stream_app.core.segments.names import address_of
 
 
 def summary(view: StreamView) -> schemas.StreamSummary:
@@ -183,8 +183,9 @@ def is_over(view: StreamView) -> bool:
 
 def predecessor(view: StreamView) -> str | None:
     """Return the stream, or the generation, that ends where this one begins; None if there is none."""
-    before = view.declared.successor_of
-    return address_of(before) if before is not None and base_of(before) == view.name else before
+    if (edge := view.strategy.edge) is None:
+        return None
+    return address_of(edge.before) if edge.within else edge.before
 
 
 def successor(view: StreamView) -> str | None:

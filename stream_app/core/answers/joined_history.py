@@ -26,7 +26,7 @@ from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import AxesEpoch, EpochView
 from stream_app.core.kinds.tables import Span
 from stream_app.core.records import Trimmed
-from stream_app.core.segments.names import address_of, base_of
+from stream_app.core.segments.names import address_of
 from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
 
@@ -46,10 +46,10 @@ class Part(NamedTuple):
         """Return a stream as a part. Args: shift, from its bins to the history's."""
         return cls(view.strategy, [epoch.shifted(shift) for epoch in view.epochs], view.trimmed)
 
-    def asked_as(self, last: str) -> str:
+    def asked_as(self, last: Strategy) -> str:
         """Return the name by which readers ask for this stream. Args: last, the last stream."""
         own = self.strategy.stream
-        return address_of(own) if base_of(own) == base_of(last) else own
+        return address_of(own) if self.strategy.base == last.base else own
 
     def showing(self, now: Strategy, columns: ColumnSum, places: KeyPlaces | None) -> list[EpochView]:
         """Return the epochs with some keys of another stream's list as their count; none without these keys.
@@ -121,7 +121,7 @@ def places_after(parts: Sequence[Part], last: Strategy, key: str | AskedKeys) ->
             keys = part.strategy.axes.keys
             if gone := [name for name in names if keys is not None and name in keys.place_of_label]:
                 line = f"{refusal.parameter}: {gone[0][:80]!r} is not on the list of keys any more; "
-                there = part.asked_as(last.stream)
+                there = part.asked_as(last)
                 raise QueryError(f"{line}ask for it in {there}", refusal.parameter) from None
         raise
 

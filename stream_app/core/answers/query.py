@@ -263,7 +263,7 @@ class StreamView(VisibleEpochs):
         gap = next(one for one in self.unmeasured(self._reach) if one.start <= span.start < one.stop)
         for part in self._others:
             if not gaps_in(span, (epoch.span for epoch in part.epochs)) == [span]:
-                raise other_keys_then(self.binning, gap, part.asked_as(self.strategy.stream))
+                raise other_keys_then(self.binning, gap, part.asked_as(self.strategy))
         raise nothing_measured(self.binning, gap)
 
     def running(self, view: SeriesView = "unbiased", stop: int | None = None) -> Estimate:

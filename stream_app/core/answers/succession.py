@@ -28,11 +28,11 @@ def continued(view: StreamView, found: Found) -> tuple[StreamView, ...]:
     """
     before = list[StreamView]()
     after, names = view, {view.strategy.stream}
-    while (name := after.declared.successor_of) is not None and name not in names:
-        one = found(name)
+    while (edge := after.strategy.edge) is not None and edge.before not in names:
+        one = found(edge.before)
         if one is None or not continues(one, after):
             break
-        names.add(name)
+        names.add(edge.before)
         before.append(one)
         after = one
     return tuple(reversed(before))

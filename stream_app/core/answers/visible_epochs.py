@@ -14,7 +14,6 @@ from stream_app.core.kinds import Kind
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import Span
 from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
-from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
 
@@ -39,12 +38,12 @@ class VisibleEpochs:
     @property
     def name(self) -> str:
         """Return the name by which readers know the stream; all of its generations have it."""
-        return base_of(self.strategy.stream)
+        return self.strategy.base
 
     @property
     def generation(self) -> int:
         """Return which generation of the stream this is, from 1."""
-        return number_of(self.strategy.stream)
+        return self.strategy.number
 
     @property
     def epoch(self) -> int:

@@ -6,6 +6,8 @@ know a segment as a *generation*. A name in the configuration has no ``@``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 _SIGN = "@"
 
 
@@ -35,6 +37,27 @@ def generation(base: str, number: int) -> str:
     ('clicks@3', 'clicks')
     """
     return base if number == 1 else f"{base}{_SIGN}{number}"
+
+
+def next_name(name: str) -> str:
+    """Return the name of the segment after this one.
+
+    >>> next_name("clicks"), next_name("clicks@2")
+    ('clicks@2', 'clicks@3')
+    """
+    return generation(base_of(name), number_of(name) + 1)
+
+
+def by_stream(names: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """Return the segments of each stream, by its configured name, oldest first.
+
+    >>> by_stream(["clicks@2", "visits", "clicks"])["clicks"]
+    ['clicks', 'clicks@2']
+    """
+    found = dict[str, list[str]]()
+    for name in sorted(names, key=number_of):
+        found.setdefault(base_of(name), []).append(name)
+    return found
 
 
 def key_of(name: str, key: str) -> str:

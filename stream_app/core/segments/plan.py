@@ -31,7 +31,7 @@ from stream_app.core.instants import format_instant
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.segments.edges import common_edge, ends_ahead, needs_segment, never_meet
 from stream_app.core.segments.history import read_strategy
-from stream_app.core.segments.names import base_of, generation, number_of
+from stream_app.core.segments.names import base_of, generation, next_name, number_of
 from stream_app.core.strategy import Strategy
 
 LEAD_US = 300_000_000  # before a segment begins, its beginning is stored; it cannot be taken back then
@@ -67,9 +67,9 @@ class KnownSegment:
         return self.state is not None and read_strategy(self.state.strategy)[1] is not None
 
     @property
-    def has_stopped(self) -> bool:
+    def is_over(self) -> bool:
         """Whether this segment has counted to its end."""
-        return self.state is not None and self.state.stopped and self.state.has_ended
+        return self.state is not None and self.state.is_over
 
     @property
     def ends_for_next(self) -> bool:
@@ -152,6 +152,11 @@ class Segments:
         """The name of the newest one that is known."""
         return self.running[-1].name
 
+    @property
+    def stream(self) -> str:
+        """The stream's name in the configuration."""
+        return base_of(self.newest)
+
     def beginning(self, following: NextSegment | None) -> tuple[Segment, ...]:
         """Return the segments that run if the next one begins; None: it does not."""
         if following is None:
@@ -203,7 +208,7 @@ def segments_of(
     for one, following in zip(earlier, known[1:], strict=True):
         if one.strategy is not None and not one.is_history:
             stored = Segment(one.name, one.strategy.declared, following.first_us)
-            (ended if one.has_stopped and one.is_shown else running).append(stored)
+            (ended if one.is_over and one.is_shown else running).append(stored)
     then, end_us = newest.strategy, newest.end_us
     as_configured = replace(
         configured, name=newest.name, declared=_begun_as(configured.declared, newest, entries)
@@ -218,19 +223,19 @@ def segments_of(
         return segments if is_followed else replace(segments, abandoned_us=end_us)
     wanted = _with_first(as_configured.declared, then.declared)
     continued = any(_continues(entry, newest.name) for entry in entries)
-    has_ended_for_good = newest.has_stopped and not newest.ends_for_next
+    has_ended_for_good = newest.is_over and not newest.ends_for_next
     is_over = configured.until_us is not None or has_ended_for_good or continued
     if is_over or not (is_same or needs_segment(then.declared, wanted)):
         return segments
     before = Segment(newest.name, then.declared)
-    name = generation(configured.name, number_of(newest.name) + 1)
+    name = next_name(newest.name)
     edge_us = common_edge(then, as_configured.declared, ends_ahead(then, newest.state, now_us))
     if edge_us is None:
         _, planned_end = next(ends_ahead(then, newest.state, now_us))
         why = never_meet(configured.name, then.declared.time.binning.start_us(planned_end))
         return Segments((*running, before), tuple(ended), refused=_cannot_begin(name, why, end_us))
     declared = structs.replace(beginning_at(as_configured.declared, edge_us), successor_of=newest.name)
-    is_late = newest.has_stopped and newest.is_shown
+    is_late = newest.is_over and newest.is_shown
     coming = NextSegment(Segment(name, declared), before, edge_us, end_us is not None, wanted, is_late)
     return Segments((*running, before), tuple(ended), coming)
 
@@ -263,13 +268,13 @@ def _with_first(declared: Declaration, then: Declaration) -> Declaration:
 
 def _newest_in(entries: Sequence[LedgerEntry], base: str) -> str:
     """Return the newest segment of a stream that the ledger has: the one that another stream succeeds."""
-    numbers = (number_of(entry.stream) for entry in entries if base_of(entry.stream) == base)
+    numbers = (number_of(entry.stream) for entry in entries if entry.base == base)
     return generation(base, max(numbers, default=1))
 
 
 def _continues(entry: LedgerEntry, name: str) -> bool:
     """Return whether an entry is of a stream that continues a segment under another name."""
-    return entry.successor_of == name and base_of(entry.stream) != base_of(name)
+    return entry.successor_of == name and entry.base != base_of(name)
 
 
 def _from(name: str, edge_us: int) -> str:

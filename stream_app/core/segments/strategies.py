@@ -41,6 +41,11 @@ def source_of(text: bytes) -> str:
     return source
 
 
+def current(text: bytes) -> Strategy:
+    """Return a stream's current strategy. Args: text, as for ``source_of``."""
+    return Strategy.from_json(last_text(text))
+
+
 def last_text(text: bytes) -> bytes:
     """Return the text of a stream's current strategy. Args: text, as for ``source_of``."""
     return read_strategies(read_strategy(text)[0])[-1]

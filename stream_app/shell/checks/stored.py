@@ -159,18 +159,16 @@ async def _allowed(
         try:
             plan = await allowed_segments(settings, store, outside, now_us)
         except StreamError as fault:
-            base = base_of(fault.stream)
-            stopped = {base}
+            stopped = {fault.base}
             if settings.ledger is None:  # as in a start: no sum of its source is certain without it
-                stopped |= {one.name for one in await measuring_with(base, settings, store, None)}
+                stopped |= {one.name for one in await measuring_with(fault.base, settings, store, None)}
             refused.add((name, str(fault)) for name in stopped)
             left = tuple(one for one in settings.streams if one.name not in stopped)
             if not left:
                 raise
             settings = replace(settings, streams=left)
         else:
-            found = zip(settings.streams, plan.found, strict=True)
-            refused.add((stream.name, f"stream {one.refused}") for stream, one in found if one.refused)
+            refused.add((one.stream, f"stream {one.refused}") for one in plan.found if one.refused)
             return plan
 
 
