@@ -174,7 +174,7 @@ def _etag(view: StreamView, form: formats.Format, variant: str) -> str:
     suffix += f":{variant}" if variant else ""
     if view.generation > 1:
         suffix += f":generation-{view.generation}"  # each one numbers its epochs and releases from the start
-    if view.trimmed is not None:
+    if view.trimmed:
         suffix += f":kept-from-{view.trimmed.seq + 1}"  # retention changes answers without a release
     for one in view.before:
         suffix += f":after:{one.strategy.stream}:{one.epochs[0].record.epoch}-{one.epoch}:{one.visible_seq}"

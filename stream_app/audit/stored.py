@@ -21,7 +21,15 @@ from stream_app.audit.report import Check
 from stream_app.config.facts import as_json
 from stream_app.core.ledger import statement
 from stream_app.core.promise import in_words, promise_in_words
-from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, TileKey, Trimmed, WitnessRow
+from stream_app.core.records import (
+    GENESIS,
+    NOTHING_TRIMMED,
+    EpochRecord,
+    LedgerEntry,
+    TileKey,
+    Trimmed,
+    WitnessRow,
+)
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.releases.tiles import tile_appends
@@ -48,18 +56,17 @@ class Stored:
     ledger: Sequence[LedgerEntry]
     outside: Sequence[LedgerEntry] | None
     earlier: tuple[Strategy, ...] = ()  # in use before the stream's settings changed
-    trimmed: Trimmed | None = None  # what retention removed from the store
+    trimmed: Trimmed = NOTHING_TRIMMED  # what retention removed from the store
 
     @property
     def removed(self) -> list[tuple[int, bytes]]:
         """The rows that retention removed from the store, from the witness, which keeps them."""
-        last = 0 if self.trimmed is None else self.trimmed.seq
-        return sorted({seq: row for seq, row, _ in self.witness if seq <= last}.items())
+        return sorted({seq: row for seq, row, _ in self.witness if seq <= self.trimmed.seq}.items())
 
     def strategies(self) -> dict[str, Strategy]:
         """Return the stream's strategies by hash; the witness tells those of removed epochs."""
         kept = {one.hash: one for one in (*self.earlier, self.strategy)}
-        if self.trimmed is None:
+        if not self.trimmed:
             return kept
         try:
             return {**self.witnessed().strategies, **kept}
@@ -151,10 +158,10 @@ def _chain_faults(stored: Stored) -> Iterator[str]:
     removed, trimmed, last = stored.removed, stored.trimmed, None
     strategies = stored.strategies()
     rows = [*removed, *stored.rows]
-    prev, first = (GENESIS, 1) if trimmed is None else (trimmed.hash, trimmed.seq + 1)
+    prev, first = trimmed.hash, trimmed.seq + 1
     # A witness that was lost, too, begins with a later row than the stream.
     begun: Sequence[tuple[int, bytes]] = removed
-    if trimmed is None and stored.rows[:1] == sorted((row.seq, row.row) for row in stored.witness)[:1]:
+    if not trimmed and stored.rows[:1] == sorted((row.seq, row.row) for row in stored.witness)[:1]:
         begun = stored.rows[:1]  # the store was lost afterwards, and has what this witness had
     if begun:
         first, prev = begun[0][0], json.loads(begun[0][1])["prev"]
@@ -172,7 +179,7 @@ def _chain_faults(stored: Stored) -> Iterator[str]:
         if last is not None and not (place == (last[0], last[1] + 1) or place[0] > last[0]):
             yield f"row {seq} is bin {place[1]} of epoch {place[0]}, after bin {last[1]} of epoch {last[0]}"
         prev, last = row_hash(row), place
-        if trimmed is not None and seq == trimmed.seq and prev != trimmed.hash:
+        if seq == trimmed.seq and prev != trimmed.hash:
             yield f"row {seq} of the witness is not the one that retention removed"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 ROOM = 1_000_000  # events of hidden keys, unless the configuration says another number
@@ -65,6 +65,25 @@ class EpochRecord:
     # The strategy of the stream's last released row, if this epoch begins under another one.
     changed_from: str | None = None
     found: tuple[FoundKeys, ...] = ()  # by bin; the store keeps them apart from the record
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the epoch releases no further bin."""
+        return self.end_reason is not None
+
+    @property
+    def final_bin(self) -> int:
+        """The last bin that the epoch releases: its planned end, or its early end."""
+        return self.first_bin + self.bins - 1 if self.last_bin is None else self.last_bin
+
+    @property
+    def final_seq(self) -> int:
+        """The seq of the final bin's row; if the epoch has no row, the seq before its first."""
+        return self.first_seq + self.final_bin - self.first_bin
+
+    def as_begun(self) -> EpochRecord:
+        """Return the epoch as if it had not ended."""
+        return replace(self, last_bin=None, end_reason=None)
 
     @property
     def names(self) -> tuple[str, ...]:

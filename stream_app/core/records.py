@@ -143,6 +143,26 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
+class Trimmed:
+    """Public: the last row that retention removed from the store; the first row that stays continues it.
+
+    Args: bin, the last one of the epoch; hash, of the row; seq, 0 if no row was removed.
+    """
+
+    epoch: int
+    bin: int
+    seq: int
+    hash: str
+
+    def __bool__(self) -> bool:
+        """Whether any row was removed."""
+        return self.seq > 0
+
+
+NOTHING_TRIMMED = Trimmed(-1, 0, 0, GENESIS)
+
+
+@dataclass(frozen=True, slots=True)
 class StreamState:
     """SECRET: the small state of a stream, read in one step."""
 
@@ -161,7 +181,7 @@ class StreamState:
     user_keys: UserKeys = NONE_NOTED  # by which users are hashed, if a rotation has noted it
     earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
     announced: bytes | None = None  # a change that an older release announced (segments/strategies.py)
-    trimmed: Trimmed | None = None  # what retention removed
+    trimmed: Trimmed = NOTHING_TRIMMED  # what retention removed
     halted: bool = False  # a worker stopped counting it because of a fault (docs/decisions/0056)
 
     @property
@@ -383,24 +403,11 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Trimmed:
-    """Public: the last row that retention removed from the store; the first row that stays continues it.
-
-    Args: bin, the last one of the epoch; hash, of the row.
-    """
-
-    epoch: int
-    bin: int
-    seq: int
-    hash: str
-
-
-@dataclass(frozen=True, slots=True)
 class PublicState:
     """Everything that readers may know about a stream: a pure function of its visible rows and epochs.
 
     Args: epochs, those whose values the store keeps; earlier, the other strategies of these epochs, if an
-        older release changed the settings; trimmed, the rows that retention removed; None: nothing; halted,
+        older release changed the settings; trimmed, the rows that retention removed; halted,
         whether a fault of its log or its own has stopped it, which changes no value.
     """
 
@@ -409,7 +416,7 @@ class PublicState:
     visible_seq: int
     history: History | None = None  # None: a worker may count the stream
     earlier: tuple[bytes, ...] = ()
-    trimmed: Trimmed | None = None
+    trimmed: Trimmed = NOTHING_TRIMMED
     halted: bool = field(default=False, compare=False)
 
     @property

@@ -149,7 +149,7 @@ class AlertWatcher:
         public, view = await self._reader.public_state(following), self._views.get(name)
         if public is None or public.visible_seq == 0:
             return None
-        if name in stored and public.trimmed is None:
+        if name in stored and not public.trimmed:
             after = await self._view_at(following, public, 0)
             if view is None or not is_complete(view, after):
                 return None
@@ -168,8 +168,7 @@ class AlertWatcher:
         if before is None:  # rules start at the newest release: old releases raise no alert
             before = public.visible_seq
             await self._commit(stream, None, before, Outcome({}, []))
-        if public.trimmed is not None and before < public.trimmed.seq:
-            last = public.trimmed.seq
+        if before < (last := public.trimmed.seq):
             await self._commit(stream, before, last, Outcome({}, []))
             log.warning(
                 "stream %s: retention removed releases %d to %d before its rules were evaluated on them",

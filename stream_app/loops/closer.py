@@ -124,7 +124,7 @@ class Closer:
         if self._finished:
             self.publisher.look_again()
         await self._ahead.settle(self._strategy, state)
-        if self._strategy.kind.seeded and (self._finished or state.epoch.end_reason is not None):
+        if self._strategy.kind.seeded and (self._finished or state.epoch.is_over):
             await self._store.forget_kept(self.name, state.epoch.epoch, self._finished)
         self._deletions.note(state.epoch.epoch, self._finished)
         if not state.stopped:

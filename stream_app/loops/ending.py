@@ -49,7 +49,7 @@ async def changed_by_end(store: Store, stream: Stream, state: StreamState | None
         return True
     if behind or not state.has_ended:
         return False
-    if state.epoch.end_reason is None:
+    if not state.epoch.is_over:
         await store.end_epoch(name, state.epoch.epoch, state.seq, ENDED)
         return True
     if not state.stopped:  # what was counted for later bins is deleted

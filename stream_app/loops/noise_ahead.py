@@ -144,7 +144,7 @@ class NoiseAhead:
         """
         while True:
             state = await self._store.load(self._stream)
-            if state is None or state.epoch.end_reason is not None:
+            if state is None or state.epoch.is_over:
                 return True
             strategy = Strategy.from_json(state.strategy)
             first_bin = state.released_bin + 1
@@ -168,8 +168,7 @@ class NoiseAhead:
             return
         geometry, epoch = strategy.kind.page_geometry(), state.epoch
         released = state.released_bin + 1 - epoch.first_bin
-        ended = epoch.end_reason is not None
-        spent = geometry.pages if ended else geometry.page_of(released)
+        spent = geometry.pages if epoch.is_over else geometry.page_of(released)
         if self._settled == (state.noise, spent):
             return
         if self._ready is not None and self._ready[0] <= epoch.epoch:
@@ -179,7 +178,7 @@ class NoiseAhead:
         await self._store.discard_noise(self._stream, self._kept, state.noise, spent)
         if self._page is not None and self._page[:2] != (state.noise, spent):
             self._page = None
-        if ended:
+        if epoch.is_over:
             self._seed = "", b""
         self._settled = state.noise, spent
 

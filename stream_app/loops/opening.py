@@ -114,7 +114,7 @@ async def _due(seen: _Seen, source: Source, now_us: int) -> Start | None:
         return await first_start(seen.strategy, seen.head, begun, source, now_us)
     if seen.head is not None and seen.rows:
         return start_after_witness(seen.state, seen.head)
-    if seen.state.epoch.end_reason is not None and not is_finished(seen.strategy, seen.state):
+    if seen.state.epoch.is_over and not is_finished(seen.strategy, seen.state):
         start = following_start(seen.strategy, seen.state, now_us)
         until_bin = seen.state.until_bin
         return start if until_bin is None or start.record.first_bin < until_bin else None

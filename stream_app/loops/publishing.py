@@ -216,10 +216,9 @@ async def write_rows(
 async def _tell_what_left(store: Store, stream: str, seq: int) -> None:
     """Tell the operator which rows left the store before this witness had them. Args: seq, its last."""
     state = await store.load(stream)
-    left = None if state is None else state.trimmed
-    if left is not None and left.seq > seq:
+    if state is not None and state.trimmed.seq > seq:
         log.warning(
             "stream %s: this worker's witness goes on without the rows %d to %d: after releases.keep "
             "they left the store; it cannot put them back, and an audit with it misses them",
-            *(stream, seq + 1, left.seq),
+            *(stream, seq + 1, state.trimmed.seq),
         )

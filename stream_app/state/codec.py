@@ -12,6 +12,7 @@ import msgspec
 
 from stream_app.core.epochs import FoundKeys
 from stream_app.core.records import (
+    NOTHING_TRIMMED,
     Cut,
     EpochRecord,
     LateEvents,
@@ -98,10 +99,10 @@ def decode_found(lines: bytes) -> tuple[FoundKeys, ...]:
     return tuple(_FOUND.decode_lines(lines))
 
 
-def decode_trimmed(fields: Mapping[bytes, bytes]) -> Trimmed | None:
-    """Return which rows retention removed, from the hash of epochs; None: no row."""
+def decode_trimmed(fields: Mapping[bytes, bytes]) -> Trimmed:
+    """Return which rows retention removed, from the hash of epochs."""
     text = fields.get(b"trimmed")
-    return None if text is None else Trimmed(**json.loads(text))
+    return NOTHING_TRIMMED if text is None else Trimmed(**json.loads(text))
 
 
 def numbered(values: Iterable[bytes]) -> list[tuple[int, bytes]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stream_app.core.answers.visible import last_bin_of, visible_bins
+from stream_app.core.answers.visible import visible_bins
 from stream_app.core.records import EpochRecord, History, Reply
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import Restored
@@ -103,8 +103,8 @@ class Histories:
             self._redis,
             [keys.state, keys.strategy, keys.epochs, keys.chain],
             [
-                *(text, needed, HISTORY_HASH, last.seq, last_bin_of(epoch), last.hash),
-                *(epoch.epoch, codec.encode_epoch(replace(epoch, last_bin=None, end_reason=None))),
+                *(text, needed, HISTORY_HASH, last.seq, epoch.final_bin, last.hash),
+                *(epoch.epoch, codec.encode_epoch(epoch.as_begun())),
             ],
         )
         return codec.decode_reply(reply)

@@ -116,7 +116,7 @@ class Epochs:
     """
 
     all: tuple[EpochRecord, ...]
-    trimmed: Trimmed | None
+    trimmed: Trimmed
     halted: bool
 
 

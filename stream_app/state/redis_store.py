@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import repeat
 
 import msgspec
@@ -238,7 +237,7 @@ class RedisStore(EpochsInRedis, CutsInRedis, ExactCountsInRedis, Store):
 
     async def put_back(self, stream: str, lost: Restored) -> Reply:
         keys, epoch = StreamKeys(stream), lost.epoch
-        record = codec.encode_epoch(replace(epoch, last_bin=None, end_reason=None))
+        record = codec.encode_epoch(epoch.as_begun())
         return await self._reply(
             "put_back",
             [keys.state, keys.epochs, keys.chain, *(keys.tile(append.key) for append in lost.tiles)],

@@ -52,7 +52,6 @@ async def test_an_old_epoch_leaves_and_the_stream_goes_on(stores: Stores) -> Non
     assert oldest == replace(EPOCH, last_bin=FIRST_BIN + BINS - 1, end_reason="complete")
     assert await stores.store.trim(stores.stream, ENDED_US) == 1
     public = await shown(stores)
-    assert public.trimmed is not None
     assert public.trimmed.seq == BINS
     assert (public.trimmed.epoch, public.trimmed.bin) == (0, FIRST_BIN + BINS - 1)
     assert public.trimmed.hash == row_hash(rows[BINS])

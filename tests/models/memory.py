@@ -15,7 +15,6 @@ from itertools import islice, repeat
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.counting.bounding import Bounds
 from stream_app.core.counting.unlisted import Slots
 from stream_app.core.epochs import SealedKey
@@ -507,7 +506,7 @@ class MemoryStore(Store):
             (state.epoch.epoch, state.epoch.end_reason) != (release.epoch, None)
             or (state.seq, state.head) != (release.expected_seq, release.expected_head)
             or release.first_bin != state.released_bin + 1
-            or release.last_bin > last_bin_of(state.epoch)
+            or release.last_bin > state.epoch.final_bin
         ):
             return Reply.CONFLICT
         if release.last_bin > state.sealed_bin:
@@ -524,7 +523,7 @@ class MemoryStore(Store):
         state.seq, state.head, state.released_bin = seq, release.head, release.last_bin
         state.counter = release.counter
         state.forget_users(release.first_bin, release.last_bin)
-        if release.last_bin == last_bin_of(state.epoch):
+        if release.last_bin == state.epoch.final_bin:
             state.end_epoch("complete")
         return Reply.DONE
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dphist.users import BUCKETS
-from stream_app.core.answers.visible import invisible_slices, last_bin_of
+from stream_app.core.answers.visible import invisible_slices
 from stream_app.core.counting.bounding import (
     HASH_BYTES,
     ID_BYTES,
@@ -25,6 +25,7 @@ from stream_app.core.counting.unlisted import BROUGHT, Slots
 from stream_app.core.epochs import SealedKey, stays
 from stream_app.core.incoming import Reason
 from stream_app.core.records import (
+    NOTHING_TRIMMED,
     Ahead,
     Apply,
     Cut,
@@ -114,7 +115,7 @@ class MemoryStream:
     unlisted: dict[int, list[SealedKey]] = field(default_factory=dict)  # by window: keys in order of numbers
     thinned: dict[int, int] = field(default_factory=dict)  # by window: how often hidden keys were halved
     slots: dict[int, dict[bytes, list[int]]] = field(default_factory=dict)  # by window and user
-    trimmed: Trimmed | None = None  # what retention removed
+    trimmed: Trimmed = NOTHING_TRIMMED  # what retention removed
     noted_keys: UserKeys = field(default_factory=UserKeys)  # as a rotation has noted them
     history: History | None = None  # set by tests: nobody counts the stream any more
 
@@ -355,7 +356,7 @@ class MemoryStream:
         for i, epoch in enumerate(self.epochs):
             last_visible_bin = epoch.first_bin + max(self.visible_seq - epoch.first_seq, -1)
             found = tuple(one for one in epoch.found if one.bin <= last_visible_bin)
-            if last_visible_bin < last_bin_of(epoch):
+            if last_visible_bin < epoch.final_bin:
                 ended = replace(epoch, last_bin=last_visible_bin, end_reason=reason)
                 self.epochs[i] = replace(ended, found=found)
 

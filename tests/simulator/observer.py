@@ -219,7 +219,7 @@ class Observer:
     async def _removed_seq(self) -> int:
         """Return the last row that retention removed; 0 if it removed none."""
         public = await self.reader.public_state(self.stream)
-        return 0 if public is None or public.trimmed is None else public.trimmed.seq
+        return 0 if public is None else public.trimmed.seq
 
     async def _after_trim(self, args: tuple[Any, ...], removed: int) -> None:
         """Check what left and what stays: old, ended epochs that readers saw, and every row after them."""
@@ -227,7 +227,6 @@ class Observer:
         if not removed:
             return
         assert public is not None
-        assert public.trimmed is not None
         self.world.trace(f"{removed} epochs leave, up to row {public.trimmed.seq}")
         self.removed += removed
         last = self.watch.rows.get(public.trimmed.seq)

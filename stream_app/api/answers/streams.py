@@ -25,7 +25,6 @@ from stream_app.core.answers.caps import proposed
 from stream_app.core.answers.joined_history import same_columns
 from stream_app.core.answers.query import StreamView
 from stream_app.core.answers.succession import edge_in_words, names_of
-from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.boards import Annotation
 from stream_app.core.counting.bins import next_public_instant_us
 from stream_app.core.instants import format_instant
@@ -205,7 +204,7 @@ def _end_us(view: StreamView) -> int | None:
         return view.labels.until_us
     last = view.epochs[-1].record if view.epochs else None
     if last is not None and last.end_reason == ENDED:
-        return view.binning.start_us(last_bin_of(last) + 1)
+        return view.binning.start_us(last.final_bin + 1)
     return own[0] if len(own) == 1 else None
 
 
@@ -238,7 +237,7 @@ def _summary(view: StreamView) -> dict[str, Any]:
         "bin_seconds": None if calendar else binning.bin_us / 1e6,
         "timezone": binning.timezone,
         "start": format_instant(view.start_us),
-        "kept_from": None if view.trimmed is None else format_instant(view.start_us),
+        "kept_from": format_instant(view.start_us) if view.trimmed else None,
         "running": running,
         "counted": counted(view, view.span),
         "unmeasured": unmeasured_in(view, view.span),
@@ -269,7 +268,7 @@ def _epoch(view: StreamView, epoch: EpochView) -> schemas.EpochAnswer:
     return schemas.EpochAnswer(
         epoch=record.epoch,
         start=edge(view, record.first_bin),
-        end=edge(view, last_bin_of(record) + 1),
+        end=edge(view, record.final_bin + 1),
         bins=record.bins,
         bins_released=epoch.bins,
         first_seq=record.first_seq,

@@ -14,15 +14,16 @@ from stream_app.core.answers.answered import QueryError
 from stream_app.core.counting.bins import Binning
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.tables import Span
+from stream_app.core.records import Trimmed
 
 
 def bin_at_edge(
-    binning: Binning, released_us: tuple[int, int], time_us: int, parameter: str, trimmed: bool = False
+    binning: Binning, released_us: tuple[int, int], time_us: int, parameter: str, trimmed: Trimmed
 ) -> int:
     """Return the bin that starts at a time.
 
     Args: released_us, the first and the last edge of the visible bins; parameter, to name in a refusal;
-        trimmed, whether retention removed earlier bins.
+        trimmed, the bins that retention removed.
     Raises: QueryError, naming the nearest edges, for a time that is not the edge of a visible bin.
     """
     first, last = released_us

@@ -44,7 +44,7 @@ def whole_days(declared: Declaration, state: PublicState) -> dict[str, list[DayP
             stop = min(next_bin, _first_bin_from(binning, day + 1))
             days.setdefault(day, []).append(DayPart(epoch, first, stop))
             first = stop
-    if state.trimmed is not None:
+    if state.trimmed:
         days.pop(_day_of(binning, state.trimmed.bin), None)
     if not _has_ended(declared, state, next_bin):
         days.pop(_day_of(binning, next_bin), None)

@@ -25,7 +25,6 @@ from stream_app.core.counting.keys import KeyList
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import AxesEpoch, EpochView
 from stream_app.core.kinds.tables import Span
-from stream_app.core.records import Trimmed
 from stream_app.core.segments.names import address_of
 from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
@@ -34,17 +33,16 @@ from stream_app.core.strategy import Strategy
 class Part(NamedTuple):
     """A stream before the last one of a history.
 
-    Args: strategy, its last one; epochs, all of them, in the history's bins; trimmed, as of the stream.
+    Args: strategy, its last one; epochs, all of them, in the history's bins.
     """
 
     strategy: Strategy
     epochs: Sequence[EpochView]
-    trimmed: Trimmed | None
 
     @classmethod
     def of(cls, view: VisibleEpochs, shift: int) -> Part:
         """Return a stream as a part. Args: shift, from its bins to the history's."""
-        return cls(view.strategy, [epoch.shifted(shift) for epoch in view.epochs], view.trimmed)
+        return cls(view.strategy, [epoch.shifted(shift) for epoch in view.epochs])
 
     def asked_as(self, last: Strategy) -> str:
         """Return the name by which readers ask for this stream. Args: last, the last stream."""
@@ -194,7 +192,7 @@ def showing(
         elif asked is not None and now.axes.keys is not None and asked.are_patterns(now.axes.keys):
             yield from _matching(epoch, then, columns, asked)
         else:
-            yield from Part(then, [epoch], None).showing(now, columns, places)
+            yield from Part(then, [epoch]).showing(now, columns, places)
 
 
 def _matching(epoch: EpochView, then: Strategy, columns: ColumnSum, asked: AskedKeys) -> Iterator[EpochView]:

@@ -122,7 +122,8 @@ class StreamView(VisibleEpochs):
             parts = [Part.of(*one) for one in zip(before, shifts, strict=False)]
             alike = [one for one in parts if same_columns(one.strategy, self.strategy)]
             found._others = tuple(one for one in parts if not same_columns(one.strategy, self.strategy))
-            found.trimmed = alike[0].trimmed if alike else self.trimmed
+            same = (one for one in (*before, self) if same_columns(one.strategy, self.strategy))
+            found.trimmed = next(same).trimmed
             found._texts = tuple(chain.from_iterable(one._texts for one in (*before, self)))
             found.epochs = [*chain(*(one.epochs for one in alike)), *self.epochs]
             found._running, found._consistent, found._showing, found._covers = {}, {}, {}, {}
@@ -224,7 +225,7 @@ class StreamView(VisibleEpochs):
             raise QueryError("nothing is released yet: the first bin is still open; ask again later", "end")
         first, (start, stop) = self._reach.start, self.span
         released_us = (self.binning.start_us(first), self.released_until_us)
-        trimmed = (*self.before, self)[0].trimmed is not None
+        trimmed = (*self.before, self)[0].trimmed
         if start_us is not None:
             start = bin_at_edge(self.binning, released_us, start_us, "start", trimmed)
         if end_us is not None:

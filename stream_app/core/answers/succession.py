@@ -43,7 +43,7 @@ def continues(before: StreamView, after: StreamView) -> bool:
 
     The first has released its last bin, and retention has removed no bin at the beginning of the second.
     """
-    if not _agree(before.strategy, after.strategy) or after.trimmed is not None:
+    if not _agree(before.strategy, after.strategy) or after.trimmed:
         return False
     if not is_complete(before, after):
         return False
@@ -94,7 +94,7 @@ def edge_in_words(before: StreamView, after: StreamView, names_keys: bool = True
     """
     then, now = before.strategy, after.first_strategy
     # Epochs may change settings, so once the first one has left, nobody knows those of the edge.
-    is_known = after.trimmed is None
+    is_known = not after.trimmed
     changes, beyond = list(_changes(then, now)) if is_known else [], ""
     names, otherwise = f"{then.stream} ends, and {now.stream} goes on", " with the same settings" * is_known
     if before.name == after.name and after.generation > 1:

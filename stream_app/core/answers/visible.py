@@ -13,26 +13,20 @@ from dataclasses import replace
 from operator import is_
 
 from stream_app.core.answers.answered import Missing
-from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
+from stream_app.core.records import NOTHING_TRIMMED, EpochRecord, History, PublicState, Trimmed
 from stream_app.core.releases.tiles import TileGeometry, TileSlice
 from stream_app.core.segments.strategies import by_hash, read_strategies, strategy_of, with_strategy
 from stream_app.core.strategy import Strategy
 
 
-def last_bin_of(epoch: EpochRecord) -> int:
-    """Return the last bin that the epoch releases: its planned end, or its early end."""
-    return epoch.first_bin + epoch.bins - 1 if epoch.last_bin is None else epoch.last_bin
-
-
 def visible_bins(epoch: EpochRecord, visible_seq: int) -> int:
     """Return how many bins of an epoch are visible."""
-    released = last_bin_of(epoch) - epoch.first_bin + 1
-    return min(max(visible_seq - epoch.first_seq + 1, 0), released)
+    return min(max(visible_seq - epoch.first_seq + 1, 0), epoch.final_bin - epoch.first_bin + 1)
 
 
 def is_whole(epoch: EpochRecord, visible_seq: int) -> bool:
     """Return whether the last bin of an epoch, as a reader sees it, is visible."""
-    return epoch.first_seq + last_bin_of(epoch) - epoch.first_bin <= visible_seq
+    return epoch.final_seq <= visible_seq
 
 
 def public_state(
@@ -40,7 +34,7 @@ def public_state(
     epochs: Sequence[EpochRecord],
     visible_seq: int,
     history: History | None = None,
-    trimmed: Trimmed | None = None,
+    trimmed: Trimmed = NOTHING_TRIMMED,
     halted: bool = False,
 ) -> PublicState:
     """Return the state of a stream that readers may know. Args: text, as stored; epochs, all of them.
@@ -74,7 +68,7 @@ def visible_epochs(epochs: Sequence[EpochRecord], visible_seq: int) -> tuple[Epo
 
 
 def _is_settled(epoch: EpochRecord, visible_seq: int) -> bool:
-    return epoch.end_reason is not None and is_whole(epoch, visible_seq)
+    return epoch.is_over and is_whole(epoch, visible_seq)
 
 
 def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:
@@ -83,7 +77,7 @@ def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:
         epoch = replace(epoch, found=tuple(one for one in epoch.found if one.bin <= last_visible))
     if epoch.last_bin is None or is_whole(epoch, visible_seq):
         return epoch
-    return replace(epoch, last_bin=None, end_reason=None)
+    return epoch.as_begun()
 
 
 def visible_rows(strategy: Strategy, epoch: EpochRecord, visible_seq: int, table: str) -> int:
@@ -104,7 +98,7 @@ def invisible_slices(
     """
     slices: list[TileSlice] = []
     for epoch in epochs:
-        released = min(released_bin, last_bin_of(epoch)) - epoch.first_bin + 1
+        released = min(released_bin, epoch.final_bin) - epoch.first_bin + 1
         visible = visible_bins(epoch, visible_seq)
         if released <= visible:
             continue
@@ -117,7 +111,7 @@ def invisible_slices(
 
 def check_kept(state: PublicState, want: Missing) -> None:
     """Check that retention has not removed an epoch that a reader knew. Raises: ConnectionError."""
-    if state.trimmed is not None and want.epoch <= state.trimmed.epoch:
+    if want.epoch <= state.trimmed.epoch:
         raise ConnectionError(f"epoch {want.epoch} left the store meanwhile; read the stream again")
 
 

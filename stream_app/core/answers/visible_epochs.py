@@ -13,7 +13,7 @@ from stream_app.core.answers.visible import is_whole, visible_bins
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import Span
-from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
+from stream_app.core.records import NOTHING_TRIMMED, EpochRecord, History, PublicState
 from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
 
@@ -33,7 +33,7 @@ class VisibleEpochs:
         self.epochs: list[EpochView] = []
         self.visible_seq = 0
         self.history: History | None = None  # None: a worker may count the stream
-        self.trimmed: Trimmed | None = None  # what retention removed before the first epoch
+        self.trimmed = NOTHING_TRIMMED  # what retention removed before the first epoch
 
     @property
     def name(self) -> str:
@@ -149,9 +149,7 @@ class VisibleEpochs:
 
     def _kept_at(self, state: PublicState) -> list[EpochView]:
         """Return this view's epochs without those that retention has removed since."""
-        first = 0 if state.trimmed is None else state.trimmed.epoch + 1
-        if state.epochs:
-            first = state.epochs[0].epoch
+        first = state.epochs[0].epoch if state.epochs else state.trimmed.epoch + 1
         return [epoch for epoch in self.epochs if epoch.record.epoch >= first]
 
     def kind_of(self, epoch: EpochRecord) -> Kind:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stream_app.core.answers.visible import last_bin_of
 from stream_app.core.records import EpochRecord, TileKey, Trimmed
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.tiles import TileGeometry
@@ -33,19 +32,19 @@ def removable(
 
 def ended_us(texts: tuple[bytes, ...], epoch: EpochRecord) -> int | None:
     """Return the end of an epoch's last bin; None: the epoch runs. Args: texts, as in ``removable``."""
-    if epoch.end_reason is None:
+    if not epoch.is_over:
         return None
-    return strategy_of(texts, epoch).declared.time.binning.end_us(last_bin_of(epoch))
+    return strategy_of(texts, epoch).declared.time.binning.end_us(epoch.final_bin)
 
 
 def last_seq_of(epoch: EpochRecord) -> int:
     """Return the seq of an ended epoch's last row; if it has no row, the seq before its first."""
-    return epoch.first_seq + last_bin_of(epoch) - epoch.first_bin
+    return epoch.final_seq
 
 
 def tiles_of(texts: tuple[bytes, ...], epoch: EpochRecord) -> list[TileKey]:
     """Return every tile that holds values of an ended epoch."""
-    kind, bins = strategy_of(texts, epoch).kind, last_bin_of(epoch) - epoch.first_bin + 1
+    kind, bins = strategy_of(texts, epoch).kind, epoch.final_bin - epoch.first_bin + 1
     return [
         piece.key
         for table, width in kind.tables.items()
@@ -55,4 +54,4 @@ def tiles_of(texts: tuple[bytes, ...], epoch: EpochRecord) -> list[TileKey]:
 
 def anchor(epoch: EpochRecord, seq: int, row: bytes) -> Trimmed:
     """Return the part of a removed epoch that stays: the place and the hash of its last row."""
-    return Trimmed(epoch.epoch, last_bin_of(epoch), seq, row_hash(row))
+    return Trimmed(epoch.epoch, epoch.final_bin, seq, row_hash(row))

@@ -187,7 +187,7 @@ async def test_a_witness_that_knows_more_than_what_left_still_ends_the_epoch(one
     one.witness.kept[STREAM] = [WitnessRow(5, json.dumps(later).encode(), row.values)]
     state = await one.state()
     head = RowLink.of(one.witness.kept[STREAM][0].row)
-    assert (head.seq, state.trimmed and state.trimmed.seq, kept[0]) == (5, EPOCH_BINS, EPOCH_BINS + 1)
+    assert (head.seq, state.trimmed.seq, kept[0]) == (5, EPOCH_BINS, EPOCH_BINS + 1)
     assert not await agrees(one.store, one.witness, one.strategies[0])
 
 
