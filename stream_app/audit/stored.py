@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 
 from dphist.arrays import Int64Array
@@ -23,7 +23,6 @@ from stream_app.core.ledger import statement
 from stream_app.core.promise import in_words, promise_in_words
 from stream_app.core.records import (
     GENESIS,
-    NOTHING_TRIMMED,
     EpochRecord,
     LedgerEntry,
     TileKey,
@@ -56,7 +55,7 @@ class Stored:
     ledger: Sequence[LedgerEntry]
     outside: Sequence[LedgerEntry] | None
     earlier: tuple[Strategy, ...] = ()  # in use before the stream's settings changed
-    trimmed: Trimmed = NOTHING_TRIMMED  # what retention removed from the store
+    trimmed: Trimmed = field(default_factory=Trimmed)  # what retention removed from the store
 
     @property
     def removed(self) -> list[tuple[int, bytes]]:
@@ -258,13 +257,13 @@ def _epochs_that_left(stored: Stored, strategies: dict[str, Strategy]) -> list[E
 
 def entry_faults(entry: LedgerEntry, right: LedgerEntry, where: str) -> Iterator[str]:
     """Yield each fact in which an entry differs from its epoch."""
-    for field in fields(LedgerEntry):
-        found, expected = getattr(entry, field.name), getattr(right, field.name)
-        unknown = found is None and field.name in _NEWER  # to older versions
-        if field.name == "time" and found is not None:
+    for fact in fields(LedgerEntry):
+        found, expected = getattr(entry, fact.name), getattr(right, fact.name)
+        unknown = found is None and fact.name in _NEWER  # to older versions
+        if fact.name == "time" and found is not None:
             unknown = str(expected).startswith(f"{found} ")  # they did not write the zone
-        if field.name not in _OTHERWISE_KNOWN and found != expected and not unknown:
-            yield f"epoch {entry.epoch} is in {where} with {field.name} {found}, not {expected}"
+        if fact.name not in _OTHERWISE_KNOWN and found != expected and not unknown:
+            yield f"epoch {entry.epoch} is in {where} with {fact.name} {found}, not {expected}"
 
 
 # A group's ledger names its log; a worker may have lost an entry, or its epoch may have ended early.

@@ -149,17 +149,14 @@ class Trimmed:
     Args: bin, the last one of the epoch; hash, of the row; seq, 0 if no row was removed.
     """
 
-    epoch: int
-    bin: int
-    seq: int
-    hash: str
+    epoch: int = -1
+    bin: int = 0
+    seq: int = 0
+    hash: str = GENESIS
 
     def __bool__(self) -> bool:
         """Whether any row was removed."""
         return self.seq > 0
-
-
-NOTHING_TRIMMED = Trimmed(-1, 0, 0, GENESIS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +178,7 @@ class StreamState:
     user_keys: UserKeys = NONE_NOTED  # by which users are hashed, if a rotation has noted it
     earlier: tuple[bytes, ...] = ()  # the texts of the stream's strategies before its settings changed
     announced: bytes | None = None  # a change that an older release announced (segments/strategies.py)
-    trimmed: Trimmed = NOTHING_TRIMMED  # what retention removed
+    trimmed: Trimmed = Trimmed()  # what retention removed
     halted: bool = False  # a worker stopped counting it because of a fault (docs/decisions/0056)
 
     @property
@@ -416,7 +413,7 @@ class PublicState:
     visible_seq: int
     history: History | None = None  # None: a worker may count the stream
     earlier: tuple[bytes, ...] = ()
-    trimmed: Trimmed = NOTHING_TRIMMED
+    trimmed: Trimmed = Trimmed()
     halted: bool = field(default=False, compare=False)
 
     @property

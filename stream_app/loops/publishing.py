@@ -13,7 +13,7 @@ from stream_app.core.counting.bins import next_public_instant_us
 from stream_app.core.records import EpochRecord, StreamState, WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.row_values import rows_at_once
-from stream_app.core.segments.retention import ended_us, last_seq_of
+from stream_app.core.segments.retention import ended_us
 from stream_app.core.strategy import Strategy
 from stream_app.loops.leadership import Leadership
 from stream_app.loops.stream import Ports, Stream
@@ -136,7 +136,7 @@ class Publisher:
     @property
     def _may_trim(self) -> bool:
         """Whether the oldest epoch's time has come, and readers see a row after it."""
-        seen = self._oldest is not None and last_seq_of(self._oldest) < self._published_seq
+        seen = self._oldest is not None and self._oldest.final_seq < self._published_seq
         return seen and self._time_has_come
 
     async def _trim(self, instant_us: int) -> None:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from stream_app.core.instants import format_instant
-from stream_app.core.records import NOTHING_TRIMMED, EpochRecord, Reply, StreamState, WitnessRow
+from stream_app.core.records import EpochRecord, Reply, StreamState, Trimmed, WitnessRow
 from stream_app.core.releases.release import RowLink
 from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.segments.endings import Ending
@@ -311,5 +311,5 @@ async def follows(store: Store, stream: str, state: StreamState, head: RowLink) 
         return True
     # Read after the rows, because an epoch may leave at any moment.
     now = await store.load(stream)
-    left = NOTHING_TRIMMED if now is None else now.trimmed
+    left = Trimmed() if now is None else now.trimmed
     return head.seq < left.seq and (head.epoch, head.bin) < (left.epoch, left.bin)

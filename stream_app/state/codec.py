@@ -12,7 +12,6 @@ import msgspec
 
 from stream_app.core.epochs import FoundKeys
 from stream_app.core.records import (
-    NOTHING_TRIMMED,
     Cut,
     EpochRecord,
     LateEvents,
@@ -101,8 +100,7 @@ def decode_found(lines: bytes) -> tuple[FoundKeys, ...]:
 
 def decode_trimmed(fields: Mapping[bytes, bytes]) -> Trimmed:
     """Return which rows retention removed, from the hash of epochs."""
-    text = fields.get(b"trimmed")
-    return NOTHING_TRIMMED if text is None else Trimmed(**json.loads(text))
+    return Trimmed(**json.loads(fields.get(b"trimmed", b"{}")))
 
 
 def numbered(values: Iterable[bytes]) -> list[tuple[int, bytes]]:

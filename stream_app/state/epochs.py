@@ -10,7 +10,7 @@ from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import EpochRecord, Reply
 from stream_app.core.releases.tiles import TileSlice
 from stream_app.core.segments.history import read_strategy
-from stream_app.core.segments.retention import anchor, last_seq_of, removable, tiles_of
+from stream_app.core.segments.retention import anchor, removable, tiles_of
 from stream_app.core.segments.strategies import read_strategies
 from stream_app.core.strategy import canonical_json
 from stream_app.state import checks, codec
@@ -150,14 +150,14 @@ class EpochsInRedis:
         for epoch in removable(texts, codec.decode_epochs(fields), int(visible or 0), before_us):
             if not removed:
                 await self.need_format(TRIMMED)
-            last_seq = last_seq_of(epoch)
             # The epoch's last row, or an earlier one if the store had lost this one.
-            [newest] = await batch(self._redis, [("XREVRANGE", keys.chain, f"{last_seq}-0", "-", "COUNT", 1)])
+            back = ("XREVRANGE", keys.chain, f"{epoch.final_seq}-0", "-", "COUNT", 1)
+            [newest] = await batch(self._redis, [back])
             left = [canonical_json(asdict(anchor(epoch, *row))) for row in codec.decode_rows(newest)]
             reply = await script("trim")(
                 self._redis,
                 [keys.epochs, keys.visible, keys.chain, *map(keys.tile, tiles_of(texts, epoch))],
-                [epoch.epoch, last_seq, left[0] if left else b"", TRIMMED],
+                [epoch.epoch, epoch.final_seq, left[0] if left else b"", TRIMMED],
             )
             if codec.decode_reply(reply) is not Reply.DONE:
                 break

@@ -14,6 +14,7 @@ from pathlib import Path
 from stream_app.config import Settings, SourceSettings, StreamSettings
 from stream_app.config.source import all_ledgers_of, ledgers_of
 from stream_app.ports import OutsideLedger, Store
+from stream_app.ports.errors import StreamError
 from stream_app.source_ledger import NAMES, SourceLedger, link
 from stream_app.sources.copies import Beginning, beginnings
 from stream_app.wiring.event_logs import note_of
@@ -90,13 +91,16 @@ async def link_known(settings: Settings, store: Store) -> None:
             await link(store, [source, *logs], others)
 
 
-async def measuring_with(
-    name: str, settings: Settings, store: Store, outside: OutsideLedger | None
-) -> list[StreamSettings]:
-    """Return the streams whose costs one ledger adds up with those of a stream, itself among them."""
-    settings = await with_known_logs(settings, store, outside)
+async def stopped_by(fault: StreamError, settings: Settings, store: Store) -> list[StreamSettings]:
+    """Return the streams that a fault of one stops: itself, and without a ledger outside those of its source.
+
+    Only the stream's witness then knows its cost after a loss of the store: no sum is certain without it.
+    """
+    if settings.ledger is not None:
+        return [stream for stream in settings.streams if stream.name == fault.base]
+    settings = await with_known_logs(settings, store, None)
     ledgers = {stream.name: {*all_ledgers_of(stream, settings)} for stream in settings.streams}
-    return [stream for stream in settings.streams if ledgers[stream.name] & ledgers[name]]
+    return [stream for stream in settings.streams if ledgers[stream.name] & ledgers[fault.base]]
 
 
 def _is_file(stream: StreamSettings) -> bool:

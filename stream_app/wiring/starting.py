@@ -44,7 +44,7 @@ from stream_app.wiring.event_logs import (
     note_of,
 )
 from stream_app.wiring.halted import START_AGAIN, Halted, some_of
-from stream_app.wiring.known_logs import ledger_of, link_known, measuring_with, with_known_logs
+from stream_app.wiring.known_logs import ledger_of, link_known, stopped_by, with_known_logs
 from stream_app.wiring.known_segments import Unwritten, Witnesses, with_segments
 from stream_app.wiring.storage import (
     Topics,
@@ -116,10 +116,7 @@ async def checked_start(
             await attempt.aclose()
             if running is not None:
                 raise
-            # Only its witness and a ledger outside know its cost after a loss of the store: no sum of its
-            # source is certain without them.
-            own, base = [one for one in settings.streams if one.name == fault.base], fault.base
-            stopped = own if outside is not None else await measuring_with(base, settings, store, outside)
+            stopped = await stopped_by(fault, settings, store)
             await halted.add(stopped, fault, START_AGAIN)
             left = [stream for stream in settings.streams if stream not in stopped]
             settings = replace(settings, streams=tuple(left))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stream_app.core.kinds.tables import PUBLISHED
-from stream_app.core.records import Reply, StreamState
+from stream_app.core.records import EpochRecord, Reply, StreamState
 from stream_app.core.releases.release import row_hash
 from stream_app.core.segments.retention import tiles_of
 from stream_app.ports import OperatorError
@@ -102,7 +102,7 @@ async def test_an_epoch_stays_until_readers_see_a_row_after_it(stores: Stores) -
 def outdated(patched: pytest.MonkeyPatch) -> None:
     """Let a worker ask for every epoch to be removed, as if the store had changed since it looked."""
     patched.setattr("stream_app.state.epochs.removable", lambda _texts, epochs, *_: epochs)
-    patched.setattr("stream_app.state.epochs.last_seq_of", lambda epoch: epoch.first_seq + BINS - 1)
+    patched.setattr(EpochRecord, "final_seq", property(lambda epoch: epoch.first_seq + BINS - 1))
 
 
 async def test_what_a_worker_saw_before_others_changed_it_removes_no_last_row(stores: Stores) -> None:
@@ -121,7 +121,7 @@ async def test_what_a_worker_saw_before_others_changed_it_removes_no_running_epo
     await two_epochs(stores)
     with pytest.MonkeyPatch.context() as patched:
         outdated(patched)
-        patched.setattr("stream_app.state.epochs.last_seq_of", lambda epoch: epoch.first_seq - 1)
+        patched.setattr(EpochRecord, "final_seq", property(lambda epoch: epoch.first_seq - 1))
         assert await stores.store.trim(stores.stream, 0) == 1
     assert await seen(stores) == ([1, 2, 3, 4, 5], [1])
 

@@ -25,7 +25,6 @@ from stream_app.core.counting.unlisted import BROUGHT, Slots
 from stream_app.core.epochs import SealedKey, stays
 from stream_app.core.incoming import Reason
 from stream_app.core.records import (
-    NOTHING_TRIMMED,
     Ahead,
     Apply,
     Cut,
@@ -40,7 +39,7 @@ from stream_app.core.records import (
 )
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import TileSlice
-from stream_app.core.segments.retention import anchor, last_seq_of
+from stream_app.core.segments.retention import anchor
 from stream_app.core.segments.strategies import read_strategies
 from stream_app.core.user_keys import UserKeys
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
@@ -115,7 +114,7 @@ class MemoryStream:
     unlisted: dict[int, list[SealedKey]] = field(default_factory=dict)  # by window: keys in order of numbers
     thinned: dict[int, int] = field(default_factory=dict)  # by window: how often hidden keys were halved
     slots: dict[int, dict[bytes, list[int]]] = field(default_factory=dict)  # by window and user
-    trimmed: Trimmed = NOTHING_TRIMMED  # what retention removed
+    trimmed: Trimmed = field(default_factory=Trimmed)  # what retention removed
     noted_keys: UserKeys = field(default_factory=UserKeys)  # as a rotation has noted them
     history: History | None = None  # set by tests: nobody counts the stream any more
 
@@ -334,7 +333,7 @@ class MemoryStream:
 
     def remove(self, oldest: EpochRecord) -> None:
         """Remove the oldest epoch: its rows, its tiles and its record."""
-        leaving = [seq for seq in self.chain if seq <= last_seq_of(oldest)]
+        leaving = [seq for seq in self.chain if seq <= oldest.final_seq]
         if leaving:
             self.trimmed = anchor(oldest, leaving[-1], self.chain[leaving[-1]])
         for seq in leaving:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from operator import is_
 
 from stream_app.core.answers.answered import Missing
-from stream_app.core.records import NOTHING_TRIMMED, EpochRecord, History, PublicState, Trimmed
+from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
 from stream_app.core.releases.tiles import TileGeometry, TileSlice
 from stream_app.core.segments.strategies import by_hash, read_strategies, strategy_of, with_strategy
 from stream_app.core.strategy import Strategy
@@ -24,17 +24,12 @@ def visible_bins(epoch: EpochRecord, visible_seq: int) -> int:
     return min(max(visible_seq - epoch.first_seq + 1, 0), epoch.final_bin - epoch.first_bin + 1)
 
 
-def is_whole(epoch: EpochRecord, visible_seq: int) -> bool:
-    """Return whether the last bin of an epoch, as a reader sees it, is visible."""
-    return epoch.final_seq <= visible_seq
-
-
 def public_state(
     text: bytes,
     epochs: Sequence[EpochRecord],
     visible_seq: int,
-    history: History | None = None,
-    trimmed: Trimmed = NOTHING_TRIMMED,
+    history: History | None,
+    trimmed: Trimmed,
     halted: bool = False,
 ) -> PublicState:
     """Return the state of a stream that readers may know. Args: text, as stored; epochs, all of them.
@@ -68,14 +63,14 @@ def visible_epochs(epochs: Sequence[EpochRecord], visible_seq: int) -> tuple[Epo
 
 
 def _is_settled(epoch: EpochRecord, visible_seq: int) -> bool:
-    return epoch.is_over and is_whole(epoch, visible_seq)
+    return epoch.is_over and epoch.final_seq <= visible_seq
 
 
 def _shown(epoch: EpochRecord, visible_seq: int) -> EpochRecord:
     last_visible = epoch.first_bin + visible_seq - epoch.first_seq
     if epoch.found and epoch.found[-1].bin > last_visible:
         epoch = replace(epoch, found=tuple(one for one in epoch.found if one.bin <= last_visible))
-    if epoch.last_bin is None or is_whole(epoch, visible_seq):
+    if epoch.last_bin is None or epoch.final_seq <= visible_seq:
         return epoch
     return epoch.as_begun()
 

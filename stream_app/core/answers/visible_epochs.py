@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from dphist.arrays import Int64Array
 from stream_app.core.answers.answered import Missing
-from stream_app.core.answers.visible import is_whole, visible_bins
+from stream_app.core.answers.visible import visible_bins
 from stream_app.core.kinds import Kind
 from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.kinds.tables import Span
-from stream_app.core.records import NOTHING_TRIMMED, EpochRecord, History, PublicState
+from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
 from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
 
@@ -33,7 +33,7 @@ class VisibleEpochs:
         self.epochs: list[EpochView] = []
         self.visible_seq = 0
         self.history: History | None = None  # None: a worker may count the stream
-        self.trimmed = NOTHING_TRIMMED  # what retention removed before the first epoch
+        self.trimmed = Trimmed()  # what retention removed before the first epoch
 
     @property
     def name(self) -> str:
@@ -111,7 +111,7 @@ class VisibleEpochs:
         known = len(self._kept_at(state))
         found = list[Missing]()
         for place, (epoch, record) in enumerate(pairs):
-            if place < known and epoch.record is record and is_whole(record, self.visible_seq):
+            if place < known and epoch.record is record and record.final_seq <= self.visible_seq:
                 continue  # all of its rows are here, as of most epochs of a long history
             bins, kind = visible_bins(record, state.visible_seq), self.kind_of(record)
             for table in kind.tables:

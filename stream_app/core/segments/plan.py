@@ -31,7 +31,7 @@ from stream_app.core.instants import format_instant
 from stream_app.core.records import LedgerEntry, StreamState
 from stream_app.core.segments.edges import common_edge, ends_ahead, needs_segment, never_meet
 from stream_app.core.segments.history import read_strategy
-from stream_app.core.segments.names import base_of, generation, next_name, number_of
+from stream_app.core.segments.names import base_of, by_stream, generation, next_name, number_of
 from stream_app.core.strategy import Strategy
 
 LEAD_US = 300_000_000  # before a segment begins, its beginning is stored; it cannot be taken back then
@@ -221,8 +221,11 @@ def segments_of(
     is_left = newest.ends_for_next and not is_followed
     if then is None or newest.is_history or (is_same and not is_left):
         return segments if is_followed else replace(segments, abandoned_us=end_us)
-    wanted = _with_first(as_configured.declared, then.declared)
-    continued = any(_continues(entry, newest.name) for entry in entries)
+    wanted = as_configured.declared
+    if wanted.successor_of is None:  # else the stream before ends at ``time.first``
+        wanted = beginning_at(wanted, then.declared.time.first_us)
+    # A stream under another name continues it.
+    continued = any(one.successor_of == newest.name and one.base != configured.name for one in entries)
     has_ended_for_good = newest.is_over and not newest.ends_for_next
     is_over = configured.until_us is not None or has_ended_for_good or continued
     if is_over or not (is_same or needs_segment(then.declared, wanted)):
@@ -255,26 +258,9 @@ def _begun_as(declared: Declaration, newest: KnownSegment, entries: Sequence[Led
         return declared
     stored = None if newest.strategy is None else newest.strategy.declared.successor_of
     if stored is None or base_of(stored) != declared.successor_of:
-        stored = _newest_in(entries, declared.successor_of)
+        own = by_stream(entry.stream for entry in entries).get(declared.successor_of)
+        stored = own[-1] if own else declared.successor_of  # it succeeds the newest segment
     return structs.replace(declared, successor_of=stored)
-
-
-def _with_first(declared: Declaration, then: Declaration) -> Declaration:
-    """Return settings with the stored ``time.first``: it is the beginning of the first segment only."""
-    if declared.successor_of is not None:
-        return declared  # the stream before ends there
-    return beginning_at(declared, then.time.first_us)
-
-
-def _newest_in(entries: Sequence[LedgerEntry], base: str) -> str:
-    """Return the newest segment of a stream that the ledger has: the one that another stream succeeds."""
-    numbers = (number_of(entry.stream) for entry in entries if entry.base == base)
-    return generation(base, max(numbers, default=1))
-
-
-def _continues(entry: LedgerEntry, name: str) -> bool:
-    """Return whether an entry is of a stream that continues a segment under another name."""
-    return entry.successor_of == name and entry.base != base_of(name)
 
 
 def _from(name: str, edge_us: int) -> str:

@@ -25,7 +25,7 @@ def removable(
     """
     for epoch in sorted(epochs, key=lambda one: one.epoch):
         ended = ended_us(texts, epoch)
-        if ended is None or ended > before_us or last_seq_of(epoch) >= visible_seq:
+        if ended is None or ended > before_us or epoch.final_seq >= visible_seq:
             return
         yield epoch
 
@@ -35,11 +35,6 @@ def ended_us(texts: tuple[bytes, ...], epoch: EpochRecord) -> int | None:
     if not epoch.is_over:
         return None
     return strategy_of(texts, epoch).declared.time.binning.end_us(epoch.final_bin)
-
-
-def last_seq_of(epoch: EpochRecord) -> int:
-    """Return the seq of an ended epoch's last row; if it has no row, the seq before its first."""
-    return epoch.final_seq
 
 
 def tiles_of(texts: tuple[bytes, ...], epoch: EpochRecord) -> list[TileKey]:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import is_
 
-from stream_app.core.answers.visible import is_whole
 from stream_app.core.ledger import composed, entry_of, place_of
 from stream_app.core.records import EpochRecord, LedgerEntry, PublicState
 from stream_app.core.segments.strategies import strategy_of
@@ -82,7 +81,7 @@ class KnownEpochs:
             self._visible.pop(stream, None)
             return
         last = state.epochs[-1]
-        upto = last.epoch + is_whole(last, state.visible_seq)
+        upto = last.epoch + (last.final_seq <= state.visible_seq)
         self._visible[stream] = last.epoch, upto, frozenset(one.strategy_hash for one in state.epochs)
 
     def forget_all_but(self, streams: Iterable[str]) -> None:
@@ -139,4 +138,4 @@ def _says_the_same(one: PublicState, other: PublicState) -> bool:
     if one.epochs is not other.epochs or not one.epochs or one.texts != other.texts:
         return False
     last = one.epochs[-1]
-    return is_whole(last, one.visible_seq) == is_whole(last, other.visible_seq)
+    return (last.final_seq <= one.visible_seq) == (last.final_seq <= other.visible_seq)

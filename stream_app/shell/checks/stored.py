@@ -27,7 +27,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
 from stream_app.wiring.checks import Finding
 from stream_app.wiring.event_logs import check_begun_file, id_of_state
-from stream_app.wiring.known_logs import measuring_with, with_known_logs
+from stream_app.wiring.known_logs import stopped_by, with_known_logs
 from stream_app.wiring.redis_server import looked_at
 from stream_app.wiring.starting import (
     allowed_segments,
@@ -159,11 +159,9 @@ async def _allowed(
         try:
             plan = await allowed_segments(settings, store, outside, now_us)
         except StreamError as fault:
-            stopped = {fault.base}
-            if settings.ledger is None:  # as in a start: no sum of its source is certain without it
-                stopped |= {one.name for one in await measuring_with(fault.base, settings, store, None)}
-            refused.add((name, str(fault)) for name in stopped)
-            left = tuple(one for one in settings.streams if one.name not in stopped)
+            stopped = await stopped_by(fault, settings, store)
+            refused.add((one.name, str(fault)) for one in stopped)
+            left = tuple(one for one in settings.streams if one not in stopped)
             if not left:
                 raise
             settings = replace(settings, streams=left)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from stream_app.core.answers.days import whole_days
 from stream_app.core.counting.keys import KeyField, KeyList
-from stream_app.core.records import NOTHING_TRIMMED, EpochRecord, History, PublicState, Trimmed
+from stream_app.core.records import EpochRecord, History, PublicState, Trimmed
 from stream_app.ports import OperatorError
 from stream_app.sinks.day_files import MANIFEST, DayFiles, day_files
 from stream_app.wiring.day_files import add_days
@@ -241,7 +241,7 @@ def test_a_day_is_whole_if_the_next_bin_begins_after_it(
         following, seq = following + gap + bins, seq + bins
     visible = max(0, seq - hidden)
     records = [one for one in records if one.first_seq <= visible + 1]
-    gone = Trimmed(-1, records[0].first_bin - 1, 1, "h") if trimmed else NOTHING_TRIMMED
+    gone = Trimmed(-1, records[0].first_bin - 1, 1, "h") if trimmed else Trimmed()
     history = History(retired_us=1) if ended else None
     state = PublicState(b"", tuple(records), visible, history, trimmed=gone)
     found = whole_days(declared("1", bin_us), state)
