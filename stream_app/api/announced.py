@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Sequence
-from typing import Generic, TypeVar
 
 from stream_app.core.records import LedgerEntry
 from stream_app.core.segments.names import number_of
 from stream_app.ports.reader import PublicReader
 
 SHOWN_EVERY_S = 60
-T = TypeVar("T")
 
 
 def _next_s() -> float:
     return (time.time() // SHOWN_EVERY_S + 1) * SHOWN_EVERY_S
 
 
-class Announced(Generic[T]):
+class Announced:
     """A worker's announcement about a stream: readers see it from the next whole minute on."""
 
-    def __init__(self, first: T) -> None:
+    def __init__(self, first: bool) -> None:
         self._known = self._shown = first
         self._from_s = 0.0
 
-    def shown(self, known: T) -> T:
+    def shown(self, known: bool) -> bool:
         """Return the announcement that readers see now. Args: known, the one in the store now."""
         if known != self._known:
             self._known, self._from_s = known, _next_s()

@@ -58,13 +58,13 @@ class Replicas:
 
     def expects(self, stream: str) -> bool:
         """Return whether a stream is configured, whether a worker has opened it or not."""
-        return stream in self._labels.titles
+        return stream in self._labels.by_stream
 
     def preparing(self) -> list[tuple[str, str]]:
         """Return the names and titles of configured streams that no worker has opened yet, by name."""
         is_open = {one.name for one in self.by_name.values() if one.view is not None}
-        titles = sorted(self._labels.titles.items())
-        return [(name, title or name) for name, title in titles if name not in is_open]
+        labels = sorted(self._labels.by_stream.items())
+        return [(name, one.title or name) for name, one in labels if name not in is_open]
 
     async def refresh(self) -> None:
         """Read newly visible releases of every stream."""

@@ -210,14 +210,14 @@ class CountedLog:
         await self._close()
         name = fault.stream if isinstance(fault, StreamError) else None
         if name not in [stream.name for stream in self._counted]:
-            name = None  # of the log, or of a stopped stream that these streams need: its cost is unknown
-        stopped = [stream for stream in self._counted if name in (None, stream.name)]
-        self._counted = [stream for stream in self._counted if stream not in stopped]
-        self._waiting = [stream for stream in self._waiting if stream not in stopped]
+            name = None  # of the log, or of a halted stream that these streams need: its cost is unknown
+        faulty = [stream for stream in self._counted if name in (None, stream.name)]
+        self._counted = [stream for stream in self._counted if stream not in faulty]
+        self._waiting = [stream for stream in self._waiting if stream not in faulty]
         then = START_AGAIN
         if name is None and self._is_file:
-            self._waiting, then = stopped, "once the cause is corrected, they go on by themselves"
-        await self._halted.add(stopped, fault, then)
+            self._waiting, then = faulty, "once the cause is corrected, they go on by themselves"
+        await self._halted.add(faulty, fault, then)
 
     async def _close(self) -> None:
         self._ports = self._pipeline = self._source = None

@@ -91,7 +91,7 @@ async def link_known(settings: Settings, store: Store) -> None:
             await link(store, [source, *logs], others)
 
 
-async def stopped_by(fault: StreamError, settings: Settings, store: Store) -> list[StreamSettings]:
+async def halted_by(fault: StreamError, settings: Settings, store: Store) -> list[StreamSettings]:
     """Return the streams that a fault of one stops: itself, and without a ledger outside those of its source.
 
     Only the stream's witness then knows its cost after a loss of the store: no sum is certain without it.

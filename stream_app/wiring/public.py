@@ -16,7 +16,7 @@ from stream_app.config import Settings
 from stream_app.config.access import check_operator
 from stream_app.config.alerts import format_warnings
 from stream_app.core.alerts.states import trial
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from stream_app.listening import once_free
 from stream_app.loops.alert_delivery import deliver
 from stream_app.loops.alert_watch import AlertWatcher
@@ -116,11 +116,13 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
     def take_keys(keys: tuple[ApiKey, ...]) -> None:
         rules.keys = keys
 
-    titles = {stream.name: stream.title for stream in settings.streams}
-    totals = {stream.name: stream.total for stream in settings.streams}
-    annotations = {stream.name: stream.annotations for stream in settings.streams}
-    ends = {stream.name: stream.until_us for stream in settings.streams}
-    labels = AllLabels(titles, api.timezone, totals, annotations, ends)
+    labels = AllLabels(
+        {
+            one.name: Labels(one.title, api.timezone, one.total, one.annotations, one.until_us)
+            for one in settings.streams
+        },
+        Labels(timezone=api.timezone),
+    )
     metrics = ReadingMetrics()
     meter = None if api.operator is None else metrics
     with listener:

@@ -44,7 +44,7 @@ from stream_app.wiring.event_logs import (
     note_of,
 )
 from stream_app.wiring.halted import START_AGAIN, Halted, some_of
-from stream_app.wiring.known_logs import ledger_of, link_known, stopped_by, with_known_logs
+from stream_app.wiring.known_logs import halted_by, ledger_of, link_known, with_known_logs
 from stream_app.wiring.known_segments import Unwritten, Witnesses, with_segments
 from stream_app.wiring.storage import (
     Topics,
@@ -116,9 +116,9 @@ async def checked_start(
             await attempt.aclose()
             if running is not None:
                 raise
-            stopped = await stopped_by(fault, settings, store)
-            await halted.add(stopped, fault, START_AGAIN)
-            left = [stream for stream in settings.streams if stream not in stopped]
+            faulty = await halted_by(fault, settings, store)
+            await halted.add(faulty, fault, START_AGAIN)
+            left = [stream for stream in settings.streams if stream not in faulty]
             settings = replace(settings, streams=tuple(left))
     metrics.refuse_generations(one.stream for one in plan.found if one.refused is not None)
     plan.log()
@@ -137,16 +137,16 @@ async def checked_start(
             if fault.stream in {following.segment.name for following in plan.following}:
                 plan = plan.without({fault.stream: str(fault)})
             elif running is not None or fault.base in map(base_of, names):
-                raise  # what a stopped stream has measured cannot be put back into the ledger
+                raise  # what a halted stream has measured cannot be put back into the ledger
             else:
                 await halted.refuse(plan.now.streams, fault)
     if not may_store or (stored := await begins.store_due(store)) is None:
         return None
     await remember_ended(stored, store, witnesses)
     halted.expect(stream.name for stream in stored.streams)
-    stopped = [stream for stream in plan.now.streams if stream.name in names]
+    halting = [stream for stream in plan.now.streams if stream.name in names]
     places = {stream.name: place for place, stream in enumerate(configured)}
-    streams = sorted((*stored.streams, *stopped), key=lambda stream: places[stream.base])
+    streams = sorted((*stored.streams, *halting), key=lambda stream: places[stream.base])
     return CheckedStart(replace(stored, streams=tuple(streams)), begins, witnesses, outside, keys, topics)
 
 

@@ -167,7 +167,7 @@ def next_release(view: StreamView, publish_every_us: int) -> str | None:
     declared = view.declared
     if declared.until_us is not None or not view.epochs or view.history is not None or is_over(view):
         return None
-    until_us = _end_us(view)
+    until_us = _until_us(view)
     if until_us is not None and view.binning.start_us(view.next_bin) >= until_us:
         return None
     closed_us = declared.time.closing.instant_us(view.next_bin)
@@ -193,11 +193,15 @@ def successor(view: StreamView) -> str | None:
     return next((one.stream for one in stated if one.successor_of == view.strategy.stream), None)
 
 
-def _end_us(view: StreamView) -> int | None:
-    """Return the end of a stream that its configuration, successor or last epoch names; None: none is known.
+def _until_us(view: StreamView) -> int | None:
+    """Return where a replay or a live stream ends; None for a stream without an end.
 
     A stream that has ended may have left the configuration. Its last epoch then says so.
     """
+    if view.history is not None:
+        return view.released_until_us
+    if view.declared.until_us is not None:
+        return view.declared.until_us
     stated = () if view.statement is None else view.statement.measurements
     own = [one.end_us for one in stated if one.stream == view.strategy.stream]
     if view.labels.until_us is not None and successor(view) is None:
@@ -205,19 +209,14 @@ def _end_us(view: StreamView) -> int | None:
     last = view.epochs[-1].record if view.epochs else None
     if last is not None and last.end_reason == ENDED:
         return view.binning.start_us(last.final_bin + 1)
-    return own[0] if len(own) == 1 else None
+    if len(own) == 1 and own[0] is not None:
+        return own[0]
+    return view.left.until_us if view.left is not None and is_over(view) else None
 
 
 def ends(view: StreamView) -> str | None:
-    """Return where a replay or a live stream ends; None for a stream without an end."""
-    until_us = view.declared.until_us
-    if view.history is not None:
-        until_us = view.released_until_us
-    elif until_us is None and (end_us := _end_us(view)) is not None:
-        until_us = end_us
-    elif until_us is None and is_over(view) and view.left is not None:
-        until_us = view.left.until_us
-    return None if until_us is None else format_instant(until_us)
+    """Return where a stream ends, as text; None for a stream without an end."""
+    return _instant(_until_us(view))
 
 
 def _summary(view: StreamView) -> dict[str, Any]:

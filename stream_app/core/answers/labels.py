@@ -50,28 +50,19 @@ class Labels:
         return _LOG if self.title else _FILE + name.removeprefix(_FILE).rpartition("/")[2]
 
 
+UNLABELLED = Labels()
+
+
 @dataclass(frozen=True, slots=True)
 class AllLabels:
-    """The labels of all streams. Args: titles, totals, annotations and ends, by stream."""
+    """The labels of all configured streams. Args: by_stream; others, of streams that are not configured."""
 
-    titles: Mapping[str, str] = field(default_factory=dict)
-    timezone: str = "UTC"
-    totals: Mapping[str, Total | None] = field(default_factory=dict)
-    annotations: Mapping[str, tuple[Annotation, ...]] = field(default_factory=dict)
-    ends: Mapping[str, int | None] = field(default_factory=dict)
+    by_stream: Mapping[str, Labels] = field(default_factory=dict)
+    others: Labels = UNLABELLED
 
     def of(self, stream: str) -> Labels:
         """Return the labels of a stream, or of one of its segments."""
-        stream = base_of(stream)
-        annotations = self.annotations.get(stream, ())
-        return Labels(
-            self.titles.get(stream, ""),
-            self.timezone,
-            self.totals.get(stream),
-            annotations,
-            self.ends.get(stream),
-        )
+        return self.by_stream.get(base_of(stream), self.others)
 
 
-UNLABELLED = Labels()
 NO_LABELS = AllLabels()

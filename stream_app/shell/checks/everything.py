@@ -61,11 +61,11 @@ def all_checks(settings: Settings) -> Iterator[Check]:
         compared.append(await check_stored(settings))
         return compared[0].findings()
 
-    async def stopped() -> Sequence[Finding]:
-        return compared[0].stopped if compared else ()
+    async def halted() -> Sequence[Finding]:
+        return compared[0].halted if compared else ()
 
     yield Check("streams", Reach.STORE, stored)
-    yield Check("streams", Reach.STORE, stopped, ends=False)
+    yield Check("streams", Reach.STORE, halted, ends=False)
     if settings.kafka is not None:
         from stream_app.shell.checks.kafka import kafka_findings  # its packages may not be installed
 

@@ -27,7 +27,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.state.safety import Unreachable
 from stream_app.wiring.checks import Finding
 from stream_app.wiring.event_logs import check_begun_file, id_of_state
-from stream_app.wiring.known_logs import stopped_by, with_known_logs
+from stream_app.wiring.known_logs import halted_by, with_known_logs
 from stream_app.wiring.redis_server import looked_at
 from stream_app.wiring.starting import (
     allowed_segments,
@@ -48,7 +48,7 @@ class Compared(NamedTuple):
     # streams that a start would refuse, or whose change it would leave out, and why
     refused: Sequence[Finding] = ()
     users: Sequence[Finding] = ()  # whether this machine has the keys of each stream's users
-    stopped: Sequence[Finding] = ()  # streams that a fault stops. Another start tries them again.
+    halted: Sequence[Finding] = ()  # streams that a fault stops. Another start tries them again.
     # the positions up to which each stream over a topic has counted. SECRET.
     counted: Mapping[str, Mapping[str, int]] = {}
 
@@ -113,7 +113,7 @@ class Refused:
 async def _compared(settings: Settings, url: str, refused: Refused) -> Compared:
     outside = outside_ledger(settings)
     kept = await outside.entries() if isinstance(outside, LedgerFile) else ()
-    changes, counted, stopped = list[str](), dict[str, Mapping[str, int]](), list[Finding]()
+    changes, counted, halted = list[str](), dict[str, Mapping[str, int]](), list[Finding]()
     store = RedisStore(url)
     try:
         await store.check_format()
@@ -130,7 +130,7 @@ async def _compared(settings: Settings, url: str, refused: Refused) -> Compared:
                 if state.halted:
                     said = f"{stream.name}: a fault has stopped it, and a worker's log says which"
                     shown = "readers see that from the next whole minute on"
-                    stopped.append(Finding("streams", "fail", f"{said}; {shown}"))
+                    halted.append(Finding("streams", "fail", f"{said}; {shown}"))
                 check_counted(stream.name, state)
                 running_strategy(state, _as_a_start_plans(stream, settings, state))
                 if not state.has_ended:
@@ -145,7 +145,7 @@ async def _compared(settings: Settings, url: str, refused: Refused) -> Compared:
     unasked = [f"{name}: {said}" for name in topics]
     if outside is not None and not isinstance(outside, LedgerFile):
         unasked.append("what only the ledger outside the store knows was not checked; a start does")
-    return Compared(changes, unasked, refused.findings(), users, stopped, counted)
+    return Compared(changes, unasked, refused.findings(), users, halted, counted)
 
 
 async def _allowed(
@@ -159,9 +159,9 @@ async def _allowed(
         try:
             plan = await allowed_segments(settings, store, outside, now_us)
         except StreamError as fault:
-            stopped = await stopped_by(fault, settings, store)
-            refused.add((one.name, str(fault)) for one in stopped)
-            left = tuple(one for one in settings.streams if one not in stopped)
+            faulty = await halted_by(fault, settings, store)
+            refused.add((one.name, str(fault)) for one in faulty)
+            left = tuple(one for one in settings.streams if one not in faulty)
             if not left:
                 raise
             settings = replace(settings, streams=left)

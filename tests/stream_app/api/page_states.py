@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from stream_app.api.admission.access import AccessRules
 from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.rules import Rule
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from stream_app.core.boards import Board, Line, Panel
 from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import PerUser
@@ -33,8 +33,11 @@ from tests.stream_app.published_axes import PublishedAxes, PublishedSums, Publis
 MINUTE_US, HOUR_US, DAY_US = 60_000_000, 3_600_000_000, 86_400_000_000
 ANN = PerUser("visitor", 50)
 LABELS = AllLabels(
-    titles={"departures": "Departures from New York", "arrivals": "Arrivals in New York"},
-    totals={"spent": Total(Fraction(1), Fraction(1, 10**6))},
+    {
+        "departures": Labels("Departures from New York"),
+        "arrivals": Labels("Arrivals in New York"),
+        "spent": Labels(total=Total(Fraction(1), Fraction(1, 10**6))),
+    }
 )
 AIRPORT = Board(
     "airport",

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, expect
 from stream_app.api.admission.access import AccessRules
 from stream_app.api.admission.hosts import Hosts
 from stream_app.config import load, load_text
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from stream_app.core.boards import Board, Line, Panel
 from stream_app.ports.access import ApiKey, digest_of
 from tests.stream_app.api.accessibility import faults
@@ -82,9 +82,7 @@ def site() -> Iterator[Airport]:
 
 @pytest.fixture(scope="module")
 def address(site: Airport) -> str:
-    titles = {stream.name: stream.title for stream in EXAMPLE.streams}
-    annotations = {stream.name: stream.annotations for stream in EXAMPLE.streams}
-    labels = AllLabels(titles, annotations=annotations)
+    labels = AllLabels({one.name: Labels(one.title, annotations=one.annotations) for one in EXAMPLE.streams})
     return site.start(AccessRules(boards={"wall": WALL}), labels)
 
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.rules import Rule
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from stream_app.core.counting.bins import Binning
 from tests.stream_app.api.browsing import (
     Backstage,
@@ -221,7 +221,7 @@ def test_zone_whose_days_begin_inside_bins_shows_days_of_utc_and_says_so(browser
 
 def test_hour_that_clocks_show_twice_has_its_offset(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5] * 12, first_bin=FIRST_BIN + 298 * 24 + 20)  # 2013-10-26T20:00Z
-    labels = AllLabels(timezone="Europe/Paris")
+    labels = AllLabels(others=Labels(timezone="Europe/Paris"))
     with opened(browser, backstage.start(labels=labels) + "/streams/departures") as page:
         times = [row[0] for row in table(page, "bins")[::-1]]
         assert times[3:7] == [

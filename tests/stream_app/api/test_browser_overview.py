@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from stream_app.core.counting.bounding import PerUser
 from tests.stream_app.api.browsing import Backstage, fits, opened
 from tests.stream_app.published import FIRST_BIN, Published
@@ -50,7 +50,7 @@ def test_every_stream_shows_its_number_with_its_error(browser: Browser, backstag
 
 def test_the_overview_follows_streams_and_shows_new_ones(browser: Browser, backstage: Backstage) -> None:
     stream = backstage.stream([40] * 10)
-    configured = AllLabels(titles={"departures": "", "arrivals": ""})
+    configured = AllLabels({"departures": Labels(), "arrivals": Labels()})
     with opened(browser, backstage.start(labels=configured)) as page:
         number = card(page, "departures").get_by_test_id("value")
         expect(number).to_have_attribute("data-seq", "10")

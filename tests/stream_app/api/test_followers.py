@@ -15,7 +15,7 @@ from stream_app.api import replicas as replicas_module
 from stream_app.api.replica import StreamReplica
 from stream_app.api.replicas import Replicas
 from stream_app.api.sse import Place, _Follower, follow, frames, start_of
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from stream_app.core.records import EpochRecord, PublicState
 from stream_app.core.segments.visible_costs import KnownEpochs
 from tests.models.memory import MemoryStore
@@ -73,7 +73,7 @@ def test_a_follower_waits_while_a_restored_store_lacks_a_configured_stream(expec
     async def run() -> None:
         store = MemoryStore()
         stream = await released([5] * 3, store, epoch_bins=24)
-        replicas = Replicas(store.reader(), AllLabels({"departures": ""} if expected else {}))
+        replicas = Replicas(store.reader(), AllLabels({"departures": Labels()} if expected else {}))
         await replicas.refresh()
         follower, backup = follow(replicas.by_name["departures"], 0, heartbeat_s=0.01), store.copy()
         await take(follower, 3)

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from stream_app.api.admission.access import AccessRules
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from stream_app.core.boards import Board, Line, Panel, Show
 from stream_app.core.instants import format_instant
 from stream_app.core.segments.endings import ENDED
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 EDGE = FIRST_BIN + 10
 EDGE_TEXT, BEGIN_TEXT = (format_instant(bin * HOUR_US) for bin in (EDGE, FIRST_BIN))
-LABELS = AllLabels(ends={"departures": EDGE * HOUR_US})
+LABELS = AllLabels({"departures": Labels(until_us=EDGE * HOUR_US)})
 KEYS = (
     ApiKey("all", digest_of("k-all"), None),
     ApiKey("new", digest_of("k-new"), frozenset({"later"})),
@@ -88,7 +88,7 @@ def listed(behind: Backstage, path: str, stream: str, key: str = "") -> list[dic
 
 def test_a_stream_with_an_announced_end_is_live_until_then(behind: Backstage) -> None:
     behind.stream([40] * 5, name="ending", source="elsewhere")
-    behind.start(labels=AllLabels(ends={"ending": EDGE * HOUR_US}))
+    behind.start(labels=AllLabels({"ending": Labels(until_us=EDGE * HOUR_US)}))
     found = behind.json("ending")
     assert found["ends"] == EDGE_TEXT
     assert found["next_release"] is not None

@@ -17,7 +17,7 @@ from stream_app.client import Client
 from stream_app.core.alerts.conditions import parse_condition
 from stream_app.core.alerts.rules import QuietHours, Rule
 from stream_app.core.alerts.states import State
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from stream_app.core.counting.bounding import PerUser
 from stream_app.loops.alert_watch import AlertWatcher
 from stream_app.shell.commands import main
@@ -208,7 +208,7 @@ def test_page_lists_rules_that_never_changed(browser: Browser, backstage: Backst
 
 def test_terminal_lists_rules_under_the_titles_of_their_streams(backstage: Backstage) -> None:
     backstage.stream([40, 50], epsilon=EXACT)
-    url = backstage.start(labels=AllLabels({"departures": "Flights that left"}))
+    url = backstage.start(labels=AllLabels({"departures": Labels("Flights that left")}))
     empty = CliRunner().invoke(main, ["rules", "--url", url])
     assert empty.output.startswith("No rule is watched")
     backstage.watch(NEVER_CHANGED)

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from tests.patience import PATIENCE_S
 from tests.stream_app.api.browsing import Backstage, opened, panel
 
@@ -28,7 +28,7 @@ def test_no_page_and_no_answer_holds_a_path_of_the_server(
 ) -> None:
     backstage.stream([50] * 8, source=SECRET)
     backstage.stream([50] * 8, name="other", source=SECRET)
-    labels = AllLabels({"departures": title, "other": title and "Another one"})
+    labels = AllLabels({"departures": Labels(title), "other": Labels(title and "Another one")})
     address = backstage.start(labels=labels)
     name, source = title or "departures", "the log" if title else "file:clicks.ndjson"
     with opened(browser, address + "/streams/departures", expect_errors=True) as page:
@@ -56,7 +56,7 @@ def test_source_has_one_name_on_the_pages_of_all_its_streams(backstage: Backstag
     backstage.stream([50] * 3, source=SECRET)
     backstage.stream([50] * 3, name="other", source=SECRET)
     address = backstage.start(
-        labels=AllLabels({"departures": "Clicks in the shop", "other": "Something else"})
+        labels=AllLabels({"departures": Labels("Clicks in the shop"), "other": Labels("Something else")})
     )
     for stream in ("departures", "other"):
         detail, privacy = (
@@ -70,7 +70,7 @@ def test_source_has_one_name_on_the_pages_of_all_its_streams(backstage: Backstag
 def test_no_address_tells_the_file_of_a_stream_with_a_title(backstage: Backstage) -> None:
     """All addresses of the service, hidden ones too; of followers' streams the first events."""
     backstage.stream([50] * 8, source=SECRET)
-    labels = AllLabels({"departures": "Clicks in the shop"})
+    labels = AllLabels({"departures": Labels("Clicks in the shop")})
     address, seen = backstage.start(labels=labels), 0
     documented = httpx.get(f"{address}/openapi.json", timeout=PATIENCE_S).json()["paths"]
     hidden = ["/metrics", "/", "/docs", "/api/v1/query?query=private_counts_running"]

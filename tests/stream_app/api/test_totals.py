@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from stream_app.core.budget import Left, Total, left
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.records import LedgerEntry
@@ -85,7 +85,7 @@ def test_what_is_left_is_said_in_words() -> None:
 
 
 async def ask(store: MemoryStore, total: Total, *paths: str) -> list[Any]:
-    async with asking(store, labels=AllLabels(totals={"departures": total})) as (_, client):
+    async with asking(store, labels=AllLabels({"departures": Labels(total=total)})) as (_, client):
         replies = [await client.get(path) for path in paths]
     return [reply.json() if "json" in reply.headers["content-type"] else reply.text for reply in replies]
 
@@ -107,7 +107,7 @@ async def test_answers_and_metrics_say_what_is_left() -> None:
 @pytest.mark.browser
 def test_page_says_since_when_nothing_is_counted(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5] * BINS, user=ANN, epoch_bins=BINS)
-    labels = AllLabels(totals={"departures": Total(Fraction(1), Fraction(1, 10**6))})
+    labels = AllLabels({"departures": Labels(total=Total(Fraction(1), Fraction(1, 10**6)))})
     phone = {"width": 390, "height": 844}
     with opened(browser, backstage.start(labels=labels) + "/streams/departures", viewport=phone) as page:
         expect(page.locator("#spent")).to_contain_text("Nothing is counted from")
@@ -119,7 +119,7 @@ def test_page_says_since_when_nothing_is_counted(browser: Browser, backstage: Ba
 @pytest.mark.browser
 def test_page_says_how_many_epochs_are_left(browser: Browser, backstage: Backstage) -> None:
     backstage.stream([5] * BINS, user=ANN, epoch_bins=BINS)
-    labels = AllLabels(totals={"departures": Total(Fraction(5))})
+    labels = AllLabels({"departures": Labels(total=Total(Fraction(5)))})
     with opened(browser, backstage.start(labels=labels) + "/streams/departures") as page:
         expect(page.locator("#also")).to_contain_text("4 epochs may follow, until")
         expect(page.locator("#also")).to_contain_text("One more epoch of this stream makes epsilon 2.")

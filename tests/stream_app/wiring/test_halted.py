@@ -221,7 +221,7 @@ class Worker:
 async def stopped_findings(worker: Worker) -> str:
     """Return what ``doctor`` says of streams that a fault has stopped."""
     settings = load(worker.folder / "app.yaml", {})
-    return "\n".join(found.said for found in (await check_stored(settings)).stopped)
+    return "\n".join(found.said for found in (await check_stored(settings)).halted)
 
 
 def in_world(folder: Path, work: Callable[[Worker], Awaitable[None]]) -> None:

@@ -15,7 +15,7 @@ from deploy.ports import free_port
 from stream_app.api.admission.access import AccessRules
 from stream_app.api.app import create_app
 from stream_app.config import load_text
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from stream_app.ports.access import ApiKey, digest_of
 from stream_app.state.embedded import find_server
 from stream_app.wiring import workers
@@ -216,7 +216,7 @@ def test_a_long_start_logs_how_many_streams_are_open(caplog: pytest.LogCaptureFi
 def test_readers_of_a_stream_that_is_not_open_hear_so_and_others_hear_of_no_stream() -> None:
     keys = tuple(ApiKey(name, digest_of(name), frozenset({name})) for name in ("clicks", "orders"))
     app = create_app(
-        MemoryStore().reader(), AccessRules(keys=keys), apart=SHARED, labels=AllLabels({"clicks": ""})
+        MemoryStore().reader(), AccessRules(keys=keys), apart=SHARED, labels=AllLabels({"clicks": Labels()})
     )
 
     asyncio.run(app.state.replicas.refresh())
