@@ -200,7 +200,6 @@ class StreamSettings:
 
     @property
     def number(self) -> int:
-        """Which segment of the stream this is, from 1."""
         return number_of(self.name)
 
 

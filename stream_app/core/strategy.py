@@ -35,14 +35,11 @@ def canonical_json(value: object) -> bytes:
 
 
 class Edge(NamedTuple):
-    """Where a stream goes on from another one.
+    """Where a stream goes on from another one."""
 
-    Args: before, the name of the stream that ends there; within, whether both are segments of one stream.
-    """
-
-    before: str
+    before: str  # the stream that ends there
     at_us: int
-    within: bool
+    within: bool  # both are segments of one stream
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,6 @@ class Strategy:
 
     @property
     def number(self) -> int:
-        """Which segment of the stream this is, from 1."""
         return number_of(self.stream)
 
     @property

@@ -24,9 +24,7 @@ from stream_app.core.segments.names import base_of, generation, number_of
 from stream_app.core.segments.plan import (
     KnownSegment,
     NextSegment,
-    Segment,
     Segments,
-    segments_of,
 )
 from stream_app.core.segments.strategies import last_text
 from stream_app.core.strategy import Strategy
@@ -46,37 +44,6 @@ class Witnessed(Protocol):
         """Return a segment's strategy, as the rows of its witness tell it; None: no row tells it."""
 
 
-async def found_segments(
-    store: Store,
-    stream: StreamSettings,
-    entries: Sequence[LedgerEntry],
-    now_us: int,
-    witnessed: Witnessed,
-) -> Segments:
-    """Return the segments of a configured stream. It stores nothing.
-
-    Guarantee: a segment that has released is known, also if the store has lost it.
-    Args: entries, of the source's ledger, and of the one outside the store, about this stream or the one
-        before it.
-    Raises: OperatorError, one line, if the settings of a segment that has released are lost.
-    """
-    known = [KnownSegment(stream.name)]
-    if stream.declared.source.replay is None:
-        known = await _known(store, stream, entries, witnessed)
-    configured = Segment(stream.name, stream.declared, stream.until_us)
-    return segments_of(configured, known, entries, now_us)
-
-
-def settings_of(stream: StreamSettings, segment: Segment) -> StreamSettings:
-    """Return a segment's settings: its own declaration, and all else as configured.
-
-    The operator has accepted sums for the first segment, and edits the same stream.
-    """
-    accept = stream.accept if number_of(segment.name) == 1 else ACCEPTED
-    facts = {"name": segment.name, "declared": segment.declared, "until_us": segment.until_us}
-    return replace(stream, accept=accept, **facts)  # type: ignore[arg-type]
-
-
 async def _is_shown(store: Store, name: str, state: StreamState, keep_us: int | None) -> bool:
     """Return whether a segment that has ended has no rows left to show, and no old epochs to remove."""
     if await store.visible_seq(name) < state.seq:
@@ -85,16 +52,19 @@ async def _is_shown(store: Store, name: str, state: StreamState, keep_us: int | 
     return oldest is None or oldest.epoch == state.epoch.epoch
 
 
-async def _known(
-    store: Store,
-    stream: StreamSettings,
-    entries: Sequence[LedgerEntry],
-    witnessed: Witnessed,
+async def known_segments(
+    store: Store, stream: StreamSettings, entries: Sequence[LedgerEntry], witnessed: Witnessed
 ) -> list[KnownSegment]:
-    """Return every segment that has begun, oldest first.
+    """Return every segment of a configured stream that has begun, oldest first; one at least.
 
-    Witnesses are asked only if the store lacks a segment.
+    Guarantee: a segment that has released is known, also if the store has lost it. Witnesses are asked only
+        if the store lacks a segment.
+    Args: entries, of the source's ledger, and of the one outside the store, about this stream or the one
+        before it.
+    Raises: OperatorError, one line, if the settings of a segment that has released are lost.
     """
+    if stream.declared.source.replay is not None:
+        return [KnownSegment(stream.name)]
     firsts: dict[str, int] = {}
     for entry in entries:
         if entry.base == stream.name:
@@ -109,17 +79,13 @@ async def _known(
         if state is not None:
             strategy = stored_strategy(name, last_text(state.strategy))
         elif strategy is None and released > 1 and name not in firsts:
-            raise _settings_lost(name, released)
+            raise OperatorError(
+                f"stream {stream.name}: its generation {released} has released, and the settings of "
+                f"generation {number_of(name)} are lost: neither the store nor the rows of the witness have "
+                "them; bring back the witness, or the store"
+            )
         known.append(await _known_segment(store, stream, name, state, strategy, firsts.get(name)))
     return known
-
-
-def _settings_lost(name: str, newest: int) -> OperatorError:
-    base, number = base_of(name), number_of(name)
-    return OperatorError(
-        f"stream {base}: its generation {newest} has released, and the settings of generation {number} are "
-        "lost: neither the store nor the rows of the witness have them; bring back the witness, or the store"
-    )
 
 
 async def _known_segment(
@@ -231,8 +197,7 @@ class SegmentPlan:
 
     def lines(self) -> list[str]:
         """Return a line for each segment that is to begin: its changes, and when."""
-        said = [self._line(one) for one in self.found]
-        return [line for line in said if line is not None]
+        return [line for one in self.found if (line := self._line(one)) is not None]
 
     def log(self) -> None:
         """Log the changes and when they hold, and streams that end without a next segment."""
@@ -297,7 +262,10 @@ class SegmentPlan:
             running = one.beginning(one.next if one.next in beginning else None)
             ended |= {segment.name for segment in one.ended}
             for segment in (*one.ended, *running) if with_ended else running:
-                streams.append(settings_of(stream, segment))
+                # The operator has accepted sums for the first segment, and edits the same stream.
+                accept = stream.accept if segment.name == stream.name else ACCEPTED
+                own = replace(stream, declared=segment.declared, until_us=segment.until_us, accept=accept)
+                streams.append(replace(own, name=segment.name))
                 if (output := outputs.get(stream.name)) is not None:
                     outputs[segment.name] = replace(output, stream=segment.name)
         return replace(

@@ -16,9 +16,9 @@ from stream_app.config.source import all_ledgers_of
 from stream_app.core.records import LedgerEntry, WitnessRow
 from stream_app.core.releases.row_values import told_by
 from stream_app.core.segments.names import base_of, by_stream, number_of
-from stream_app.core.segments.plan import Segments
+from stream_app.core.segments.plan import Segment, Segments, segments_of
 from stream_app.core.strategy import Strategy
-from stream_app.loops.segments import SegmentPlan, Witnessed, found_segments, sources_of
+from stream_app.loops.segments import SegmentPlan, Witnessed, known_segments, sources_of
 from stream_app.ports import OperatorError, OutsideLedger, Store, Witness
 from stream_app.ports.errors import about
 from stream_app.sinks.witness_file import each_witnessed, first_witnessed, with_files
@@ -41,7 +41,7 @@ async def with_segments(
 
     Args: witnessed, the facts from the witnesses; None: only those in files are asked, for commands over a
         store that a worker keeps; elsewhere, streams that another worker took to a segment since this process
-        started: they go on as stored. Raises: OperatorError, as ``found_segments``; OSError.
+        started: they go on as stored. Raises: OperatorError, as ``known_segments``; OSError.
     """
     settings = await with_known_logs(settings, store, outside)
     asked = witnessed or Witnesses(settings)
@@ -57,7 +57,8 @@ async def with_segments(
 
     async def look(stream: StreamSettings) -> Segments:
         with about(stream.name):
-            return await found_segments(store, stream, entries(stream), now_us, asked)
+            own, now = entries(stream), Segment(stream.name, stream.declared, stream.until_us)
+            return segments_of(now, await known_segments(store, stream, own, asked), own, now_us)
 
     found = tuple(
         replace(one, next=None) if one.stream in elsewhere else one
