@@ -116,7 +116,7 @@ async def _announce_end_of_predecessor(store: Store, strategy: Strategy, *, is_f
     await _announce(store, edge.before, state, edge.at_us, key_of(strategy.stream, "time.first"))
     if edge.within:
         [until_bin] = current(state.strategy).declared.time.binning.bin_of([edge.at_us]).tolist()
-        await store.end_at(edge.before, until_bin, late_to_next=True)
+        await store.end_at(edge.before, until_bin, edge.within)
 
 
 def check_predecessor(strategy: Strategy, state: StreamState | None) -> None:
