@@ -62,9 +62,10 @@ def shots(browser: Browser, address: str) -> None:
     """Photograph a stream's page in light colours, panels of another in dark ones, and the overview."""
     light: dict[str, Any] = {"color_scheme": "light", "reduced_motion": "reduce"}
     with opened(browser, f"{address}/streams/departures?range=30+days", **light) as page:
-        for name in ("bins", "running", "rate"):
+        expect(panel(page, "alerts").locator("li").first).to_contain_text("firing")  # the last change
+        for name in ("rate", "running", "bins"):
             panel(page, name)
-        expect(page.locator("#alerts li").first).to_contain_text("firing")
+        page.wait_for_timeout(2_000)  # panels in sight are loaded again after a change
         save(page, "dashboard", "main", "#running")
     dark = light | {"color_scheme": "dark"}
     with opened(browser, f"{address}/streams/delays?range=7+days", **dark) as page:
