@@ -201,6 +201,7 @@ def test_preview_panel_shows_errors_at_another_epsilon(browser: Browser, address
     with opened(browser, address + WEEK + "&epsilon=0.2") as page:
         panel(page, "preview")
         expect(page.locator("#epsilon-chosen")).to_have_text("0.2")
+        page.locator("#preview .ask").click()
         preview = asked(
             page, "preview?epsilon=0.2&step=3&start=2013-01-08T00:00:00Z&end=2013-01-15T00:00:00Z"
         )
