@@ -39,6 +39,8 @@ class Outage:
             try:
                 return await work()
             except OSError as failure:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise asyncio.CancelledError from failure  # a client took the cancellation for its own
                 self.failed(failure)
                 doubt(failure)
                 await asyncio.sleep(RETRY_S)

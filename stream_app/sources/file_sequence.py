@@ -70,12 +70,13 @@ class FileSequence(GrowingFile):
         )
         self._open: dict[int, LineFile] = {}  # the file that is read, and the last file
         self._grown_to: dict[int, int] = {}  # of open plain files: the position after the last complete line
-        self._read_at = 0  # the position of the last read, for the lag
+        self._read_at = 0  # the position of the last read
+        self.counted: Mapping[str, int] | None = None  # up to where records are counted, if that is not it
         # Of the last ``ends``: file, known files, and the bytes of those between them.
         self._later = (0, 0, 0)
         self._position_checked = False
         try:
-            self._advance()
+            self._advance(0)
         except BaseException:
             self._close()
             raise
@@ -95,11 +96,11 @@ class FileSequence(GrowingFile):
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:
-        return dict.fromkeys(partitions, [self._advance()] * len(instants_us))
+        return dict.fromkeys(partitions, [self._advance(self._counted_to())] * len(instants_us))
 
     async def _after(self, position: int) -> RecordBatch | None:
         self._read_at = position
-        end = self._advance()
+        end = self._advance(position)
         if position > end:
             raise OperatorError(f"{self._list.pattern}: these are not the files counted so far")
         return await self._batch(*divmod(position, FILE_SPAN)) if position < end else None
@@ -109,12 +110,13 @@ class FileSequence(GrowingFile):
 
         A file that was not decompressed yet has the size of its compressed form.
         """
-        number, offset = divmod(self._read_at, FILE_SPAN)
+        counted = self._counted_to()
+        number, offset = divmod(counted, FILE_SPAN)
         known = len(self._list.files)
         if self._later[:2] != (number, known):
             self._later = (number, known, sum(map(self._size, range(number + 1, known - 1))))
         behind = sum(map(self._size, {number, known - 1})) - offset if number < known else 0
-        return {PARTITION: self._read_at + max(behind + self._later[2], 0)}
+        return {PARTITION: counted + max(behind + self._later[2], 0)}
 
     async def close(self) -> None:
         self._close()
@@ -124,19 +126,25 @@ class FileSequence(GrowingFile):
             self._forget(number)
         self._list.close()
 
-    def _advance(self) -> int:
-        """Look at the files again; return the end of the log."""
+    def _advance(self, least: int) -> int:
+        """Look at the files again; return the end of the log, see ``_at_least``."""
         self._refresh()
         try:
-            return self._at_least_read(self._end())
+            return self._at_least(least, self._end())
         except OperatorError:
             self._refresh(certainly=True)  # a file may have been compressed just now
-            return self._at_least_read(self._end())
+            return self._at_least(least, self._end())
 
-    def _at_least_read(self, end: int) -> int:
-        """Return the end of the log: lines that were read are in it, also if a rotation's copy lacks them."""
-        number = self._read_at // FILE_SPAN
-        return max(end, self._read_at) if number == end // FILE_SPAN and self._is_copied(number) else end
+    def _at_least(self, least: int, end: int) -> int:
+        """Return the end of the log: lines before ``least`` are in it, also if a rotation's copy lacks them.
+
+        For a cut these are counted lines. Behind lines that were only read, it could lie behind the next cut.
+        """
+        number = least // FILE_SPAN
+        return max(end, least) if number == end // FILE_SPAN and self._is_copied(number) else end
+
+    def _counted_to(self) -> int:
+        return self._read_at if self.counted is None else self.counted[PARTITION]
 
     def _is_copied(self, number: int) -> bool:
         """Return whether a file may be the copy that a rotation made before it truncated the log.

@@ -10,6 +10,7 @@ from stream_app.core.incoming import RecordBatch
 from stream_app.ports import Source
 from stream_app.together import ignore_failure
 
+CLOSE_S = 0.5  # for a read to end: a client that lost its server may never give it back
 LEAST_RECORDS = 1_000  # of a read; after fewer the log's end is near
 
 
@@ -24,7 +25,7 @@ def read_ahead(source: Source) -> Source:
 
 
 class _ReadAhead:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Any) -> None:
         self._source = source
         # Where the read under way began, and what it will return.
         self._next: tuple[Mapping[str, int], asyncio.Task[Sequence[RecordBatch]]] | None = None
@@ -33,6 +34,7 @@ class _ReadAhead:
         return getattr(self._source, name)
 
     async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+        self._source.counted = positions
         batches = await self._read_before(positions) or await self._source.read(positions, timeout_s)
         if sum(len(batch.positions) for batch in batches) >= LEAST_RECORDS:
             after = {**positions, **{batch.partition: batch.end for batch in batches}}
@@ -51,7 +53,9 @@ class _ReadAhead:
         return ()
 
     async def close(self) -> None:
-        if self._next is not None:
-            self._next[1].cancel()
-            await asyncio.wait([self._next[1]])
-        await self._source.close()
+        try:
+            if self._next is not None:
+                self._next[1].cancel()
+                await asyncio.wait([self._next[1]], timeout=CLOSE_S)
+        finally:
+            await self._source.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import cast
 
@@ -91,3 +92,23 @@ async def test_an_error_comes_with_the_read_whose_records_it_is_about() -> None:
     assert [one.start for one in await source.read({"0": batch.end}, 0.1)] == [batch.end]
     await source.close()
     assert log.is_closed
+
+
+async def test_a_read_that_never_ends_keeps_no_log_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream_app.sources.read_ahead.CLOSE_S", 0.01)
+    ended = asyncio.Event()
+
+    class Stuck(Log):
+        async def read(self, positions: Mapping[str, int], timeout_s: float) -> Sequence[RecordBatch]:
+            while positions["0"] and not ended.is_set():
+                with suppress(asyncio.CancelledError):
+                    await ended.wait()
+            return await super().read(positions, timeout_s)
+
+    log = Stuck(LEAST_RECORDS)
+    source = of(log)
+    await source.read({"0": 0}, 0.1)
+    await asyncio.sleep(0)
+    await source.close()
+    assert log.is_closed
+    ended.set()

@@ -22,6 +22,7 @@ from stream_app.sources.copies import MOST_COMPARED
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file_sequence import FileSequence
 from stream_app.sources.packed import ENDINGS, is_packed, zstd
+from stream_app.sources.read_ahead import LEAST_RECORDS, read_ahead
 from stream_app.sources.web_log import WebLog
 
 LINE = '192.0.2.1 - - [01/Mar/2026:12:00:00 +0000] "GET /{} HTTP/1.1" 200 5 "-" "{}"\n'
@@ -479,6 +480,26 @@ def test_line_that_was_read_and_that_the_copy_lacks_counts_once(tmp_path: Path, 
     log.look()
     log.restart()
     assert log.read == [f"/{number}" for number in range(6)]
+
+
+async def test_a_cut_is_never_behind_lines_that_were_only_read_ahead(tmp_path: Path) -> None:
+    """After a crash they are not there, if the copy of a rotation lacks them: the next cut would go back."""
+    log, counted = Rotated(tmp_path, "copytruncate", random.Random(1)), {"0": 0}
+    log.write(LEAST_RECORDS)
+    form = FileSequence(log.log, WebLog("combined"), TimeField("time", "us"), log.state, ["path"])
+    source = read_ahead(form)
+    [one] = await source.read(counted, 0)
+    copied = log.log.read_bytes()
+    counted = {"0": one.end}
+    log.write(LEAST_RECORDS)
+    [ahead] = await source.read(counted, 0)  # it is not counted yet, and the next read begins behind it
+    await asyncio.sleep(0.05)
+    (tmp_path / "access.log.1").write_bytes(copied)
+    os.truncate(log.log, 0)
+    assert (await source.positions_at(["0"], [0]))["0"] == [one.end]
+    assert list(await source.read({"0": ahead.end}, 0)) == []  # counted meanwhile: no line is lost or refused
+    assert (await source.positions_at(["0"], [0]))["0"] == [ahead.end]
+    await source.close()
 
 
 def test_notes_hold_no_line(tmp_path: Path) -> None:
