@@ -20,6 +20,7 @@ from dphist.product.design import ProductDesign
 from dphist.windows.design import WindowDesign
 
 DRAWS_PER_SECOND = 100_000
+PAST_BINS_PER_SECOND = 8_000  # of 1 to 100 keys that are found at once
 # The fractional parts of this number's multiples are spread evenly, with neighbours far apart.
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 # Every mechanism can tell counts apart that differ by this many noise scales.
@@ -70,6 +71,18 @@ def check_load(design: ProductDesign, bin_us: int) -> Load:
             f"{bin_us / 1_000_000:g} s; at most half of it: fewer keys or buckets, or longer bins"
         )
     return load
+
+
+def check_past(bins: int, bin_us: int) -> None:
+    """Check that a found key's past of so many bins, with a Toeplitz mechanism, takes at most half a bin.
+
+    Raises: ValueError with the remedy.
+    """
+    if (seconds := bins / PAST_BINS_PER_SECOND) > bin_us / 2_000_000:
+        raise ValueError(
+            f"the past of a found key may need {bins:,} bins, {seconds:,.1f} s of a bin of "
+            f"{bin_us / 1_000_000:g} s; at most half of it: shorter epochs, or longer bins"
+        )
 
 
 class CountedNoise(SeededNoise):

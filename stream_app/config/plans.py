@@ -16,7 +16,7 @@ from dphist import plan_product, plan_tree
 from dphist.caps import Caps
 from dphist.epochs import EpochLevels
 from dphist.planning.epochs import plan_epoch_levels
-from dphist.planning.load import WindowLoad, check_load
+from dphist.planning.load import WindowLoad, check_load, check_past
 from dphist.planning.product import TOTAL_SHARE, plan_sums
 from dphist.product.axis import KeyAxis, ValueAxis
 from dphist.product.design import ProductDesign
@@ -229,6 +229,8 @@ def _planned_approximate_discovering(
     privacy, bins = stream.declared.privacy, stream.declared.time.epoch_bins
     budget = privacy.epsilon - discover.epsilon, delta - discover.delta
     width = listed + MOST_FOUND + 1
+    with _about(stream, ".time"):
+        check_past(bins, stream.declared.time.bin_us)
     with _about(stream, ".privacy"):
         keys, total = (
             _approximate(bins, *budget, caps, privacy.neighbours, width, share=share)
