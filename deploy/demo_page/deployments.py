@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from stream_app.config import load_text
-from stream_app.core.answers.labels import AllLabels
+from stream_app.core.answers.labels import AllLabels, Labels
 from stream_app.ports.reader import PublicReader
 from stream_app.wiring.public import open_reader
 from stream_app.wiring.redis_server import redis_server
@@ -31,7 +31,7 @@ UNITS = {
     "day": f"{{user: tailnum, max_events: {MOST_IN_A_DAY}, per: 1d}}",
     "year": f"{{user: tailnum, max_events: {MOST_IN_A_YEAR}}}",
 }
-LABELS = AllLabels({"departures": "Departures", "delays": "Delays"}, ZONE)
+LABELS = AllLabels({"departures": Labels("Departures", ZONE), "delays": Labels("Delays", ZONE)})
 
 
 @dataclass(frozen=True, slots=True)
