@@ -193,13 +193,17 @@ def test_page_lists_rules_that_never_changed(browser: Browser, backstage: Backst
     with opened(browser, backstage.start() + "/streams/departures") as page:
         lines = panel(page, "alerts").locator("li")
         expect(lines).to_have_count(3)
-        expect(lines.nth(1)).to_contain_text(f"Never changed; it cannot be decided now: {UNKNOWN}")
-        expect(lines.first).to_contain_text("Never changed; at 1 Jan 2013, 02:00 UTC it read 90")
-        expect(lines.first).to_contain_text("Watched since 1 Jan 2013, 02:00")
-        expect(lines.last).to_contain_text("it read 0.75/m")
-        expect(lines.last).to_contain_text("Its last notification was refused by webhooks[0] (status 400).")
+        expect(lines.nth(1)).to_contain_text(f"Cannot be decided: {UNKNOWN}")
+        expect(lines.first).to_contain_text("90")
+        expect(lines.last).to_contain_text("0.75/m")
+        expect(lines.last).to_contain_text("Last notification refused by webhooks[0] (status 400)")
         expect(lines.first).not_to_contain_text("refused")
-        assert len(table(page, "alerts")) == 3
+        calm, drop, pace = table(page, "alerts")
+        assert "Never changed; at 1 Jan 2013, 02:00 UTC it read 90" in calm[-1]
+        assert "Watched since 1 Jan 2013, 02:00" in calm[-1]
+        assert f"Never changed; it cannot be decided now: {UNKNOWN}" in drop[-1]
+        assert "it read 0.75/m" in pace[-1]
+        assert "Its last notification was refused by webhooks[0] (status 400)." in pace[-1]
         page.set_viewport_size({"width": 390, "height": 844})
         fits(page)
         panel(page, "running")  # a panel out of sight is not read, and shows nothing
@@ -313,9 +317,8 @@ def test_page_reports_the_rate_in_its_list_its_tables_and_its_file(
     fire(backstage)
     with opened(browser, backstage.start() + "/streams/departures") as page:
         line = panel(page, "alerts").locator("li")
-        expect(line).to_contain_text("when it read 90/h")
-        expect(line).to_contain_text("it read 100/h")
-        table(page, "alerts")
+        expect(line).to_contain_text("100/h")
+        assert "when it read 90/h" in table(page, "alerts")[0][-1]
         words = page.locator("#alerts").inner_text()
         assert "90/h" in words
         assert EVENTS not in set(numbers(words))

@@ -39,7 +39,7 @@ def test_no_page_and_no_answer_holds_a_path_of_the_server(
         expect(page.locator("#ledger")).to_contain_text(f"Source: {source}.")
         expect(page.locator("#stream-select option").first).to_have_text(name)
         assert page.title().endswith(f" · {name}")
-        page.locator(".privacy details summary").click()
+        page.locator("#privacy-title").click()
         shown = page.content()
         answers = [
             page.evaluate("path => fetch(path).then((answer) => answer.text())", path) for path in PATHS
