@@ -29,7 +29,8 @@ streams:
 def released(folder: Path) -> list[tuple[int, int]]:
     """Return (bin, running count) of every row in the witness; it has no file before the clocks agree."""
     files = (folder / "state" / "witness").glob("*visits*")
-    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    rows = [json.loads(line.partition("\t")[0]) for line in lines]  # behind it are the settings
     return [(row["bin"], round(row["estimate"][0])) for row in rows]
 
 
