@@ -54,7 +54,8 @@ class DiscoveringToeplitz(Discovering, Toeplitz):
 
     Args: toeplitz, of each key, with the width of all columns that an epoch may show; total, of all events,
         with the same width; listed, the number of listed keys.
-    Guarantee: the counts are (epsilon, delta)-DP as each of the designs says.
+    Guarantee: all counts together are (epsilon, delta)-DP, with the epsilon and delta that both designs have
+        in common: each spends its share of mu^2. The rule for names costs its own part beside it.
     Raises: ValueError for designs that do not share one budget.
     """
 
