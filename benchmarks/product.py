@@ -39,8 +39,9 @@ from dphist.tree.design import Release
 from stream_app.api.app import create_app
 from stream_app.core.counting.keys import KeyList
 from stream_app.core.kinds import kind_of
-from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord
+from stream_app.core.records import GENESIS, Cut, EpochRecord
 from stream_app.core.releases.release import make_release
+from stream_app.core.store_writes import Apply
 from stream_app.core.strategy import Strategy
 from stream_app.loops.noise_ahead import NoiseAhead, NoisePool
 from stream_app.state.embedded import EmbeddedRedis

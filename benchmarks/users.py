@@ -28,7 +28,8 @@ from dphist.caps import Caps
 from stream_app.core.coded import Coded
 from stream_app.core.counting.bins import split
 from stream_app.core.counting.bounding import Bounds, UserHashes, UserRecords
-from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply
+from stream_app.core.records import GENESIS, Cut, EpochRecord, Reply
+from stream_app.core.store_writes import Apply
 from stream_app.state.connection import Script, connect, execute
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore

@@ -21,19 +21,13 @@ from stream_app.audit.report import Check
 from stream_app.config.facts import as_json
 from stream_app.core.ledger import statement
 from stream_app.core.promise import in_words, promise_in_words
-from stream_app.core.records import (
-    GENESIS,
-    EpochRecord,
-    LedgerEntry,
-    TileKey,
-    Trimmed,
-    WitnessRow,
-)
+from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Trimmed, WitnessRow
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.segments.edges import differences, may_change
 from stream_app.core.segments.visible_costs import ledger_entry
+from stream_app.core.store_writes import TileKey
 from stream_app.core.strategy import Strategy
 
 PART = "stored"

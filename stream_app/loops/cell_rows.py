@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import KeyedPlaces, UserRecords
 from stream_app.core.counting.cells import Cells
-from stream_app.core.records import Users
+from stream_app.core.store_writes import Users
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from stream_app.core.records import ALL_WAIT, Cut, PartitionCuts, Reply
+from stream_app.core.records import Cut, Reply
+from stream_app.core.store_writes import ALL_WAIT, PartitionCuts
 from stream_app.loops.dead_letters import RefusedAhead
 from stream_app.loops.loaded_streams import LoadedStream, LoadedStreams, asking_source
 from stream_app.loops.stream import Ports

@@ -18,8 +18,9 @@ from stream_app.core.counting.unlisted import BROUGHT, Discover, Slots
 from stream_app.core.epochs import MOST_FOUND, SealedKey, stays
 from stream_app.core.kinds import Discovering
 from stream_app.core.kinds.tables import Named
-from stream_app.core.records import Release, Reply, StreamState
+from stream_app.core.records import Reply, StreamState
 from stream_app.core.releases.release import make_release
+from stream_app.core.store_writes import Release
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import mark_of_users
 from stream_app.loops import noise_ahead

@@ -17,7 +17,8 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from stream_app.core.incoming import Reason, RecordBatch
-from stream_app.core.records import Apply, PartitionState, Reply
+from stream_app.core.records import PartitionState, Reply
+from stream_app.core.store_writes import Apply
 from stream_app.loops.cutting import Cutter
 from stream_app.loops.dead_letters import LettersBeside
 from stream_app.loops.ending import LateOfBefore, late_of_before

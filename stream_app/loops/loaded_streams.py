@@ -14,7 +14,8 @@ from stream_app.core.counting.bins import BinRules, Closing
 from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.counting.unlisted import Known
 from stream_app.core.declaration import Declaration
-from stream_app.core.records import Apply, PartitionCuts, PartitionState
+from stream_app.core.records import PartitionState
+from stream_app.core.store_writes import Apply, PartitionCuts
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import UserKeys
 from stream_app.loops.configured import check_counted
@@ -127,7 +128,7 @@ class LoadedStreams:
     def move(self, view: LoadedStream, changes: Iterable[Apply]) -> None:
         """Note accepted changes of partitions."""
         for change in changes:
-            view.partitions[change.partition] = view.partitions[change.partition].after(change)
+            view.partitions[change.partition] = change.applied_to(view.partitions[change.partition])
         self._wake_closer(view.name)
 
     def cut(self, view: LoadedStream, taken: Sequence[PartitionCuts]) -> None:

@@ -37,7 +37,8 @@ from stream_app.core.counting.unlisted import key_names
 from stream_app.core.counting.where import AllOf, Condition
 from stream_app.core.declaration import Time
 from stream_app.core.incoming import Reason, RecordBatch, Refusal
-from stream_app.core.records import ALL_WAIT, Ahead, Apply, Cut, PartitionState
+from stream_app.core.records import Cut, PartitionState
+from stream_app.core.store_writes import ALL_WAIT, Ahead, Apply
 from stream_app.loops.cell_rows import CellRows
 from stream_app.loops.loaded_streams import LoadedStream
 from stream_app.loops.numbering_keys import HiddenKeys, Unlisted, unknown_keys, user_key

@@ -14,8 +14,9 @@ from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from stream_app.core.counting.bins import Closing
 from stream_app.core.incoming import RecordBatch, Refusal
-from stream_app.core.records import Apply, Release, Reply, StreamState
+from stream_app.core.records import Reply, StreamState
 from stream_app.core.segments.strategies import current
+from stream_app.core.store_writes import Apply, Release
 from stream_app.monitoring.metrics import Metrics
 from stream_app.ports import DeadLetters, Source, Store
 

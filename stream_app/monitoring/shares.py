@@ -13,7 +13,7 @@ from prometheus_client import Gauge
 
 from stream_app.core.counting.outcomes import LATE_CLASSES, SET_ASIDE
 from stream_app.core.incoming import REMEDIES, Reason, refused_because
-from stream_app.core.records import Apply
+from stream_app.core.store_writes import Apply
 
 log = logging.getLogger(__name__)
 OVER_S = 600

@@ -15,20 +15,16 @@ from typing import Protocol
 from stream_app.core.incoming import RecordBatch, Refusal
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import (
-    ALL_WAIT,
-    Apply,
     Cut,
     EpochRecord,
     LateEvents,
     LedgerEntry,
-    PartitionCuts,
-    Release,
     Reply,
     StreamState,
-    Waiting,
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
+from stream_app.core.store_writes import ALL_WAIT, Apply, PartitionCuts, Release, Waiting
 from stream_app.core.strategy import Strategy
 from stream_app.ports.errors import ClockDoubt as ClockDoubt
 from stream_app.ports.errors import NothingCountedError as NothingCountedError

@@ -13,7 +13,7 @@ import numpy as np
 from dphist.arrays import Int64Array
 from stream_app.core.counting.bounding import UserShard, shard_numbers, user_entries, user_fields
 from stream_app.core.counting.unlisted import Slots
-from stream_app.core.records import Ahead, Apply, PartitionCuts, Release, TileAppend, Users
+from stream_app.core.store_writes import Ahead, Apply, PartitionCuts, Release, TileAppend, Users
 from stream_app.core.strategy import canonical_json
 from stream_app.state import checks
 from stream_app.state.codec import encode_found

@@ -15,8 +15,9 @@ from dphist.arrays import Int64Array
 from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
 from stream_app.core.counting.bounding import CELL_BYTES, ID_BYTES, Bounds
 from stream_app.core.kinds.pages import StoredNoise
-from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, Release, Users
+from stream_app.core.records import Cut, EpochRecord
 from stream_app.core.releases.tiles import LARGEST_TILE_BYTES
+from stream_app.core.store_writes import Ahead, Apply, Release, Users
 
 # Lua in Redis calculates in doubles, which are exact up to this number.
 LARGEST_INTEGER = 2**53

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from stream_app.core.counting.bounding import UserShard
 from stream_app.core.kinds.tables import OVER_EPOCHS, PUBLISHED, WINDOWS
-from stream_app.core.records import TileKey
 from stream_app.core.releases.tiles import TileSlice
+from stream_app.core.store_writes import TileKey
 
 PUBLIC_PATTERN = "dp:*:pub:*"
 # The numbers in tile names for tables that are not a level of the tree.

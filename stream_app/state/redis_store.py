@@ -12,18 +12,11 @@ from itertools import repeat
 import msgspec
 
 from stream_app.core.ledger import entry_to_json
-from stream_app.core.records import (
-    Apply,
-    LateEvents,
-    LedgerEntry,
-    Release,
-    Reply,
-    StreamState,
-    WitnessRow,
-)
+from stream_app.core.records import LateEvents, LedgerEntry, Reply, StreamState, WitnessRow
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.row_values import epoch_of, place_of, rows_of_bin, settings_beside, witness_row
 from stream_app.core.segments.history import HISTORY_HASH
+from stream_app.core.store_writes import Apply, Release
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
 from stream_app.state import arguments, checks, codec

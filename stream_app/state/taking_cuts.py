@@ -7,7 +7,8 @@ from itertools import chain
 
 import msgspec
 
-from stream_app.core.records import ALL_WAIT, Cut, PartitionCuts, Reply, Waiting
+from stream_app.core.records import Cut, Reply
+from stream_app.core.store_writes import ALL_WAIT, PartitionCuts, Waiting
 from stream_app.state import arguments, checks, codec
 from stream_app.state.connection import batch, script
 from stream_app.state.keys import StreamKeys

@@ -16,8 +16,9 @@ from dphist.tree.shape import TreeShape
 from stream_app.core.counting.bounding import CapWindows
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, node_table
-from stream_app.core.records import Ahead, Apply, Cut, EpochRecord, LedgerEntry, Release, StreamState, Users
+from stream_app.core.records import Cut, EpochRecord, LedgerEntry, StreamState
 from stream_app.core.releases.tiles import tile_appends
+from stream_app.core.store_writes import Ahead, Apply, Release, Users
 from stream_app.core.strategy import Strategy
 from tests.models.choosing import ids_of
 from tests.stream_app.declared import declared_of

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
-from stream_app.core.records import Cut, PartitionCuts, PartitionState, Reply
+from stream_app.core.records import Cut, PartitionState, Reply
+from stream_app.core.store_writes import PartitionCuts
 from stream_app.state.connection import batch
 from stream_app.state.redis_store import RedisStore
 from stream_app.state.taking_cuts import NAMES_PER_SCAN

@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 
 from stream_app.core.counting.bins import LARGEST_APPLY_CELLS
-from stream_app.core.records import Apply, Cut, Origin, PartitionState, Reply
+from stream_app.core.records import Cut, Origin, PartitionState, Reply
+from stream_app.core.store_writes import Apply
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import FIRST_BIN, HASH, apply, setting_aside
 from tests.contracts.test_store import loaded, opened

@@ -13,9 +13,10 @@ from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.kind import values_hash
 from stream_app.core.kinds.pages import StoredNoise, part_of_page, read_page
 from stream_app.core.kinds.tables import PUBLISHED
-from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, Reply
+from stream_app.core.records import GENESIS, Cut, EpochRecord, Reply
 from stream_app.core.releases.release import make_release
 from stream_app.core.releases.row_values import parted, settings_beside, told_by, unpacked
+from stream_app.core.store_writes import Apply
 from stream_app.core.strategy import Strategy
 from tests.contracts.conftest import Stores
 from tests.stream_app.declared import FIRST_BIN, strategy_of

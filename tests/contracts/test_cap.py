@@ -13,7 +13,8 @@ import pytest
 from dphist.caps import Caps
 from dphist.users import BUCKETS
 from stream_app.core.counting.bounding import Bounds, user_fields
-from stream_app.core.records import Reply, StreamState, Users
+from stream_app.core.records import Reply, StreamState
+from stream_app.core.store_writes import Users
 from stream_app.state import checks
 from stream_app.state.connection import execute
 from stream_app.state.redis_store import RedisStore

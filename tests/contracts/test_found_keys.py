@@ -19,7 +19,8 @@ from dphist.caps import Caps
 from stream_app.core.counting.bounding import STEPS, Bounds, KeyedPlaces
 from stream_app.core.counting.unlisted import BROUGHT, Slots
 from stream_app.core.epochs import FoundKeys, SealedKey
-from stream_app.core.records import Apply, Reply, Waiting
+from stream_app.core.records import Reply
+from stream_app.core.store_writes import Apply, Waiting
 from stream_app.state import checks, exact_counts
 from stream_app.state.connection import batch, execute
 from stream_app.state.redis_store import RedisStore

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from stream_app.core.kinds.tables import PUBLISHED
-from stream_app.core.records import GENESIS, Reply, TileAppend
+from stream_app.core.records import GENESIS, Reply
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import tile_appends
+from stream_app.core.store_writes import TileAppend
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import BINS, EPOCH, FIRST_BIN, HASH, NEXT_EPOCH, TEXT, WIDTH
 from tests.contracts.test_store import loaded, shown

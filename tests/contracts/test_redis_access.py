@@ -18,7 +18,8 @@ from dphist.caps import Caps
 from stream_app.core.counting.bounding import Bounds, UserShard
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.kinds.tables import PUBLISHED
-from stream_app.core.records import GENESIS, Cut, TileKey
+from stream_app.core.records import GENESIS, Cut
+from stream_app.core.store_writes import TileKey
 from stream_app.state.alert_store import RedisAlertStore
 from stream_app.state.connection import batch, connect, execute
 from stream_app.state.keys import (

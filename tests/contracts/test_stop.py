@@ -12,7 +12,8 @@ import pytest
 
 from stream_app.core.budget import Total
 from stream_app.core.ledger import ACCEPTED
-from stream_app.core.records import Cut, LateEvents, PartitionCuts, Reply
+from stream_app.core.records import Cut, LateEvents, Reply
+from stream_app.core.store_writes import PartitionCuts
 from stream_app.ports import OperatorError
 from stream_app.source_ledger import SourceLedger, TotalSpent
 from stream_app.state import epochs

@@ -12,7 +12,15 @@ import pytest
 from stream_app.core.answers.answered import Missing
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.kinds.tables import PUBLISHED, node_table
-from stream_app.core.records import GENESIS, Apply, Cut, PartitionState, PublicState, Reply, StreamState
+from stream_app.core.records import (
+    GENESIS,
+    Cut,
+    PartitionState,
+    PublicState,
+    Reply,
+    StreamState,
+)
+from stream_app.core.store_writes import Apply
 from tests.contracts.conftest import Stores
 from tests.contracts.examples import (
     BINS,

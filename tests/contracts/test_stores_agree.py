@@ -24,16 +24,8 @@ from hypothesis.stateful import (
 from dphist.caps import Caps
 from stream_app.core.counting.bounding import Bounds
 from stream_app.core.kinds.pages import StoredNoise
-from stream_app.core.records import (
-    GENESIS,
-    Apply,
-    Cut,
-    EpochRecord,
-    LedgerEntry,
-    PartitionCuts,
-    Release,
-    StreamState,
-)
+from stream_app.core.records import GENESIS, Cut, EpochRecord, LedgerEntry, StreamState
+from stream_app.core.store_writes import Apply, PartitionCuts, Release
 from stream_app.ports.reader import PublicReader
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore

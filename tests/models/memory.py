@@ -20,24 +20,20 @@ from stream_app.core.counting.unlisted import Slots
 from stream_app.core.epochs import SealedKey
 from stream_app.core.kinds.pages import StoredNoise
 from stream_app.core.records import (
-    ALL_WAIT,
-    Apply,
     Cut,
     EpochRecord,
     LateEvents,
     LedgerEntry,
-    PartitionCuts,
     PartitionState,
-    Release,
     Reply,
     StreamState,
-    Waiting,
     WitnessRow,
 )
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.row_values import settings_beside, witness_row
 from stream_app.core.segments.retention import removable
 from stream_app.core.segments.strategies import read_strategies, source_of
+from stream_app.core.store_writes import ALL_WAIT, Apply, PartitionCuts, Release, Waiting
 from stream_app.core.strategy import Strategy
 from stream_app.ports import Store
 from stream_app.state.checks import (

@@ -24,23 +24,12 @@ from stream_app.core.counting.bounding import (
 from stream_app.core.counting.unlisted import BROUGHT, Slots
 from stream_app.core.epochs import SealedKey, stays
 from stream_app.core.incoming import Reason
-from stream_app.core.records import (
-    Ahead,
-    Apply,
-    Cut,
-    EpochRecord,
-    History,
-    LateEvents,
-    Origin,
-    Release,
-    TileKey,
-    Trimmed,
-    Users,
-)
+from stream_app.core.records import Cut, EpochRecord, History, LateEvents, Origin, Trimmed
 from stream_app.core.releases.restored import Restored
 from stream_app.core.releases.tiles import TileSlice
 from stream_app.core.segments.retention import anchor
 from stream_app.core.segments.strategies import read_strategies
+from stream_app.core.store_writes import Ahead, Apply, Release, TileKey, Users
 from stream_app.core.user_keys import UserKeys
 from stream_app.state.checks import LARGEST_TALLY_FIELDS, LARGEST_TALLY_SHARDS
 from tests.models.choosing import by_key, cells_added, chosen

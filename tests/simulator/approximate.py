@@ -12,7 +12,8 @@ from dphist.arrays import Int64Array
 from dphist.toeplitz import RunningCounts, ToeplitzCounter, ToeplitzDesign
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.kinds.toeplitz import Toeplitz, in_units
-from stream_app.core.records import LedgerEntry, Release
+from stream_app.core.records import LedgerEntry
+from stream_app.core.store_writes import Release
 from tests.simulator.checks import Broken, History, released_columns
 from tests.simulator.given_noise import Draw
 from tests.simulator.schedule import Schedule

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from stream_app.core.counting.bounding import Bounds
 from stream_app.core.counting.unlisted import Slots
-from stream_app.core.records import Apply, Reply
+from stream_app.core.records import Reply
+from stream_app.core.store_writes import Apply
 from stream_app.core.strategy import Strategy
 from tests.models.memory import MemoryStore
 from tests.simulator.pipeline import Pipeline

@@ -22,8 +22,9 @@ from dphist.tree.design import TreeDesign
 from dphist.tree.shape import node_counts
 from stream_app.core.counting.bins import next_public_instant_us
 from stream_app.core.kinds.tables import OVER_EPOCHS, PUBLISHED, WINDOWS, node_table
-from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry, Release
+from stream_app.core.records import GENESIS, EpochRecord, LedgerEntry
 from stream_app.core.releases.tiles import TileGeometry
+from stream_app.core.store_writes import Release
 from stream_app.core.strategy import Strategy
 from tests.simulator.given_noise import Draw, drawn_together, node_sums
 from tests.simulator.recount import PartitionHistory

@@ -33,7 +33,8 @@ from stream_app.core.kinds.approximate_discovering import DiscoveringToeplitz
 from stream_app.core.kinds.discovering import DiscoveringTree, part_of
 from stream_app.core.kinds.tables import PUBLISHED, Span, node_table
 from stream_app.core.kinds.toeplitz import Toeplitz, of_width
-from stream_app.core.records import Apply, EpochRecord, Release
+from stream_app.core.records import EpochRecord
+from stream_app.core.store_writes import Apply, Release
 from stream_app.core.strategy import Strategy
 from tests.simulator.approximate import noisy_values
 from tests.simulator.checks import Broken, released_columns, use_draw

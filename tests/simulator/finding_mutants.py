@@ -22,7 +22,8 @@ from stream_app.core.epochs import stays, thinned_for
 from stream_app.core.kinds import approximate_discovering, toeplitz
 from stream_app.core.kinds.discovering import DiscoveringTree
 from stream_app.core.kinds.tables import Closed, Named
-from stream_app.core.records import Release, Reply, StreamState
+from stream_app.core.records import Reply, StreamState
+from stream_app.core.store_writes import Release
 from stream_app.core.strategy import Strategy
 from stream_app.loops import numbering_keys
 from stream_app.loops.finding_keys import Naming

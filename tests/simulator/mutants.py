@@ -17,7 +17,8 @@ import numpy as np
 from dphist.arrays import Int64Array
 from dphist.noise import NoiseSource, Scale
 from stream_app.core.counting.bins import Assignment, BinRules, assign
-from stream_app.core.records import Apply, Cut, PartitionCuts, PartitionState, Release, Reply, WitnessRow
+from stream_app.core.records import Cut, PartitionState, Reply, WitnessRow
+from stream_app.core.store_writes import Apply, PartitionCuts, Release
 from stream_app.loops import cutting, slices
 from stream_app.loops.stream import Ports
 from stream_app.ports import Clock

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.kinds.toeplitz import Toeplitz
 from stream_app.core.records import (
-    Apply,
     Cut,
     EpochRecord,
     LateEvents,
-    PartitionCuts,
-    Release,
     Reply,
     StreamState,
     WitnessRow,
 )
 from stream_app.core.releases.row_values import unpacked
+from stream_app.core.store_writes import Apply, PartitionCuts, Release
 from stream_app.core.strategy import Strategy
 from tests.simulator.approximate import check_charge, check_gaussian
 from tests.simulator.checks import (

@@ -15,7 +15,8 @@ from stream_app.config import Settings, StreamSettings
 from stream_app.config.load import load
 from stream_app.config.plans import planned
 from stream_app.config.source import by_log
-from stream_app.core.records import Apply, Reply
+from stream_app.core.records import Reply
+from stream_app.core.store_writes import Apply
 from stream_app.loops.clocks import LiveClock, ReplayClock
 from stream_app.loops.stream import Ports, Stream
 from stream_app.ports import NoiseKeys, Store

@@ -22,9 +22,10 @@ from stream_app.core.counting.where import Condition
 from stream_app.core.declaration import Counted, Declaration
 from stream_app.core.kinds import kind_of
 from stream_app.core.ledger import entry_of
-from stream_app.core.records import GENESIS, Apply, Cut, EpochRecord, LedgerEntry, Reply, StreamState
+from stream_app.core.records import GENESIS, Cut, EpochRecord, LedgerEntry, Reply, StreamState
 from stream_app.core.releases.release import make_release
 from stream_app.core.segments.strategies import strategies_text, with_strategy
+from stream_app.core.store_writes import Apply
 from stream_app.core.strategy import Strategy
 from tests.models.memory import MemoryStore
 from tests.stream_app.declared import declared_of

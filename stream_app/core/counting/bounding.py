@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from dphist.arrays import Int64Array
 from dphist.caps import Caps
 from stream_app.core.coded import Coded, pairs
-from stream_app.core.records import Users, Waiting
+from stream_app.core.store_writes import Users, Waiting
 from stream_app.core.user_keys import mark_of_users
 
 ID_BYTES = 16  # 128 bits: the probability that two users of a window get one id is negligible

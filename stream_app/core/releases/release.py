@@ -29,10 +29,11 @@ from stream_app.core.kinds import Kind
 from stream_app.core.kinds.errors import CONFIDENCE, RowError
 from stream_app.core.kinds.tables import Closed, Named
 from stream_app.core.meaning import amounts_in_words, epoch_in_words, meaning_of
-from stream_app.core.records import Release, StreamState
+from stream_app.core.records import StreamState
 from stream_app.core.releases.row_values import settings_in_row
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.segments.strategies import before_change, by_hash
+from stream_app.core.store_writes import Release
 from stream_app.core.strategy import Strategy, canonical_json
 
 BLOCK_BINS = 64  # the errors of rows are computed for this many bins at once

@@ -16,10 +16,11 @@ import numpy as np
 
 from stream_app.core.epochs import FoundKeys
 from stream_app.core.kinds.tables import PUBLISHED, Block, node_table
-from stream_app.core.records import EpochRecord, TileAppend, WitnessRow
+from stream_app.core.records import EpochRecord, WitnessRow
 from stream_app.core.releases.row_values import parted, told_by, unpacked
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.segments.strategies import strategy_before
+from stream_app.core.store_writes import TileAppend
 from stream_app.core.strategy import Strategy
 
 ROWS_A_STEP = 256

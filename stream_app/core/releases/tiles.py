@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.records import TileAppend, TileKey
+from stream_app.core.store_writes import TileAppend, TileKey
 
 LARGEST_TILE_BYTES = 256 * 1024
 CELLS_PER_TILE = 1024  # wider rows are divided, so that a reader of a few cells does not fetch all of them

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from stream_app.core.records import EpochRecord, TileKey, Trimmed
+from stream_app.core.records import EpochRecord, Trimmed
 from stream_app.core.releases.release import row_hash
 from stream_app.core.releases.tiles import TileGeometry
 from stream_app.core.segments.strategies import strategy_of
+from stream_app.core.store_writes import TileKey
 
 
 def removable(

@@ -21,12 +21,13 @@ from dphist.tree.estimate import ReleasedForest
 from stream_app.core.instants import parse_instant
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, node_table
-from stream_app.core.records import GENESIS, EpochRecord, Release, StreamState, TileKey, WitnessRow
+from stream_app.core.records import GENESIS, EpochRecord, StreamState, WitnessRow
 from stream_app.core.releases import release as release_module
 from stream_app.core.releases.release import RowLink, make_release, row_errors, row_hash
 from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.releases.row_values import settings_beside, told_by
 from stream_app.core.releases.tiles import LARGEST_TILE_BYTES, TileGeometry, join_slices, tile_appends
+from stream_app.core.store_writes import Release, TileKey
 from stream_app.core.strategy import Strategy
 from tests.examples import examples
 from tests.simulator.given_noise import GivenNoise, node_sums, shifted

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from stream_app.core.incoming import Reason
-from stream_app.core.records import Cut, History, PartitionCuts, Reply
+from stream_app.core.records import Cut, History, Reply
 from stream_app.core.segments.history import history_text
+from stream_app.core.store_writes import PartitionCuts
 from stream_app.loops import dead_letters as writing
 from stream_app.loops.cutting import MOST_CUTS, calls_of
 from stream_app.loops.loaded_streams import LoadedStream

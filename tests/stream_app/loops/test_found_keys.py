@@ -17,9 +17,10 @@ from stream_app.core.answers.asked_keys import AskedKeys
 from stream_app.core.answers.sums import mean_over, sum_of, sum_series
 from stream_app.core.incoming import RecordBatch
 from stream_app.core.kinds.tables import Span
-from stream_app.core.records import Release, Reply, TileKey
+from stream_app.core.records import Reply
 from stream_app.core.releases.restored import WitnessedStream
 from stream_app.core.releases.tiles import TileGeometry, join_slices
+from stream_app.core.store_writes import Release, TileKey
 from stream_app.core.strategy import Strategy
 from stream_app.sources.lines import LineFile
 from tests.models.memory import MemoryStore

@@ -19,7 +19,8 @@ from stream_app.config.settings import ApiSettings, RedisSettings
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.keys import KeyList
 from stream_app.core.ledger import ACCEPTED, statement
-from stream_app.core.records import Apply, Cut, PartitionCuts, Reply
+from stream_app.core.records import Cut, Reply
+from stream_app.core.store_writes import Apply, PartitionCuts
 from stream_app.loops.clocks import LiveClock
 from stream_app.loops.closer import Closer
 from stream_app.loops.ending import late_of_before

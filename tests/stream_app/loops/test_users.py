@@ -20,9 +20,10 @@ from stream_app.core.costs import cost_of
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.kinds.tables import USERS
 from stream_app.core.ledger import statement
-from stream_app.core.records import EpochRecord, TileKey, WitnessRow
+from stream_app.core.records import EpochRecord, WitnessRow
 from stream_app.core.releases.restored import ENDED_EARLY, WitnessedStream
 from stream_app.core.releases.tiles import TileGeometry, join_slices
+from stream_app.core.store_writes import TileKey
 from stream_app.core.strategy import Strategy
 from stream_app.loops.closer import NOISE_LOST
 from stream_app.ports import OperatorError

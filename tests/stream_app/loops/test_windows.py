@@ -25,8 +25,8 @@ from stream_app.api.admission.access import AccessRules
 from stream_app.core.kinds import kind_of
 from stream_app.core.kinds.tables import PUBLISHED, WINDOWS, Span
 from stream_app.core.kinds.wrappers import WindowsState
-from stream_app.core.records import Release as Released
 from stream_app.core.releases.release import make_release
+from stream_app.core.store_writes import Release as Released
 from stream_app.core.strategy import Strategy
 from stream_app.loops import noise_ahead
 from stream_app.ports import OperatorError

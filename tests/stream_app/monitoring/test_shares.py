@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from stream_app.core.counting.outcomes import LATE_BINS, SET_ASIDE
 from stream_app.core.incoming import REMEDIES, Reason
-from stream_app.core.records import Apply
+from stream_app.core.store_writes import Apply
 from stream_app.monitoring.shares import LEAST_LEFT_OUT, LEAST_REFUSED, OVER_S, LateShare, RefusedShare
 from tests.contracts.examples import apply
 

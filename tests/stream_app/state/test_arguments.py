@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_app.core.records import Apply
+from stream_app.core.store_writes import Apply
 from stream_app.state import arguments
 from stream_app.state.keys import StreamKeys
 from tests.contracts.examples import FIRST_BIN, apply
