@@ -97,7 +97,7 @@ def start_of(
 
 
 class _Follower:
-    """How far one follower is: after which row, of which generation."""
+    """How far one follower is: its generation, and the last row that it has."""
 
     def __init__(self, replica: StreamReplica, after: int, goes_on: bool, push: Push | None) -> None:
         self.replica, self.after, self.told = replica, after, replica.private

@@ -95,7 +95,10 @@ def _of_one_unit(unit: str, epochs: Sequence[LedgerEntry]) -> list[list[LedgerEn
 
 
 def _law(pure: Sequence[Fraction]) -> tuple[FloatArray, FloatArray]:
-    """Return losses of randomized responses together, rounded down, and the probability of each."""
+    """Return the law of the summed loss of randomized responses: losses, and the probability of each.
+
+    Args: pure, the epsilon of each response. Losses are rounded down to a grid.
+    """
     from scipy.stats import binom
 
     width = 2 * float(sum(pure)) or 1.0

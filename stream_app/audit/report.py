@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A loss that was measured, beside the stated one. Args: low, high, bounds; equal if it is exact."""
+    """A stated loss and the measured one. Args: low, high, bounds on the measured loss; equal if exact."""
 
     stated: float
     low: float
@@ -76,7 +76,8 @@ def in_markdown(
 ) -> str:
     """Return the report as Markdown.
 
-    Args: command, that made it; made, the day, if not today; found_with, versions, if not these.
+    Args: command, which made the report; made, the day, today unless given; found_with, the versions of the
+        programs, the present ones unless given.
     """
     failures = sum(check.passed is False for check in checks)
     unasked = sum(check.passed is None for check in checks)

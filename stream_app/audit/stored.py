@@ -57,7 +57,7 @@ class Stored:
         return sorted({seq: row for seq, row, _ in self.witness if seq <= self.trimmed.seq}.items())
 
     def strategies(self) -> dict[str, Strategy]:
-        """Return the stream's strategies by hash; the witness tells those of removed epochs."""
+        """Return the stream's strategies by hash; those of removed epochs come from the witness."""
         kept = {one.hash: one for one in (*self.earlier, self.strategy)}
         if not self.trimmed:
             return kept

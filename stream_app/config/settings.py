@@ -89,8 +89,13 @@ class OperatorSettings:
 class IngestSettings:
     """Where events are received over HTTP, and how spools store them.
 
-    Args: directory, of the spools; most_body_bytes, most_bytes, of one request and of one spool; remember_us,
-        most_keys, of idempotency keys; maps, by spool; sites, the spool of each; others as of the API.
+    Args:
+        directory: of the spools.
+        most_body_bytes, most_bytes: the largest request, and the largest spool.
+        remember_us, most_keys: for how long, and how many, idempotency keys are remembered.
+        maps: the field map of each spool that has one.
+        sites: the spool of each site.
+    All others are as for the API.
     """
 
     host: str

@@ -20,7 +20,7 @@ from dphist.certified import exp_bounds
 from dphist.composition import Losses, delta_of, epsilon_of
 from stream_app.core.records import LedgerEntry
 
-# The delta for which pure epochs are composed, beside their sum: a millionth.
+# Besides the sum of epsilons, statements have the composed epsilon of pure epochs at this delta.
 USUAL_DELTA = Fraction(1, 10**6)
 _SHOWN = Context(prec=3, rounding=ROUND_UP)
 

@@ -16,7 +16,7 @@ MARK_BYTES = 16
 
 
 def mark_of_users(key: bytes) -> bytes:
-    """Return a name of a key of users' hashes, by which stores tell keys apart; it reveals no key."""
+    """Return the mark by which stores identify a key of users' hashes; it reveals nothing of the key."""
     return hashlib.blake2b(b"mark", digest_size=MARK_BYTES, key=key).digest()
 
 

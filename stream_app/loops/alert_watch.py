@@ -77,7 +77,7 @@ class AlertWatcher:
         self._steady: dict[str, tuple[int, int]] = {}
         self._loaded = False
         self._known = KnownEpochs()
-        self._learned: set[str] = set()  # the streams of which this look has read which epochs there are
+        self._learned: set[str] = set()  # the streams whose epochs this look has read
 
     async def run(self) -> None:
         """Watch until cancelled. If the store is unreachable, try again."""

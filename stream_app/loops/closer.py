@@ -38,7 +38,7 @@ from stream_app.ports import OperatorError, Store
 from stream_app.ports.errors import StreamError
 from stream_app.together import until_all_end, until_one_ends
 
-MOST_BINS = 256  # bins in one release: one fsync for all of them, and the script stays short
+MOST_BINS = 256  # in one release: they share an fsync; more would make the script long
 POLL_S = 0.01  # first pause before asking again for a due bin whose cut a partition has not reached
 POLLS = 6  # each after twice the pause; then everything is checked again: stream, lease, witness
 REACH_S = 2.0  # while a closer waits for this worker's reader: how often it checks its lease

@@ -44,7 +44,8 @@ class LoadedStream:
     # Of keys that no list names, by window and name. A store that was set back gives keys other numbers, so
     # each loaded view begins without any, and loses them when the store is in doubt.
     numbers: dict[tuple[int, str], int] = field(default_factory=dict)
-    # The first new ones of these keys of each user and open bin; cleared once one of them may not count.
+    # For each open bin and user, the least ranks of her new keys (``may_count``). Cleared when one of her
+    # records may count in another bin.
     first_keys: Known = field(default_factory=dict)
 
     @property

@@ -35,7 +35,8 @@ Unlisted = tuple[int, str]  # a cap window and the name of a key
 class HiddenKeys:
     """The keys of a slice's counted records that no list names. SECRET.
 
-    Args: rows, of the records; names, of the key of each row; under the user unit hashes, of names.values.
+    Args: rows, where ``CellRows`` has these records; names, the window and name of each row's key; hashes,
+        one for each of ``names.values``, empty under the unit event.
     """
 
     rows: Int64Array

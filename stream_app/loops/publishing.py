@@ -40,7 +40,7 @@ class Publisher:
         self._strategy = stream.strategy
         self._epoch: int | None = None
         self._oldest: EpochRecord | None = None  # the oldest epoch that the store keeps
-        self._leaves_us: int | None = None  # when its time comes; None: it runs, or releases stay for ever
+        self._leaves_us: int | None = None  # when the oldest epoch is removed; None: not yet known, or never
         self._time_has_come = False
         self._before: dict[int, int] = {}  # by public instant: the last row that was released before it
         self._released_seq = self._witnessed_seq = self._published_seq = 0

@@ -175,7 +175,8 @@ async def restore_ledger(
 ) -> None:
     """Put back the ledger entries of epochs that the witness knows: a store that was set back lost them.
 
-    Args: known, strategies of the stream, at least one, for rows that tell none; those of the store are, too.
+    Args: known, at least one strategy of the stream. Rows that hold no settings have one of these, or one of
+        those in the store.
     """
     name, state = known[0].stream, await store.load(known[0].stream)
     stored = () if state is None else by_hash(state.texts).values()

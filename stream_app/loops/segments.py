@@ -35,13 +35,13 @@ log = logging.getLogger(__name__)
 
 
 class Witnessed(Protocol):
-    """The segments of streams, as their witnesses tell them."""
+    """What the witnesses of streams know about their segments."""
 
     async def newest(self, base: str) -> int:
         """Return the number of a stream's newest segment that has released; 0 if none has."""
 
     async def told(self, name: str) -> Strategy | None:
-        """Return a segment's strategy, as the rows of its witness tell it; None: no row tells it."""
+        """Return the strategy in the rows of a segment's witness; None if no row holds it."""
 
 
 async def _is_shown(store: Store, name: str, state: StreamState, keep_us: int | None) -> bool:

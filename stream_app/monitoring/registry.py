@@ -23,7 +23,7 @@ class Waiting:
     def __init__(self, registry: CollectorRegistry, names: Sequence[str] = ()) -> None:
         self._now: str | None = names[0] if names else None
         self.detail: object = ""  # its text says how far a start is, where that is known
-        self.lacking = ""  # what a process that is ready does not do, without names
+        self.lacking = ""  # what a ready process does not do; no names, for example "1 of 3 streams stopped"
         self._is_over: Callable[[], bool] = lambda: False
         about = "1 while the process waits for this and cannot do its work"
         gauge = Gauge("waiting", about, ["service"], namespace="stream_app", registry=registry)

@@ -38,8 +38,8 @@ class AlertStore(Protocol):
     async def acknowledge(self, target: str, place: str, rule: str = "", refusal: str = "") -> None:
         """Note that a target was notified of everything up to a place.
 
-        Args: rule, of which it got a notification last; refusal, how it refused that one, for readers;
-            empty if it accepted it.
+        Args: rule, that of the last notification; refusal, why the target refused this notification, for
+            readers; empty if the target accepted it.
         """
 
 

@@ -47,10 +47,12 @@ class PastDayError(Exception):
 class Sites:
     """The sites whose pages send events.
 
-    Args: spools, of each site, by its domain (Plausible) or the website's id (Umami); key_of_day, of
-        visitors' names, None if it is gone; proxy_header, by which proxies at ``proxies`` give the visitor's
-        address; now_us; with_browser, whether the extra ``web`` is installed, which knows families of
-        browsers; origins, of the sites' pages.
+    Args:
+        spools: the spool of each site, by its domain (Plausible) or the website's id (Umami).
+        key_of_day: returns the key that hashes a day's visitors; None if it was destroyed.
+        proxy_header: the header in which proxies at the addresses ``proxies`` give the visitor's address.
+        with_browser: whether the extra ``web`` is installed, which knows families of browsers.
+        origins: of the sites' pages.
     """
 
     spools: Mapping[str, str]

@@ -111,8 +111,8 @@ def _asked(rule: Rule, strategy: Strategy) -> tuple[Rule, Strategy]:
 def _unit_of(condition: Condition, stream: StreamSettings, events: float | None) -> tuple[str, float]:
     """Return the unit of a rule's errors, and the number by which to divide errors in counts.
 
-    A mean is past a point if the total is past the point times the number of events, so the error of the
-    mean is that of the total for each event.
+    A mean is past a point if the total is past the point times the number of events. So the error of the
+    mean is the error of the total, divided by the number of events.
     """
     amounts = stream.declared.amounts
     if condition.measure not in OF_AMOUNTS or amounts is None:

@@ -136,7 +136,7 @@ class WitnessTopic(Witness):
         return [row for row in _rows(records, stream) if row.seq > after_seq]
 
     async def told(self, stream: str) -> Strategy | None:
-        """Return the strategy that a segment's rows tell; None: none does. Cost: reads up to that row."""
+        """Return the strategy in the rows of a segment; None if none has it. Cost: reads up to that row."""
         start, end, window = await self._first(), await self._settled_end(), _FIRST_WINDOW
         while start < end:
             stop = min(start + window, end)

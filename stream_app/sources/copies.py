@@ -63,7 +63,7 @@ def first_records(path: Path, csv: bool, most: int = COMPARED_BYTES) -> bytes:
                 file.readline(MOST_COMPARED)
             return file.read(most)
     except DAMAGE:
-        return b""  # whoever counts the file says it
+        return b""  # the reader that counts the file reports the damage
 
 
 def marks_of(first: Callable[[int], bytes]) -> Marks:
@@ -106,7 +106,7 @@ def common_records(known: Marks, new: Marks) -> int:
 
 
 def check_copies(paths: Sequence[Path], csv: bool) -> None:
-    """Check that no file of a list begins like an earlier one; log a warning of files too short to tell.
+    """Check that no file of a list begins like an earlier one; log a warning for files too short to compare.
 
     Raises: OperatorError, one line.
     """
@@ -166,9 +166,9 @@ def is_a_copy(path: Path, known: os.PathLike[str] | str) -> OperatorError:
 
 
 def check_common(path: Path, common: Mapping[Any, int]) -> None:
-    """Refuse a file with the records of an earlier one; log a warning if too few are equal to tell.
+    """Refuse a file that begins with the records of an earlier one; log a warning if few records are equal.
 
-    Args: common, by earlier file: with how many of its different records the file begins.
+    Args: common, for each earlier file, with how many of its different records this file begins.
     Raises: OperatorError, one line.
     """
     known = max(common, key=common.__getitem__, default=None)

@@ -36,7 +36,7 @@ class FileSource(GrowingFile):
         self._lines = open_lines(path, format, time, others)
         self._note = directory / _NOTE
         self._complete = 0  # the position after the last complete line that was seen
-        self._noted = 0  # how many of the first bytes are in the note, which the file was compared with
+        self._noted = 0  # the number of first bytes that the note holds; the file was compared with them
         self._position_checked = False
         try:
             self._advance()

@@ -254,7 +254,7 @@ class FileSequence(GrowingFile):
             lines.check_kept(before)
             if before >= (file.ended_at or 0):
                 return lines
-        # A file that has ended is noted again: what came last tells it, too.
+        # A file that has ended is noted again: its last records identify it, too.
         self._list.recognise(number, lines, lines.stat().st_size if file.ended_at is None else file.ended_at)
         self._grown_to[number] = max(before, file.ended_at or 0)
         return lines

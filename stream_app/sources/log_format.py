@@ -38,7 +38,7 @@ _OF_DAY, _OF_CLOCK, _COLONS = [*range(12), *range(20, 26)], [12, 13, 15, 16, 18,
 _QUOTED = re.compile(r"'([^']*)'")
 _DIRECTIVE = re.compile(r"\s*(?:log_format\s+\S+\s+(?:escape=\w+\s+)?)?((?:'[^']*'\s*)+);?\s*")
 TIMES = ("time_local", "time_iso8601", "msec")
-_LONGEST_TIME = 64  # a stranger's text before it could make every [ the beginning of a long search
+_LONGEST_TIME = 64  # bytes; without a limit, a sender's text full of [ would make the search slow
 _COMMON = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent'
 _OF_COMBINED = ' "$http_referer" "$http_user_agent"'
 # Apache's vhost_combined begins with a host and a port. In other lines "-" follows the first word.

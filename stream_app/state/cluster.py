@@ -107,7 +107,7 @@ class ClusterRoundTrips(RoundTrips):
         self._known.append(self._known.pop(0))
 
     async def _learned(self) -> None:
-        """Learn the map of slots unless it is known. Raises: redis' ConnectionError if no node tells it."""
+        """Learn the map of slots unless it is known. Raises: redis' ConnectionError if no node answers."""
         async with self._learning:
             failures = []
             for seed in list(self._known):

@@ -42,7 +42,7 @@ def derived_user_key(secret: bytes) -> bytes:
 
 
 def mark_of(secret: bytes) -> bytes:
-    """Return a name of a secret that workers share, by which stores can name it; it reveals nothing of it."""
+    """Return the mark by which stores identify a secret that workers share; it reveals nothing else."""
     return HKDF(SHA256(), _MARK_BYTES, salt=None, info=_bound("mark")).derive(secret).hex().encode()
 
 

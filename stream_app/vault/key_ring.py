@@ -96,9 +96,10 @@ class KeyRing:
 
 
 def create(file: Path, users: bytes | None) -> None:
-    """Write a file with a new key and a key of users' hashes, unless it was written so before.
+    """Write a file with a new key and a key of users' hashes. Keep a file that an earlier call wrote.
 
-    Args: users, the key of users' hashes; None: one is derived. Raises: OperatorError for another key there.
+    Args: users, the key of users' hashes; None: derive one.
+    Raises: OperatorError if the file holds another key of users' hashes.
     """
     where = f"secrets.key_file: {file}"
     if file.exists():

@@ -46,7 +46,7 @@ class Finding:
             "fail", if the service cannot start or keep its guarantee.
         said: the result and, if it is not "ok", the remedy.
         exact: whether it is computed from events, which makes it private.
-        public: of an exact one, the text for a public log, if any: no number of events.
+        public: for an exact result, a text without numbers of events, which a public log may show.
     """
 
     what: str

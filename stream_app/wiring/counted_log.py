@@ -58,8 +58,11 @@ log = logging.getLogger(__name__)
 class Adapters:
     """The adapters that all pipelines of a worker share; ``resources`` are closed when the worker ends.
 
-    Args: start, the streams that run now; a segment that joins changes it; names, of all streams, also of
-        those that ended; running, live, of those that run, and of those whose bins can be overdue.
+    Args:
+        start: the streams that run now; it changes when a segment joins.
+        names: the names of all streams, also of those that have ended.
+        running: the names of the streams that run.
+        live: the names of the streams whose bins can be overdue.
     """
 
     start: CheckedStart

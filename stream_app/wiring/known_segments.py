@@ -88,9 +88,9 @@ async def of_all_segments(settings: Settings, store: Store, witnessed: Witnessed
 class Witnesses(Witnessed):
     """Asks the witness of a stream: its files on this machine, or its output topic.
 
-    Args: topics, the open ones, by cluster and name; none of them is asked if there are none.
+    Args: topics, the open output topics, by cluster and name; without them only files are asked.
     Raises (every method): OSError; OperatorError. Cost: for each topic, reads back to the last rows of its
-        streams; for a segment that the store does not know, up to the row that tells its settings.
+        streams; for a segment that the store does not know, up to the row that holds its settings.
     """
 
     def __init__(self, settings: Settings, topics: Mapping[tuple[str, str], WitnessTopic] = {}) -> None:
@@ -138,7 +138,7 @@ class Witnesses(Witnessed):
 
 
 def _told_in_file(directory: Path, name: str) -> Strategy | None:
-    """Return what the rows of a file tell. It reads up to the row that tells: others may be damaged."""
+    """Return the strategy in the rows of a file. Rows after it are not read: they may be damaged."""
     return next(told_by(each_witnessed(directory, name)), None)
 
 

@@ -172,7 +172,7 @@ async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: 
             if warning := await check_alerting("redis.alerts_url", settings.redis.alerts_url):
                 log.warning("%s", warning)
         except Unreachable as failure:
-            log.info("%s", failure)  # the registration of targets waits, and logs it
+            log.info("%s", failure)  # ``_register_targets`` below waits for Redis, and logs that it waits
         reader = await resources.enter_async_context(open_reader(settings))
         client = await resources.enter_async_context(httpx.AsyncClient())
         targets = [WatchedTarget(target, metrics) for target in _targets(settings, client, resources)]

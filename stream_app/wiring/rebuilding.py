@@ -49,7 +49,7 @@ async def rebuild(settings: Settings) -> list[str]:
         topics = await open_topics(settings, resources)
         settings = await of_all_segments(settings, store, Witnesses(settings, topics))
         witnesses = witnesses_of(settings, topics, resources)
-        # The first call has checked those of which it has put back a part.
+        # A stream that is put back in part was checked when its rebuilding began.
         unchecked = tuple([one for one in settings.streams if not await _is_in_part(store, one.name)])
         now_us, outside = time.time_ns() // 1_000, outside_ledger(settings)
         await check_measured_before(replace(settings, streams=unchecked), store, witnesses, outside, now_us)

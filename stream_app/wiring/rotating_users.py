@@ -30,7 +30,7 @@ from stream_app.vault.key_ring import KeyRing
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A stream that still needs keys of users' hashes. Args: marks, of these keys; until, as told people."""
+    """A stream that still needs keys of users' hashes. Args: marks, of these keys; until, a time, as text."""
 
     stream: str
     marks: tuple[bytes, ...]
@@ -192,9 +192,9 @@ def held_in_words(held: Sequence[Held]) -> str:
 
 
 def _last_window(state: StreamState, now_us: int) -> int:
-    """Return the last cap window in which a record may count that has arrived by now.
+    """Return the last cap window in which a record that has arrived by now may count.
 
-    Args: now_us, which says nothing of a replay: there the cuts tell how far it has come.
+    Args: now_us, for a live stream. The progress of a replay follows from its cuts.
     """
     time = Strategy.from_json(state.strategy).declared.time
     if state.stopped:

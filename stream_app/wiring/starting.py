@@ -64,7 +64,12 @@ SET_LEDGER = "Set ledger in the configuration, so that a start notices such a lo
 class CheckedStart:
     """The streams that a start has checked, with their logs and witnesses.
 
-    Args: settings, of the streams that run; plan, of all segments; witnesses, by name; topics, that are open.
+    Args:
+        settings: only the streams that run.
+        plan: all segments, also those that have ended or have not begun.
+        witnesses: by the stream's name.
+        outside: the ledger outside the store, if there is one.
+        topics: the open output topics.
     """
 
     settings: Settings

@@ -267,7 +267,7 @@ def exposition(
 
 
 def _beside(left_out: int, alerts: Mapping[str, State], store_age_s: float | None) -> Iterator[Series]:
-    """Yield what is told beside the streams."""
+    """Yield the series that belong to no stream's values: series left out, alerts, the age of the store."""
     yield Series([""], {f"{PREFIX}series_left_out": [left_out]})
     for name, state in sorted(alerts.items()):
         if state.last is not None:

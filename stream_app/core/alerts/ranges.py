@@ -163,7 +163,7 @@ class Ranges:
             try:
                 return of_value(condition, question, buckets, point)
             except ValueError:
-                return None  # its point is an edge of the configured buckets only
+                return None  # the released buckets lack the rule's point; the configured ones have it
         reference = self._reference(condition)
         return None if reference is None else replace(question, below=0, reference=reference)
 

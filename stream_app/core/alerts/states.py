@@ -36,9 +36,9 @@ class State:
         fingerprint: identifies the rule that led to this state.
         since_us: when its condition began to hold, in the time of the log.
         fired_us: when it fired, by the clock of the watching process.
-        last: the transition that led to this state; of a rule that never changed state the moment from which
-            it is watched (``never_changed``). Both have ``watched_us``, that moment in the time of the log.
-            None for a rule that was removed, or is not watched yet.
+        last: the transition that led to this state; None if the rule was removed, or is not watched yet. If
+            it never changed state: the moment since which it is watched (``never_changed``). Both hold this
+            moment as ``watched_us``, in the time of the log.
     """
 
     fingerprint: str

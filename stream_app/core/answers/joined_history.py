@@ -31,9 +31,9 @@ from stream_app.core.strategy import Strategy
 
 
 class Part(NamedTuple):
-    """A stream before the last one of a history.
+    """An earlier stream of a history.
 
-    Args: strategy, its last one; epochs, all of them, in the history's bins.
+    Args: strategy, the stream's last one; epochs, all of its epochs, in the history's bins.
     """
 
     strategy: Strategy
@@ -181,8 +181,8 @@ def showing(
     """Yield epochs with a sum of columns as their count. Leave out epochs that did not find these keys.
 
     A pattern means the keys of each epoch that match it.
-    Args: texts, of all strategies of the stream; now, with the keys of the last epoch; places and asked, as
-        of ``StreamView.showing``.
+    Args: texts, those of all strategies of the stream; now, the strategy with the keys of the last epoch;
+        places and asked, as for ``StreamView.showing``.
     """
     for epoch in epochs:
         then = strategy_of(texts, epoch.record)

@@ -55,9 +55,10 @@ class WitnessedStream:
 
     @classmethod
     def of(cls, rows: Sequence[WitnessRow], known: Iterable[Strategy] = ()) -> WitnessedStream:
-        """Read a witness. Args: known, strategies of rows that tell none: older builds wrote them.
+        """Read a witness.
 
-        Raises: ValueError if the strategy of a row is neither told nor known.
+        Args: known, the strategies of rows that hold no settings, as older builds wrote them.
+        Raises: ValueError if the strategy of a row is neither in the rows nor known.
         """
         by_hash, found = {one.hash: one for one in known}, dict[str, Strategy]()
         by_hash |= {one.hash: one for one in told_by(rows, by_hash)}

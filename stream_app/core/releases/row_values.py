@@ -172,16 +172,16 @@ def settings_in_row(text: bytes) -> dict[str, object]:
 
 
 def settings_beside(strategy: Strategy, row: bytes) -> bytes:
-    """Return the settings that the witness keeps behind a row's values; empty if the row tells none."""
+    """Return the settings that the witness keeps behind a row's values; empty if the row holds none."""
     if _TELLS not in row or json.loads(row)["strategy"] != strategy.hash:
         return b""
     return zlib.compress(strategy.to_json())
 
 
 def told_by(rows: Iterable[WitnessRow], known: Collection[str] = ()) -> Iterator[Strategy]:
-    """Yield the settings that rows of a witness tell. Older builds wrote rows that tell none.
+    """Yield the settings that rows of a witness hold. Older builds wrote rows without settings.
 
-    Args: known, hashes of settings that are not read: a damaged row stops no stream that needs none of it.
+    Args: known, hashes of settings that are not read again: so a damaged row that nobody needs does no harm.
     Raises: ValueError for settings that do not match the row's hash, or that this build cannot read.
     """
     for row in rows:

@@ -51,8 +51,11 @@ class Segment:
 class KnownSegment:
     """A segment that began, or whose beginning is stored.
 
-    Args: state, in the store; None: the store has lost it; strategy, as stored or told; None: only the
-        ledger has it; first_us, where it begins; is_shown, whether readers see all rows, and none will leave.
+    Args:
+        state: as stored; None: the store has lost the segment.
+        strategy: from the store or the witness; None: only the ledger knows the segment.
+        first_us: where it begins.
+        is_shown: whether readers see all rows, and retention will remove no more of its epochs.
     """
 
     name: str
@@ -88,9 +91,12 @@ class KnownSegment:
 class NextSegment:
     """The segment that is wanted next.
 
-    Args: before, the one that ends where it begins; edge_us, this instant; is_stored, whether the store has
-        the end of the one before; wanted, its settings before it got its beginning; is_late, whether the one
-        before counts nothing more, and readers see its rows.
+    Args:
+        before: the segment that ends where this one begins.
+        edge_us: this instant.
+        is_stored: whether the store has the end of the segment before.
+        wanted: the configured settings, without the instant.
+        is_late: whether the segment before counts nothing more, and readers see its rows.
     """
 
     segment: Segment
@@ -106,7 +112,7 @@ class NextSegment:
         return self.edge_us - LEAD_US
 
     def is_due(self, now_us: int) -> bool:
-        """Return whether the beginning is to be stored now, if it is not."""
+        """Return whether the beginning is stored, or should be stored now."""
         return self.is_stored or now_us >= self.stores_us
 
     def line(self, facts: str, now_us: int) -> str:

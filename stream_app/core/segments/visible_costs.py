@@ -38,7 +38,7 @@ class KnownEpochs:
         # of its visible epochs.
         self._visible: dict[str, tuple[int, int, frozenset[str]]] = {}
         self._last: dict[str, PublicState] = {}  # by stream: what was learned last
-        # By source: the ledgers and the answer of the last question, until anything is learned.
+        # A cache, by source: the ledgers of the last question and its answer. New facts clear it.
         self._counted: dict[str, tuple[list[Sequence[LedgerEntry]], tuple[LedgerEntry, ...]]] = {}
 
     def learn(self, stream: str, state: PublicState | None) -> None:

@@ -83,7 +83,7 @@ async def _user(
 ) -> Finding:
     """Return whether a user reaches its own keys but no secret ones.
 
-    Args: keys, a pattern of its own ones; check, with which a start of its process checks the user.
+    Args: keys, a pattern of the user's own keys; check, the check that a start of the user's process makes.
     """
     if url is None or url == worker_url:
         said = f"its process has the worker's rights; name a user of {keys} only (deploy/redis)"

@@ -38,7 +38,7 @@ _OF_MEAN = (
     "have the least error, amounts at an end the largest."
 )
 
-_SHOWN_KEYS = 100  # beside which the error of other is told
+_SHOWN_KEYS = 100  # the plan states the error of ``other`` for so many shown keys
 
 Row = tuple[str, str]  # what is asked for, its error
 
