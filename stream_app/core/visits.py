@@ -30,7 +30,12 @@ _URL = re.compile(
     r"\s*(?:https?|android-app)://(?:[^/?#\s]*@)?(\[[0-9a-f:.]+\]|[^/:?#@\s\"\\\[\]]+)", re.IGNORECASE
 )
 _LONGEST_HOST = 253
-_WITH_PORT = re.compile(rb"\[([^\]]*)\](?::\d+)?|([\d.]+):\d+")
+# Without brackets a port is what follows IPv4, is a ninth group, or has five digits, as no group has.
+_WITH_PORT = re.compile(
+    rb"\[([^\]]*)\](?::\d+)?|"
+    rb"((?:[\da-f:]*:)?\d+\.[\d.]+|(?:[\da-f]{1,4}:){7}[\da-f]{1,4}|[\da-f:]+(?=:\d{5}\Z)):\d+",
+    re.IGNORECASE,
+)
 _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 _FILE = re.compile(
     r"\.(?:css|m?js|map|json|xml|rss|atom|txt|ico|cur|a?png|jpe?g|jfif|jxl|gif|svgz?|webp|avif|hei[cf]|bmp|tiff?|"
