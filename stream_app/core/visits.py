@@ -47,15 +47,18 @@ _FILE = re.compile(
 _READ_OF_AGENT = 512  # characters: more than any browser's; a stranger's longer text would take long
 _BROWSER = re.compile(r"Mozilla/|Opera/")
 _BOT = re.compile(
-    r"(?<!cu)bot|crawl|spider|slurp|scan|monitor|preview|fetch|headless|lighthouse|pingdom|facebookexternal|"
-    r"python|curl|wget|phantomjs|zgrab|nessus|https?:|@|compatible;(?! ?(?:msie|konqueror|u;|win|wow))",
+    r"(?<!cu)bot|crawl|spider|slurp|scan(?!pal)|monitor|preview|fetch|headless|lighthouse|pingdom|"
+    r"facebookexternal|python|curl|wget|phantomjs|zgrab|nessus|https?:|@(?:[\w-]+\.)+[a-z]{2}|"
+    r"compatible;(?! ?(?:msie|konqueror|u;|win|wow))",
     re.IGNORECASE,
 )
 _DEVICES = (
     ("tv", re.compile(r"smart-?\s?tv|appletv|googletv|bravia|hbbtv|roku|web0s|crkey|\baft[a-z]", re.I)),
     (
         "tablet",
-        re.compile(r"ipad|\btablet\b(?! pc)|kindle|silk/(?!.*mobile)|android(?!.*(?:mobi|opera mini))", re.I),
+        re.compile(
+            r"ipad|\btablet\b(?! pc)|kindle|silk/(?!.*mobile)|^(?!.*(?:mobi|opera mini)).*android", re.I
+        ),
     ),
     ("mobile", re.compile(r"mobi|iphone|ipod|android|opera mini|blackberry", re.I)),
     ("desktop", re.compile(r"windows nt|macintosh|x11|cros|linux", re.I)),

@@ -25,6 +25,7 @@ CHROME = (
 IPHONE = (
     "Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 Version/18.5 Mobile/15E148"
 )
+ANDROID = "Mozilla/5.0 (Linux; Android 13; wv) AppleWebKit/537.36 Version/4.0 Chrome/119.0"
 AT = 1_772_366_399_000_000  # 2026-03-01T11:59:59Z
 DAY = AT // 86_400_000_000
 KEYS = {DAY: b"k" * 32, DAY + 1: b"l" * 32}
@@ -185,6 +186,14 @@ def test_line_of_each_server_has_the_same_fields(written: WebLog, line: str, cha
         ({CHROME: "Opera/9.80 (Android; Opera Mini/80/191; U; en)"}, {"device": "mobile", "bot": False}),
         ({CHROME: "Mozilla/5.0 (Linux; Android 9; CUBOT X19) Chrome/120.0 Mobile"}, {"bot": False}),
         ({CHROME: IPHONE}, {"device": "mobile", "bot": False}),
+        ({CHROME: f"{IPHONE} (Ecosia ios@9.0.0.1)"}, {"device": "mobile", "bot": False}),
+        ({CHROME: f"{IPHONE} Instagram 330.0 (iOS 17_5; en_IR@calendar=gregorian)"}, {"bot": False}),
+        ({CHROME: f"{IPHONE} [FBAN/FBIOS;FBLC/en_US@rg=uszzzz;FBOP/80]"}, {"bot": False}),
+        ({CHROME: f"{CHROME} (feedback@crawls.example)"}, {"bot": True}),
+        ({CHROME: "Mozilla/5.0 (Linux; Android 13; ScanPal EDA52) Chrome/119.0 Mobile"}, {"bot": False}),
+        ({CHROME: f"{ANDROID} Mobile Safari/537.36 Instagram 308.0 Android (33/13)"}, {"device": "mobile"}),
+        ({CHROME: f"{ANDROID} Mobile Safari/537.36 (Ecosia android@101.0)"}, {"device": "mobile"}),
+        ({CHROME: f"{ANDROID} Safari/537.36 Instagram 308.0 Android (33/13)"}, {"device": "tablet"}),
         (
             {CHROME: "Mozilla/5.0 (Linux; Android 13; SM-X200) Chrome/120.0"},
             {"device": "tablet"},
