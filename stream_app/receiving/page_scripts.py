@@ -32,6 +32,7 @@ from stream_app.core.visits import (
 
 PATHS = {"/api/event": 202, "/api/send": 200}  # of Plausible's and of Umami's script, with the answers
 _VIEW = "pageview"
+_ENGAGEMENT = "engagement"  # Plausible's script says itself how long a page was in view; that is no visit
 _MOST_PROPERTIES = 30  # as Plausible has it
 
 
@@ -187,7 +188,8 @@ def _sent(path: str, body: bytes) -> _Sent:
         if not name:
             raise ValueError("it has no name; send n or name, for example pageview")
         of_hash = sent.get("h") in (1, True)
-        return _Sent(_text(name), _text(url), _text(site), _text(referrer), properties, None, of_hash)
+        name = "" if name == _ENGAGEMENT else _text(name)
+        return _Sent(name, _text(url), _text(site), _text(referrer), properties, None, of_hash)
     one = msgspec.convert(sent.get("payload"), dict[str, Any])
     name = _text(one.get("name")) or _VIEW
     # ``identify`` says who the visitor is.

@@ -150,15 +150,18 @@ def test_event_of_plausible_is_stored_by_its_rules(
         )
 
 
-def test_names_in_words_are_read_and_bots_and_identities_are_not_stored(tmp_path: Path) -> None:
+def test_names_in_words_are_read_and_what_is_no_visit_of_a_person_is_not_stored(tmp_path: Path) -> None:
     with Running(settings_of(tmp_path, f", {SITES}")) as running:
         url = f"http://127.0.0.1:{running.port}"
         words = {"name": "pageview", "url": "https://shop.example/w", "domain": "shop.example"}
+        engagement = {"n": "engagement", "sd": 40, "e": 4_000, "u": words["url"], "d": "shop.example"}
         identity = {"type": "identify", "payload": {"website": WEBSITE, "data": {"email": "ann@example.org"}}}
         for path, body, agent in (
             ("event", words, AGENT),
             ("event", words, "curl/8"),
             ("event", words, ""),
+            ("event", engagement, AGENT),  # one for each view, which would take the views' place in a cap
+            ("event", words | {"name": "engagement"}, AGENT),
             ("send", identity, AGENT),
         ):
             sent = httpx.post(f"{url}/api/{path}", json=body, headers={"user-agent": agent}, verify=False)
