@@ -35,7 +35,9 @@ _ESCAPE = re.compile(
     re.DOTALL,
 )
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)?\s*", flags=re.ASCII)
+# Grafana writes $__rate_interval with several units, 1h0m0s.
+_DURATION = re.compile(r"\s*\d+(?:\.\d+)?(?:(?:ms|[smhdwy])(?:\d+(?:ms|[smhdwy]))*)?\s*", flags=re.ASCII)
+_PART = re.compile(r"([\d.]+)([a-z]*)")
 _SECONDS = {"ms": 1e-3, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 _OVER_TIME = "sum_over_time"
 _REMEDY = 'ask for one series, for example private_counts_running{stream="clicks"}'
@@ -80,11 +82,11 @@ class Selector:
 def length_us(name: str, text: str) -> int:
     """Return a length of time in microseconds. Raises: PromQLError, which names the part of the question.
 
-    >>> length_us("step", "5m"), length_us("step", "0.5")
-    (300000000, 500000)
+    >>> length_us("step", "5m"), length_us("step", "1h30m"), length_us("step", "0.5")
+    (300000000, 5400000000, 500000)
     """
-    match = _DURATION.fullmatch(text)
-    asked_us = float(match[1]) * _SECONDS[match[2] or "s"] * 1e6 if match else 0.0
+    parts = _PART.findall(text) if _DURATION.fullmatch(text) else []
+    asked_us = sum(float(number) * _SECONDS[unit or "s"] * 1e6 for number, unit in parts)
     us = round(asked_us) if math.isfinite(asked_us) else 0
     if us <= 0:
         raise PromQLError(f"{name}: {text!r} is not a length of time; write seconds, or for example 5m")

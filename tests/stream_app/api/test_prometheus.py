@@ -120,7 +120,7 @@ async def _check_sums(api: Api) -> None:
     # At an instant it is of the last bins that are released.
     now = START_S + 51 * HOUR_S
     last = await api.json("count", start=now - 3 * HOUR_S, end=now - HOUR_S)
-    [found] = (await ask(api, "query", query=SUM.format("", "7200s"), time=now))["result"]
+    [found] = (await ask(api, "query", query=SUM.format("", "2h0m0s"), time=now))["result"]
     assert float(found["value"][1]) == last["value"]
     # A range that begins before the stream does has no sum.
     assert (await ask(api, "query", query=SUM.format("", "3d"), time=now))["result"] == []
