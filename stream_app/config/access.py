@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from stream_app.config import values
 from stream_app.config.document import ConfigError, Section
 from stream_app.config.plain_yaml import as_written
-from stream_app.config.settings import DAY_US, ApiSettings, IngestSettings, OperatorSettings, TlsSettings
+from stream_app.config.settings import (
+    DAY_US,
+    ApiSettings,
+    IngestSettings,
+    OperatorSettings,
+    SourceSettings,
+    StreamSettings,
+    TlsSettings,
+)
 from stream_app.config.storage import read_size
+from stream_app.core.visits import OF_SCRIPTS, TIME
 from stream_app.ports.access import Limits, Scrapes, digest_of
 from stream_app.receiving.field_map import ARRIVED, FieldMap, steps_of
 
@@ -296,6 +305,30 @@ def _maps(section: Section) -> dict[str, FieldMap]:
         except ValueError as refusal:
             raise section.error(spool, str(refusal)) from None
     return maps
+
+
+def field_warnings(ingest: IngestSettings, stream: StreamSettings) -> Iterator[str]:
+    """Yield a line for each field that a stream reads and no event of its spool has as it is read.
+
+    A start refuses none: lines of a pipe (``stream-app ingest --stdin``) may have all fields.
+    """
+    source, time = stream.source, stream.declared.time
+    if not isinstance(source, SourceSettings) or source.keep_us is None:
+        return
+    spool = source.file.name
+    field_map, of_site = ingest.maps.get(spool), spool in ingest.sites.values()
+    if of_site == (field_map is not None):
+        return
+    if field_map is None:
+        maker, units = "a page's script", dict.fromkeys(OF_SCRIPTS, "") | {TIME: "us"}
+    else:
+        arrived = {field: "ms" if path == ARRIVED else "" for field, path in field_map.paths.items()}
+        maker, units = f"ingest.map.{spool}", arrived
+    for field in dict.fromkeys((time.field, *stream.declared.cell_fields)):
+        if field not in units and not (of_site and field.startswith("props.")):
+            yield f"streams.{stream.name}: {maker} makes no field {field}; it makes {', '.join(units)}"
+    if (unit := units.get(time.field) or time.format) != time.format:
+        yield f"streams.{stream.name}.time.format: {maker} writes {time.field} in {unit}; write {unit}"
 
 
 def _path(value: object) -> str:

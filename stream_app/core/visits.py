@@ -20,6 +20,8 @@ FIELDS = (
     *(TIME, VISITOR, "page", "path", "uri", "method", "status", "status_class", "bytes", "host"),
     *("referrer", "device", "browser", "bot"),
 )
+# Of an event that a page's script has sent; properties are below ``props``.
+OF_SCRIPTS = (TIME, VISITOR, "name", "page", "path", "host", "referrer", "device", "browser", "props")
 DAY_US = 86_400_000_000
 VISITOR_BYTES = 12  # 96 bits: among a billion visitors of a day, two get one name with probability 1e-11
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # addresses of IPv4 behind a translator (RFC 6052)

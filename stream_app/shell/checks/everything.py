@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from stream_app.config import Settings, SourceSettings, StreamSettings
+from stream_app.config.access import field_warnings
 from stream_app.config.alerts import cap_warning, format_warnings
 from stream_app.config.settings import IngestSettings
 from stream_app.config.source import by_source
@@ -50,6 +51,7 @@ def all_checks(settings: Settings) -> Iterator[Check]:
     yield Check("time.first", Reach.FILE, partial(_costs, settings))
     yield Check("privacy.total", Reach.FILE, partial(_totals, settings.streams))
     yield Check("alerts", Reach.FILE, partial(_alerts, settings))
+    yield Check("ingest", Reach.FILE, partial(_received, settings))
     yield from checks_of_machine(settings)
     yield Check("free space", Reach.MACHINE, partial(_room, settings), ends=False)
     # The service that serves a port may be the one that this configuration is to follow.
@@ -97,9 +99,19 @@ def _alerts(settings: Settings) -> Iterator[Finding]:
     for name, rule in rules.items():
         if said := cap_warning(rule, streams[rule.condition.stream]):
             yield Finding(f"alerts.rules.{name}", "warn", said)
-    for line in format_warnings(settings.alerts):
-        key, _, said = line.partition(": ")
-        yield Finding(key, "warn", said)
+    yield from map(_warned, format_warnings(settings.alerts))
+
+
+def _received(settings: Settings) -> Iterator[Finding]:
+    """Warn of each field that no event has which arrives over HTTP."""
+    if (ingest := settings.ingest) is not None:
+        for stream in settings.streams:
+            yield from map(_warned, field_warnings(ingest, stream))
+
+
+def _warned(line: str) -> Finding:
+    key, _, said = line.partition(": ")
+    return Finding(key, "warn", said)
 
 
 def _room(settings: Settings) -> Iterator[Finding]:

@@ -42,6 +42,26 @@ streams:
 """
 
 
+RECEIVED = """
+ingest:
+  map: {hooks: {at: "@timestamp", user: sender.id}}
+  sites: {shop.example: pages}
+streams:
+  pushes:
+    source: {http: hooks}
+    time: {field: at, format: iso8601, bin: 1h, grace: 5m, epoch: 30d}
+    privacy: {epsilon: 1, unit: {user: user, max_events: 1}}
+    keys: {field: repository, list: [a]}
+  visits:
+    source: {http: pages}
+    time: {field: time, format: ms, bin: 1h, grace: 5m, epoch: 30d, first: 2026-11-01T00:00:00Z}
+    privacy: {epsilon: 1, unit: {user: visitor, max_events: 1}}
+    keys: {field: props.plan, list: [a]}
+    where: {status: 200}
+    late: drop
+"""
+
+
 def checked(folder: Path, text: str, command: str = "check-config") -> tuple[int, str]:
     """Return the status of a command over a configuration, and what it prints."""
     (folder / "app.yaml").write_text(text)
@@ -55,6 +75,23 @@ def keys(folder: Path) -> None:
 
 def certificate(folder: Path) -> None:
     write_certificates(folder, "server")
+
+
+@pytest.mark.slow
+def test_fields_that_no_event_over_http_has_are_named(tmp_path: Path) -> None:
+    warned = [
+        "streams.pushes: ingest.map.hooks makes no field repository; it makes at, user",
+        "streams.pushes.time.format: ingest.map.hooks writes at in ms; write ms",
+        "streams.visits: a page's script makes no field status; it makes time, visitor, name, page, ",
+        "streams.visits.time.format: a page's script writes time in us; write us",
+    ]
+    status, said = checked(tmp_path, RECEIVED)
+    assert (status, [line in said for line in warned]) == (0, [True] * 4), said
+    mended = RECEIVED.replace("iso8601", "ms", 1).replace("time, format: ms", "time, format: us")
+    for wrong, right in (("repository", "user"), ("status: 200", "name: pageview")):
+        mended = mended.replace(wrong, right)
+    status, said = checked(tmp_path, mended)
+    assert (status, "makes no field" in said, "writes" in said) == (0, False, False), said
 
 
 @pytest.mark.slow
