@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import wraps
-from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, TypeVar, cast
 
 from stream_app.core.counting.bins import Closing
 from stream_app.core.incoming import RecordBatch, Refusal
@@ -25,15 +25,6 @@ Inner = TypeVar("Inner")
 Call = Callable[..., Awaitable[Any]]
 
 log = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class LogEnds(Protocol):
-    """A source that knows the ends of its partitions, as of its last look."""
-
-    def ends(self) -> Mapping[str, int]:
-        """Return the position after the last record of each partition."""
-        ...
 
 
 def watch_store(store: S, metrics: Metrics, live: Collection[str]) -> S:
@@ -164,9 +155,10 @@ class _WatchedSource(_Watched[Source]):
         return batches
 
     def _show_lag(self, positions: Mapping[str, int]) -> None:
-        if not isinstance(self._inner, LogEnds):
+        # Looked up by name: a wrapper passes it on, which isinstance of a protocol sees in Python 3.11 only.
+        if (ends_of := getattr(self._inner, "ends", None)) is None:
             return
-        ends = self._inner.ends()
+        ends: Mapping[str, int] = ends_of()
         for partition in self._shown - ends.keys():  # another worker reads it now
             self._lag.remove(self._name, partition)
         self._shown &= ends.keys()

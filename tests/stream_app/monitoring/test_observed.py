@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -22,8 +22,9 @@ from stream_app.monitoring import listener
 from stream_app.monitoring.listener import serving
 from stream_app.monitoring.metrics import Metrics
 from stream_app.monitoring.observed import watch_dead_letters, watch_source, watch_store
-from stream_app.ports import OperatorError
+from stream_app.ports import OperatorError, Source
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
+from stream_app.sources.read_ahead import read_ahead
 from tests.contracts.examples import EPOCH, FIRST_BIN, HASH, STRATEGY, TEXT, apply, release_of
 from tests.models.memory import MemoryStore
 from tests.patience import PATIENCE_S
@@ -145,9 +146,10 @@ def test_failed_store_call_is_counted_and_raised() -> None:
     assert value(metrics, "redis_failures_total", call="publish") == 1
 
 
-def test_lag_covers_the_partitions_of_this_worker() -> None:
+@pytest.mark.parametrize("wrapped", [lambda log: log, read_ahead])
+def test_lag_covers_the_partitions_of_this_worker(wrapped: Callable[[Source], Source]) -> None:
     metrics, log = Metrics(), Log()
-    source = watch_source(log, "topic:clicks", metrics)
+    source = watch_source(wrapped(log), "topic:clicks", metrics)
     asyncio.run(source.read({"0": 15, "1": 7}, 0))
     labels = {"source": "topic:clicks"}
     assert value(metrics, "lag", partition="0", **labels) == 25
