@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Literal, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
-from zoneinfo import ZoneInfo
 
 from dphist.privacy import exact, is_plain
 from dphist.workloads import Workload, WorkloadText
-from stream_app.core.instants import parse_instant
+from stream_app.core.instants import parse_instant, zone_key
 
 Word = TypeVar("Word", bound=str)
 
@@ -237,7 +236,7 @@ def url(value: object, schemes: Sequence[str]) -> SplitResult:
 
 def timezone(value: object) -> str:
     try:
-        return ZoneInfo(text(value)).key
+        return zone_key(text(value))
     except (ValueError, KeyError, OSError):
         raise ValueError(
             "is not a time zone; name one of the tz database, for example Europe/Paris"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 # The calendar has years 1 to 9999. A year or more from its ends, instants have whole bins in any time zone.
@@ -19,6 +20,9 @@ _SECONDS = re.compile(r"[+-]?\d{1,12}(\.\d{1,6})?", flags=re.ASCII)
 _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", flags=re.ASCII
 )
+
+# The machine's own zone, what stands for none, and zones in which leap seconds shift the changes of clocks.
+_NO_ZONE = re.compile(r"localtime|posixrules|Factory|right/.*", flags=re.DOTALL)
 
 HOUR_US = 3_600_000_000
 PERIODS = {"1h": HOUR_US, "1d": 24 * HOUR_US, "7d": 7 * 24 * HOUR_US}
@@ -53,6 +57,16 @@ def parse_instant(text: str) -> int:
     except (ValueError, OverflowError):
         raise ValueError(f"{text!r} is not a time of the calendar") from None
     return _within_calendar(us, text)
+
+
+def zone_key(name: str) -> str:
+    """Return the name of a time zone that is the same on each machine.
+
+    Raises: ValueError, KeyError or OSError if it is none.
+    """
+    if _NO_ZONE.fullmatch(name):
+        raise ValueError(name)
+    return ZoneInfo(name).key
 
 
 def _within_calendar(us: int, text: str) -> int:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 from typing import Literal, NamedTuple
-from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +19,7 @@ from numpy.typing import ArrayLike
 from dphist.arrays import BoolArray, Int64Array
 from stream_app.core.answers.answered import QueryError
 from stream_app.core.counting.bins import Binning
-from stream_app.core.instants import format_instant
+from stream_app.core.instants import format_instant, zone_key
 from stream_app.core.kinds.tables import SeriesKind, Span
 
 DAY_US = 86_400_000_000
@@ -34,7 +33,7 @@ _MONTHS = 12
 def check_zone(name: str) -> str:
     """Return the name of a time zone. Raises: QueryError."""
     try:
-        return ZoneInfo(name).key
+        return zone_key(name)
     except (ValueError, KeyError, OSError):
         text = (
             f"timezone: {name[:80]!r} is not a time zone; write one of the tz database, such as Europe/Paris"

@@ -79,6 +79,7 @@ async def test_days_that_cannot_be_counted_are_refused_with_remedy(api: Api) -> 
         ({"kind": "bin", "week_start": "sunday"}, "add days=1"),
         ({"kind": "bin", "days": 1, "timezone": "Asia/Kolkata"}, "begins inside a bin"),
         ({"kind": "bin", "days": 1, "timezone": "Mars"}, "is not a time zone"),
+        ({"kind": "bin", "days": 1, "timezone": "localtime"}, "is not a time zone"),  # of the server
         ({"kind": "bin", "timezone": "Europe/Paris"}, "add days=1"),
         ({"kind": "running", "days": 1}, "need kind=bin"),
         ({"kind": "bin", "days": 1, "step": 2}, "need kind=bin and no step"),
