@@ -112,11 +112,17 @@ class WebLogDecoder(Decoder):
         who = Coded.of([(addresses[line], agents[line]) for line in lines.tolist()])
         of_day, codes, places = pairs(at_us[lines] // visits.DAY_US, who)
         several = zip(of_day.tolist(), map(who.values.__getitem__, codes.tolist()), strict=True)
-        names_of = {day: self._names_of(day) for day in dict.fromkeys(of_day.tolist())}
+        names_of = {day: self._names_on(day) for day in dict.fromkeys(of_day.tolist())}
         names = [names_of[day](address, agent or b"") for day, (address, agent) in several]
         of_line = np.full(len(named), len(names), np.int64)
         of_line[lines] = places
         return Coded([*names, ""], of_line)
+
+    def _names_on(self, day: int) -> _Names:
+        try:
+            return self._names_of(day)
+        except LookupError:
+            return lambda address, agent: ""
 
 
 def form_of(lines: Sequence[bytes]) -> WebLog | None:
@@ -170,8 +176,13 @@ def _of_texts(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _names_by(key_of_day: Callable[[int], bytes | None], day: int) -> _Names:
-    key = key_of_day(day)
-    return visits.visitors_by(key) if key is not None else lambda address, agent: ""
+    """Return the names of a day. Raises: LookupError, which no cache keeps, if its key is gone.
+
+    An operator who corrects a clock makes the day count again.
+    """
+    if (key := key_of_day(day)) is None:
+        raise LookupError(day)
+    return visits.visitors_by(key)
 
 
 def _text(part: bytes | None) -> str | None:
