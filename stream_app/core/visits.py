@@ -45,13 +45,15 @@ _FILE = re.compile(
     r"zip|gz|tgz|br|xz|bz2|tar|7z|dmg|exe|webmanifest)$",
     re.IGNORECASE,
 )
-# People's browsers call themselves Mozilla or Opera; programs have their own names, or one of these words.
+# People's browsers call themselves Mozilla or Opera, and Facebook's app FBAN; programs have their own names,
+# or one of these words.
 _READ_OF_AGENT = 512  # characters: more than any browser's; a stranger's longer text would take long
-_BROWSER = re.compile(r"Mozilla/|Opera/")
+_BROWSER = re.compile(r"Mozilla/|Opera/|\[FBAN/")
 _BOT = re.compile(
-    r"(?<!cu)bot|crawl|spider|slurp|scan(?!pal)|monitor|preview|fetch|headless|lighthouse|pingdom|"
-    r"facebookexternal|python|curl|wget|phantomjs|zgrab|nessus|https?:|@(?:[\w-]+\.)+[a-z]{2}|"
-    r"compatible;(?! ?(?:msie|konqueror|u;|win|wow))",
+    r"(?<!cu)bot|crawl|spider|slurp|(?<!cam)scan(?!pal)|monitor|preview|fetch|headless|lighthouse|pingdom|"
+    r"facebookexternal|python|curl|wget|phantomjs|playwright|selenium|zgrab|nessus|https?:|libwww|linkcheck|"
+    r"@(?:[\w-]+\.)+[a-z]{2}|synthetic|statuscake|catchpoint|gomez|ptst|observatory|-user/|-google|"
+    r"google[ -](?:favicon|page|search|safety)|compatible;(?! ?(?:msie|konqueror|u;|win|wow))",
     re.IGNORECASE,
 )
 _DEVICES = (
