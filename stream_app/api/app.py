@@ -78,7 +78,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         task = asyncio.create_task(replicas.keep_fresh(), name="keep-fresh")
-        # Nobody is told that a stream is unknown only because the store was not read yet.
+        # Before the store was read once, no stream is called unknown.
         with suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_LOOK_S):
                 await replicas.looked.wait()

@@ -102,16 +102,16 @@ async def changes(request: Request, query: Annotated[ChangesQuery, Query()]) -> 
 
 def events_of(replicas: Replicas, wanted: Sequence[str]) -> AsyncIterator[bytes]:
     """Yield the seq of each wanted stream, and again each that has changed, or whose promise has."""
-    told: dict[str, tuple[int, int, bool]] = {}
+    sent: dict[str, tuple[int, int, bool]] = {}
 
     async def news() -> bytes:
-        nonlocal told
+        nonlocal sent
         now = {
             name: (one.generation, one.seq, one.private)
             for name in wanted
             if (one := replicas.streams.shown_as(name)) is not None
         }
-        before, told = told, now
+        before, sent = sent, now
         return b"".join(_event(name, *now[name]) for name in now if before.get(name) != now[name])
 
     return whenever(news, lambda: replicas.closed)

@@ -101,8 +101,8 @@ class Glances:
     async def all(self, may_read: MayRead) -> Overview:
         """Return the overview of all streams that a reader may see."""
         by_name = self._replicas.by_name
-        told = (Succession.of(replica, by_name, may_read) for replica in self._readable(may_read))
-        texts = [await self.one(one) for one in told]
+        successions = (Succession.of(replica, by_name, may_read) for replica in self._readable(may_read))
+        texts = [await self.one(one) for one in successions]
         streams = [OverviewStream.model_validate_json(text) for text in texts if text is not None]
         preparing = [
             PreparingStream(stream=name, title=title)
@@ -116,17 +116,17 @@ class Glances:
 
         Each event holds the stream's whole state, so a reader that reconnects has missed nothing.
         """
-        told: dict[str, bytes] = {}
+        sent: dict[str, bytes] = {}
 
         async def news() -> bytes:
             changes, readable = [], self._readable(may_read)
             for replica in readable:
                 text = await self.one(Succession.of(replica, self._replicas.by_name, may_read))
-                if text is not None and told.get(replica.name) != text:
-                    told[replica.name] = text
+                if text is not None and sent.get(replica.name) != text:
+                    sent[replica.name] = text
                     changes.append(b"event: stream\ndata: %b\n\n" % text)
-            for gone in set(told) - {replica.name for replica in readable}:
-                del told[gone]
+            for gone in set(sent) - {replica.name for replica in readable}:
+                del sent[gone]
                 changes.append(b"event: gone\ndata: %b\n\n" % gone.encode())
             return b"".join(changes)
 

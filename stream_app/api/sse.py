@@ -100,7 +100,7 @@ class _Follower:
     """How far one follower is: its generation, and the last row that it has."""
 
     def __init__(self, replica: StreamReplica, after: int, goes_on: bool, push: Push | None) -> None:
-        self.replica, self.after, self.told = replica, after, replica.private
+        self.replica, self.after, self.private = replica, after, replica.private
         self.sent_s = time.monotonic()
         self._goes_on, self._push = goes_on, push
 
@@ -111,7 +111,7 @@ class _Follower:
     def take(self) -> bool:
         """Send the newest rows at once; return False if something else has to be sent, or in another way."""
         replica, rows = self.replica, self.replica.newest
-        if replica.closed or replica.private != self.told or self.continued_by is not None:
+        if replica.closed or replica.private != self.private or self.continued_by is not None:
             return False
         if replica.seq <= self.after:
             return True
@@ -139,15 +139,15 @@ async def follow(
     Cost: waiting rows are sent together, so catching up costs a write per 2,000 bins.
     """
     one = _Follower(replica, after, goes_on, push)
-    yield b"retry: %d\n\n" % RETRY_MS + _privacy(replica, one.told)
+    yield b"retry: %d\n\n" % RETRY_MS + _privacy(replica, one.private)
     while not one.replica.closed:
         replica, known = one.replica, one.replica.seq
         rows = await replica.rows_after(one.after)
-        if changed := replica.private != one.told:
-            one.told = replica.private
+        if changed := replica.private != one.private:
+            one.private = replica.private
         if rows or changed:
             one.after, one.sent_s = rows[-1][0] if rows else one.after, time.monotonic()
-            said = _privacy(replica, one.told) if changed else b""
+            said = _privacy(replica, one.private) if changed else b""
             yield said + frames(rows, replica.generation)
         elif known > one.after:
             one.after = known  # a restored store lost these rows: wait for the next one

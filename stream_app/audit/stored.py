@@ -126,24 +126,24 @@ def check_stored(stored: Stored) -> Iterator[Check]:
 
 def check_source(source: str, entries: Sequence[LedgerEntry]) -> Iterator[Check]:
     """Check both lines of a source's promise: add up its entries again, without the ledger's own code."""
-    told = statement(source, entries)
-    again = added_up(told, entries)
+    stated = statement(source, entries)
+    again = added_up(stated, entries)
     yield Check(
         PART,
         source,
         "The stated total is at least the sum over the ledger's entries",
-        covers(told, entries) and told.epsilon >= again.epsilon,
-        f"stated {in_words(told.epsilon)} for a unit of one {told.unit}, added up again "
+        covers(stated, entries) and stated.epsilon >= again.epsilon,
+        f"stated {in_words(stated.epsilon)} for a unit of one {stated.unit}, added up again "
         f"{in_words(again.epsilon)}, {len(entries)} entries",
     )
-    needed = again.least_delta(float(told.composed))
+    needed = again.least_delta(float(stated.composed))
     yield Check(
         PART,
         source,
         "All releases together keep the stated (epsilon, delta)",
-        covers(told, entries) and needed <= float(told.composed_delta) * (1 + _ROUNDING),
-        f"stated {promise_in_words(told.composed, told.composed_delta)}; composed again, epsilon "
-        f"{in_words(told.composed)} needs a delta of {needed:.4g}",
+        covers(stated, entries) and needed <= float(stated.composed_delta) * (1 + _ROUNDING),
+        f"stated {promise_in_words(stated.composed, stated.composed_delta)}; composed again, epsilon "
+        f"{in_words(stated.composed)} needs a delta of {needed:.4g}",
     )
 
 

@@ -220,8 +220,8 @@ def check_measurement(
     before = measured_before(entries, new)
     if not before:
         return
-    told = statement(new.source, [*entries, new])
-    together = promise_in_words(told.epsilon, told.delta)
+    stated = statement(new.source, [*entries, new])
+    together = promise_in_words(stated.epsilon, stated.delta)
     key = key_of(new.stream, "privacy")
     first = before[0]
     since = "" if first in assumed else f" from {format_instant(first.start_us)}"
@@ -229,7 +229,7 @@ def check_measurement(
     if accept != ACCEPTED:
         written = "is missing" if accept is None else f'"{accept}" is not known'
         raise ValueError(f'{key}.accept {written}: {measured}; write accept: "{ACCEPTED}" to accept that')
-    if all(one.private for one in told.measurements) and told.total_epsilon > LARGEST_PRIVATE_EPSILON:
+    if all(one.private for one in stated.measurements) and stated.total_epsilon > LARGEST_PRIVATE_EPSILON:
         raise ValueError(
             f"{key}.epsilon {in_words(Fraction(new.epsilon))}: {measured}, which protects nobody "
             f"(at most {LARGEST_PRIVATE_EPSILON}); lower it"

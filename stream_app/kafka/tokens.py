@@ -81,14 +81,14 @@ class Tokens:
             raise ConnectionError(
                 f"{ENDPOINT} {place}: no answer ({str(failure) or type(failure).__name__}); see that it runs"
             ) from None
-        told = _json(answer)
+        body = _json(answer)
         if answer.status_code in _REFUSALS:
-            said = "".join(letter for letter in str(told.get("error", "no reason")) if letter.isprintable())
+            said = "".join(letter for letter in str(body.get("error", "no reason")) if letter.isprintable())
             raise OperatorError(
                 f"{ENDPOINT} {place}: refuses client {client} ({said[:60]}); correct "
                 f"{self._where}.{CLIENT_ID}, its secret, or {self._where}.{SCOPE}"
             )
-        token, life_s = told.get("access_token"), told.get("expires_in", _SHORT_LIFE_S)
+        token, life_s = body.get("access_token"), body.get("expires_in", _SHORT_LIFE_S)
         if answer.is_error or not isinstance(token, str) or not token:
             raise ConnectionError(f"{ENDPOINT} {place}: gives no token (HTTP {answer.status_code}); mend it")
         stated = isinstance(life_s, int | float) and math.isfinite(life_s) and life_s > 0

@@ -49,14 +49,14 @@ async def send_waiting(store: AlertStore, target: AlertTarget) -> int:
     after = await store.register(target.identity)
     waiting = await store.transitions(after, _TRANSITIONS_A_READ)
     for place, text in waiting:
-        told, refusal = json.loads(text), ""
+        transition, refusal = json.loads(text), ""
         try:
-            was_sent = bool(await target.send(told))
+            was_sent = bool(await target.send(transition))
         except Refused as refused:
             # Repeating a refused alert would block all later ones for ever.
             log.error("alert refused by %s (%s); it is not repeated", target.shown, str(refused))
             was_sent, refusal = True, f"{target.name} ({refused})"
-        await store.acknowledge(target.identity, place, told["rule"] if was_sent else "", refusal)
+        await store.acknowledge(target.identity, place, transition["rule"] if was_sent else "", refusal)
     return len(waiting)
 
 

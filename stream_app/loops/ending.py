@@ -41,7 +41,7 @@ async def changed_by_end(store: Store, stream: Stream, state: StreamState | None
     name, until_us = stream.strategy.stream, stream.until_us
     is_reopened = state.epoch.epoch > 0 and state.released_bin < state.epoch.first_bin
     if until_us is None and state.until_bin is None and is_reopened:
-        # A lost store knew no stream before this epoch opened, so it could not be told the end.
+        # A lost store knew no stream before this epoch opened, so no end could be stored in it.
         until_us = end_of(await store.ledger(stream.strategy.source), name)
     if until_us is not None and base_of(stream.followed_by or "") == base_of(name):
         await _check_same_end(store, stream.strategy, state, until_us)

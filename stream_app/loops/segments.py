@@ -40,7 +40,7 @@ class Witnessed(Protocol):
     async def newest(self, base: str) -> int:
         """Return the number of a stream's newest segment that has released; 0 if none has."""
 
-    async def told(self, name: str) -> Strategy | None:
+    async def strategy(self, name: str) -> Strategy | None:
         """Return the strategy in the rows of a segment's witness; None if no row holds it."""
 
 
@@ -73,9 +73,10 @@ async def known_segments(
     newest = max(1, released, *map(number_of, firsts))
     names = [generation(stream.name, number) for number in range(1, newest + 1)]
     states = [await store.load(name) for name in names]
-    told = [await witnessed.told(name) for name in names] if None in states else [None] * len(names)
+    lacks = None in states
+    in_rows = [await witnessed.strategy(name) for name in names] if lacks else [None] * len(names)
     known = list[KnownSegment]()
-    for name, state, strategy in zip(names, states, told, strict=True):
+    for name, state, strategy in zip(names, states, in_rows, strict=True):
         if state is not None:
             strategy = stored_strategy(name, last_text(state.strategy))
         elif strategy is None and released > 1 and name not in firsts:

@@ -46,7 +46,7 @@ _LIBRARIES = {
 class _Repeated:
     last_s: float
     next_s: float
-    told: int = 1
+    passed: int = 1
     unsaid: int = 0
 
 
@@ -81,7 +81,7 @@ class Repeats(logging.Filter):
                 self._repeated.clear()
             self._repeated[kind] = new = _Repeated(now_s, now_s + PAUSES_S[0])
             if kind[0].partition(".")[0] in self._libraries and not verbose:
-                new.unsaid, new.told = 1 + (0 if known is None else known.unsaid), 0
+                new.unsaid, new.passed = 1 + (0 if known is None else known.unsaid), 0
                 return False
             _count(record, known)
             return True
@@ -90,8 +90,8 @@ class Repeats(logging.Filter):
             known.unsaid += 1
             return False
         _count(record, known)
-        known.next_s = now_s + PAUSES_S[min(known.told, len(PAUSES_S) - 1)]
-        known.told += 1
+        known.next_s = now_s + PAUSES_S[min(known.passed, len(PAUSES_S) - 1)]
+        known.passed += 1
         return True
 
     def _kind(self, record: logging.LogRecord) -> tuple[str, str] | None:
@@ -231,10 +231,10 @@ def _described(error: BaseException) -> Iterator[dict[str, Any]]:
         if id(current) in seen:
             continue
         seen.add(id(current))
-        told: dict[str, Any] = {"type": type(current).__name__, "at": _places(current.__traceback__)}
+        facts: dict[str, Any] = {"type": type(current).__name__, "at": _places(current.__traceback__)}
         if isinstance(current, OperatorError | NoRoomError):  # both were written for the operator
-            told["says"] = str(current)
-        yield told
+            facts["says"] = str(current)
+        yield facts
         if isinstance(current, BaseExceptionGroup):
             pending += current.exceptions
         cause = current.__cause__ or (None if current.__suppress_context__ else current.__context__)

@@ -31,56 +31,56 @@ SENT = ("firing", "resolved")
 _PORTS = {"smtp": 587, "smtps": 465}
 
 
-def alert_of(told: Transition, site: str | None) -> dict[str, Any]:
+def alert_of(transition: Transition, site: str | None) -> dict[str, Any]:
     """Return labels, annotations, times and link of a transition in Alertmanager's format."""
     labels = {
-        **{name: str(value) for name, value in told["labels"].items()},
-        "alertname": told["rule"],
-        "stream": told["stream"],
+        **{name: str(value) for name, value in transition["labels"].items()},
+        "alertname": transition["rule"],
+        "stream": transition["stream"],
     }
     annotations = {
-        "condition": told["condition"],
-        "bin_end": format_instant(told["at_us"]),
-        "idempotency_key": told["key"],
+        "condition": transition["condition"],
+        "bin_end": format_instant(transition["at_us"]),
+        "idempotency_key": transition["key"],
         # Not a label: labels identify the alert, and this value may change before it is resolved.
-        "private": str(told["private"]).lower(),
+        "private": str(transition["private"]).lower(),
     }
-    if told["summary"]:
-        annotations["summary"] = told["summary"]
-    if told["value"] is not None:
-        annotations |= {"value": f"{told['value']:.4g}", "confidence": str(told["confidence"])}
-    if told["stderr"] is not None:
-        annotations |= {"value": f"{told['value']:.2f}", "stderr": f"{told['stderr']:.2f}"}
-    if told.get("against") is not None:
-        annotations["against"] = f"{told['against']:.2f}"
-    if told.get("unit"):  # of a rate; a transition of an older version has none
-        annotations["unit"] = f"{told.get('counted_in', 'events')}{told['unit']}"
-    if told.get("meaning"):
-        annotations["meaning"] = told["meaning"]
-    ends = format_instant(told["now_us"]) if told["kind"] == "resolved" else _NEVER
+    if transition["summary"]:
+        annotations["summary"] = transition["summary"]
+    if transition["value"] is not None:
+        annotations |= {"value": f"{transition['value']:.4g}", "confidence": str(transition["confidence"])}
+    if transition["stderr"] is not None:
+        annotations |= {"value": f"{transition['value']:.2f}", "stderr": f"{transition['stderr']:.2f}"}
+    if transition.get("against") is not None:
+        annotations["against"] = f"{transition['against']:.2f}"
+    if transition.get("unit"):  # of a rate; a transition of an older version has none
+        annotations["unit"] = f"{transition.get('counted_in', 'events')}{transition['unit']}"
+    if transition.get("meaning"):
+        annotations["meaning"] = transition["meaning"]
+    ends = format_instant(transition["now_us"]) if transition["kind"] == "resolved" else _NEVER
     return {
         "labels": labels,
         "annotations": annotations,
-        "startsAt": format_instant(told["fired_us"]),
+        "startsAt": format_instant(transition["fired_us"]),
         "endsAt": ends,
-    } | ({} if site is None else {"generatorURL": page_of(told, site)})
+    } | ({} if site is None else {"generatorURL": page_of(transition, site)})
 
 
-def webhook_body(told: Transition, site: str | None = None) -> dict[str, Any]:
+def webhook_body(transition: Transition, site: str | None = None) -> dict[str, Any]:
     """Return the body that Alertmanager's webhooks, version 4, send for a group of one alert."""
-    alert = alert_of(told, site)
-    status = "resolved" if told["kind"] == "resolved" else "firing"
+    alert = alert_of(transition, site)
+    status = "resolved" if transition["kind"] == "resolved" else "firing"
     return {
         "version": "4",
-        "groupKey": f'{{}}:{{alertname="{told["rule"]}"}}',
+        "groupKey": f'{{}}:{{alertname="{transition["rule"]}"}}',
         "truncatedAlerts": 0,
         "status": status,
         "receiver": "private-counts",
-        "groupLabels": {"alertname": told["rule"]},
+        "groupLabels": {"alertname": transition["rule"]},
         "commonLabels": alert["labels"],
         "commonAnnotations": alert["annotations"],
         "externalURL": site or "",
-        "alerts": [{"generatorURL": "", **alert, "status": status, "fingerprint": told["key"][:16]}],
+        "alerts": [{"generatorURL": "", **alert, "status": status, "fingerprint": transition["key"][:16]}],
     }
 
 
@@ -172,23 +172,23 @@ class AlertmanagerTarget(HttpTarget):
 
     async def _send(self, transitions: Sequence[Transition]) -> str:
         held_until = (datetime.now(UTC) + HELD_FOR).isoformat()
-        alerts = [alert_of(told, self._site) for told in transitions]
+        alerts = [alert_of(transition, self._site) for transition in transitions]
         body = [alert | ({"endsAt": held_until} if alert["endsAt"] == _NEVER else {}) for alert in alerts]
         return await self._post(body)
 
 
-def message_of(told: Transition, email: Email, site: str | None) -> EmailMessage:
+def message_of(transition: Transition, email: Email, site: str | None) -> EmailMessage:
     """Return a transition as a message; its Message-ID is the idempotency key."""
-    subject = f"{told['kind'].upper()}: {told['rule']} ({told['stream']})"
+    subject = f"{transition['kind'].upper()}: {transition['rule']} ({transition['stream']})"
     message = EmailMessage()
     message["From"], message["To"] = email.sender, ", ".join(email.to)
     # A key may hold a line break, also an encoded one, which would begin another header.
     printable = "".join(letter for letter in subject[:200] if letter.isprintable())
     message["Subject"] = printable.replace("=?", "= ?")
-    message["Date"] = format_datetime(datetime.fromtimestamp(told["now_us"] / 1e6, UTC))
-    message["Message-ID"] = f"<{told['key']}@{email.sender.rpartition('@')[2]}>"
+    message["Date"] = format_datetime(datetime.fromtimestamp(transition["now_us"] / 1e6, UTC))
+    message["Message-ID"] = f"<{transition['key']}@{email.sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
-    text = "\n".join(filter(None, (text_of(told), page_of(told, site))))
+    text = "\n".join(filter(None, (text_of(transition), page_of(transition, site))))
     message.set_content(text.encode(errors="replace").decode() + "\n")
     return message
 

@@ -15,7 +15,7 @@ Transition = Mapping[str, Any]
 _MOST = 1_500  # characters, before a link; Discord takes 2,000, the others more
 
 
-def page_of(told: Transition, site: str | None) -> str:
+def page_of(transition: Transition, site: str | None) -> str:
     """Return the address of the page that shows a rule's stream; empty without a site.
 
     Args: site, where readers open the pages, as ``api.url``.
@@ -23,39 +23,46 @@ def page_of(told: Transition, site: str | None) -> str:
     >>> page_of({"stream": "a b"}, "https://counts.example.org")
     'https://counts.example.org/streams/a%20b'
     """
-    return "" if site is None else f"{site}/streams/{quote(told['stream'], safe='')}"
+    return "" if site is None else f"{site}/streams/{quote(transition['stream'], safe='')}"
 
 
-def text_of(told: Transition) -> str:
+def text_of(transition: Transition) -> str:
     """Return a transition in lines for a person: the rule, the value, its certainty, since when."""
-    unit = f"{told.get('counted_in', 'events')}{told['unit']}" if told.get("unit") else ""
-    lines = [f"{told['kind'].upper()}: {told['rule']} (stream {told['stream']})", told["summary"]]
-    certain = "" if told["value"] is None else f" (confidence {told['confidence']:.6g})"
-    lines.append(f"Condition: {told['condition']}{certain}")
-    if told["value"] is not None:
-        against = "" if told.get("against") is None else f", against an estimate of {told['against']:,.6g}"
-        lines.append(f"Estimate: {_value(told)}{f' {unit}' if unit else ''}{against}")
-    lines.append(told.get("meaning") or "")
-    if not told["private"]:
+    unit = f"{transition.get('counted_in', 'events')}{transition['unit']}" if transition.get("unit") else ""
+    lines = [
+        f"{transition['kind'].upper()}: {transition['rule']} (stream {transition['stream']})",
+        transition["summary"],
+    ]
+    certain = "" if transition["value"] is None else f" (confidence {transition['confidence']:.6g})"
+    lines.append(f"Condition: {transition['condition']}{certain}")
+    if transition["value"] is not None:
+        against = (
+            ""
+            if transition.get("against") is None
+            else f", against an estimate of {transition['against']:,.6g}"
+        )
+        lines.append(f"Estimate: {_value(transition)}{f' {unit}' if unit else ''}{against}")
+    lines.append(transition.get("meaning") or "")
+    if not transition["private"]:
         lines.append("Not private: this value protects nobody")
-    if told["kind"] == "resolved":
-        lines.append(f"Resolved with the interval that ended {format_instant(told['at_us'])}")
+    if transition["kind"] == "resolved":
+        lines.append(f"Resolved with the interval that ended {format_instant(transition['at_us'])}")
     else:
-        lines.append(f"Since: {format_instant(told['since_us'])}")
+        lines.append(f"Since: {format_instant(transition['since_us'])}")
     return "\n".join(line for line in lines if line)
 
 
-def _value(told: Transition) -> str:
-    value, reach = told["value"], told.get("reach")
+def _value(transition: Transition) -> str:
+    value, reach = transition["value"], transition.get("reach")
     if reach is None:
-        error = "" if told["stderr"] is None else f" (standard error {told['stderr']:,.4g})"
+        error = "" if transition["stderr"] is None else f" (standard error {transition['stderr']:,.4g})"
         return f"{value:,.6g}{error}"
     return f"{value:,.6g} (95 % interval {value - reach:,.6g} to {value + reach:,.6g})"
 
 
-def body_of(form: Format, told: Transition, site: str | None) -> dict[str, Any]:
+def body_of(form: Format, transition: Transition, site: str | None) -> dict[str, Any]:
     """Return the body of a chat service's webhook. Args: form, not alertmanager; site, as ``page_of``."""
-    return _BODIES[form](_cut(text_of(told)), page_of(told, site))
+    return _BODIES[form](_cut(text_of(transition)), page_of(transition, site))
 
 
 def _cut(text: str) -> str:

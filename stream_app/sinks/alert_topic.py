@@ -18,29 +18,33 @@ CONTENT_TYPE = b"application/cloudevents+json; charset=UTF-8"
 _TYPE = "private-counts.alert"
 
 
-def cloud_event(told: Mapping[str, Any], site: str | None = None) -> dict[str, Any]:
+def cloud_event(transition: Mapping[str, Any], site: str | None = None) -> dict[str, Any]:
     """Return a transition in the format of CloudEvents 1.0.
 
     Source and id together are unique, so a reader can drop a record whose id it has seen for the stream.
     Args: site, where readers open the pages; the data then has a link to the stream's page.
     """
-    instants = {"bin_end": told["at_us"], "since": told["since_us"], "decided": told["now_us"]}
+    instants = {
+        "bin_end": transition["at_us"],
+        "since": transition["since_us"],
+        "decided": transition["now_us"],
+    }
     same = ("rule", "condition", "confidence", "seq", "value", "stderr", "private", "labels", "summary")
     return {
         "specversion": "1.0",
-        "id": told["key"],
-        "source": f"/v1/streams/{quote(told['stream'], safe='')}",
-        "type": f"{_TYPE}.{told['kind']}",
-        "subject": told["rule"],
-        "time": format_instant(told["now_us"]),
+        "id": transition["key"],
+        "source": f"/v1/streams/{quote(transition['stream'], safe='')}",
+        "type": f"{_TYPE}.{transition['kind']}",
+        "subject": transition["rule"],
+        "time": format_instant(transition["now_us"]),
         "datacontenttype": "application/json",
-        "data": {"kind": told["kind"], "stream": told["stream"]}
-        | {name: told[name] for name in same}
+        "data": {"kind": transition["kind"], "stream": transition["stream"]}
+        | {name: transition[name] for name in same}
         # Transitions of older versions lack these two.
-        | {name: told.get(name, "") for name in ("unit", "meaning")}
-        | {name: told[name] for name in ("against",) if name in told}
+        | {name: transition.get(name, "") for name in ("unit", "meaning")}
+        | {name: transition[name] for name in ("against",) if name in transition}
         | {name: format_instant(us) for name, us in instants.items()}
-        | ({} if site is None else {"url": page_of(told, site)}),
+        | ({} if site is None else {"url": page_of(transition, site)}),
     }
 
 

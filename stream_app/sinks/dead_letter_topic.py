@@ -26,7 +26,7 @@ MOST_WAITING_BYTES = 16 << 20  # of letters that wait for the cluster; further o
 _LETTER_BYTES = 200  # of memory, for each letter beside its text
 MOST_AT_ONCE = 500  # letters that are sent together; counting goes on between two such parts
 _RECORD_BYTES = 100  # of a batch of one record, at most, beside key and value
-_LARGEST_RECORD, _BATCH_BYTES = 1 << 20, 16 << 10  # what a producer sends unless told otherwise
+_LARGEST_RECORD, _BATCH_BYTES = 1 << 20, 16 << 10  # the defaults of a producer
 _SEGMENTS = 8  # parts in which letters are deleted, as files of letters are
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from itertools import chain
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from stream_app.core.records import WitnessRow
-from stream_app.core.releases.row_values import told_by
+from stream_app.core.releases.row_values import strategies_in
 from stream_app.core.segments.names import base_of, number_of
 from stream_app.core.segments.strategies import is_change
 from stream_app.core.strategy import Strategy
@@ -135,12 +135,14 @@ class WitnessTopic(Witness):
         records = await records_of(self._cluster, self._place, await self._first(), await self._settled_end())
         return [row for row in _rows(records, stream) if row.seq > after_seq]
 
-    async def told(self, stream: str) -> Strategy | None:
+    async def strategy(self, stream: str) -> Strategy | None:
         """Return the strategy in the rows of a segment; None if none has it. Cost: reads up to that row."""
         start, end, window = await self._first(), await self._settled_end(), _FIRST_WINDOW
         while start < end:
             stop = min(start + window, end)
-            for strategy in told_by(_rows(await records_of(self._cluster, self._place, start, stop), stream)):
+            for strategy in strategies_in(
+                _rows(await records_of(self._cluster, self._place, start, stop), stream)
+            ):
                 return strategy
             start, window = stop, window * 4
         return None

@@ -234,7 +234,7 @@ def _written_as(form: TimeFormat, values: Sequence[Any]) -> tuple[Int64Array, Bo
 
 
 def _seconds(values: Sequence[Any]) -> tuple[Int64Array, Bools]:
-    """Return times in seconds; Caddy can be told to write texts instead."""
+    """Return times in seconds; Caddy can be configured to write texts instead."""
     at_us, good = _written_as("s", values)
     if good.all():
         return at_us, good

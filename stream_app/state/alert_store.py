@@ -55,14 +55,14 @@ class RedisAlertStore(AlertStore):
         transitions: Sequence[Mapping[str, Any]],
     ) -> bool:
         shown = [for_readers(one) for one in transitions[-KEPT_FOR_READERS:]]
-        told = [json.dumps(one, separators=(",", ":")) for one in (*transitions, *shown)]
+        texts = [json.dumps(one, separators=(",", ":")) for one in (*transitions, *shown)]
         pairs = [part for name, text in states.items() for part in (name, text)]
         reply = await script("decide_alerts")(
             self._redis,
             [ALERT_STATES, ALERT_DECIDED, ALERT_OUTBOX, transitions_key(stream)],
             [
                 *(stream, "" if before is None else before, seq, KEPT_TRANSITIONS, KEPT_FOR_READERS),
-                *(len(transitions), len(shown), *told, *pairs),
+                *(len(transitions), len(shown), *texts, *pairs),
             ],
         )
         return reply == b"done"
@@ -74,14 +74,14 @@ class RedisAlertStore(AlertStore):
 
     async def begin(self, former: Mapping[str, str]) -> None:
         [stored, refused] = await batch(self._redis, [("HGETALL", ALERT_TOLD), ("HGETALL", ALERT_REFUSED)])
-        told = {name.decode(): place for name, place in stored.items()}
+        places = {name.decode(): place for name, place in stored.items()}
         self._former = dict(former)
         self._refused = {field.decode() for field, refusal in refused.items() if refusal}
         gone = [field for field in self._refused if json.loads(field)[0] not in former]
-        shared = {was for target, was in former.items() if target in told}
+        shared = {was for target, was in former.items() if target in places}
         # A target that is added beside others of its host is new: it would get all that they got.
-        heirs = [target for target, was in former.items() if was in told and was not in shared]
-        commands: list[Command] = [("HSET", ALERT_TOLD, target, told[former[target]]) for target in heirs]
+        heirs = [target for target, was in former.items() if was in places and was not in shared]
+        commands: list[Command] = [("HSET", ALERT_TOLD, target, places[former[target]]) for target in heirs]
         commands += [("HSET", ALERT_REFUSED, field, "") for field in gone]
         self._refused -= set(gone)
         if commands:

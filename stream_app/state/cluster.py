@@ -76,7 +76,7 @@ class ClusterRoundTrips(RoundTrips):
                 owner = self._owner(key_slot(_key(command)))
             places[owner].append(place)
         try:
-            told = await asyncio.gather(
+            answers = await asyncio.gather(
                 *(
                     self._node(owner).ask([commands[place] for place in own], atomic)
                     for owner, own in places.items()
@@ -88,7 +88,7 @@ class ClusterRoundTrips(RoundTrips):
                 raise exceptions.ConnectionError(f"a slot of {self.place} moves or is down") from failure
             raise
         replies = [None] * len(commands)
-        for own, of_node in zip(places.values(), told, strict=True):
+        for own, of_node in zip(places.values(), answers, strict=True):
             for place, reply in zip(own, of_node, strict=True):
                 replies[place] = reply
         return replies
@@ -120,9 +120,9 @@ class ClusterRoundTrips(RoundTrips):
             if not self._owners:
                 raise failures[0]
 
-    def _take(self, asked: str, told: list[Any]) -> None:
+    def _take(self, asked: str, replies: list[Any]) -> None:
         """Take over a map of slots. Raises: redis' ConnectionError unless each slot has a node."""
-        ranges = sorted((int(first), int(last), primary) for first, last, primary, *_ in told[0])
+        ranges = sorted((int(first), int(last), primary) for first, last, primary, *_ in replies[0])
         reached = 0
         for first, last, _ in ranges:
             if first != reached:

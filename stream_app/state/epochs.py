@@ -113,7 +113,7 @@ class EpochsInRedis:
             if reply is Reply.DONE and not (bins or windows or shards) and cleared.issuperset(partitions):
                 return reply
             cleared.update(partitions)
-            told = await script("stop")(
+            answer = await script("stop")(
                 self._redis,
                 [
                     *(keys.state, keys.epochs, keys.open_bins, keys.open_windows, keys.untallied),
@@ -124,7 +124,7 @@ class EpochsInRedis:
                 ],
                 [epoch, expected_seq, len(bins), len(windows), *bins, *windows, *shards],
             )
-            reply = codec.decode_reply(told)
+            reply = codec.decode_reply(answer)
             if reply is not Reply.DONE:
                 return reply
 

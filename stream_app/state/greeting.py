@@ -55,8 +55,8 @@ class Greeting:
         self.connections += 1
         await connection.on_connect()
         # Every user may say HELLO, and it tells nothing about the data.
-        told = await _asked(connection, "HELLO", "2")
-        facts = {_text(name): _text(value) for name, value in zip(told[::2], told[1::2], strict=True)}
+        answer = await _asked(connection, "HELLO", "2")
+        facts = {_text(name): _text(value) for name, value in zip(answer[::2], answer[1::2], strict=True)}
         role = facts.get("role", "") if self._expected.writes else "master"  # a Sentinel has none
         for fault in unusable(facts["version"], role, facts["mode"], self._in_cluster):
             raise Refused(f"{_place(connection)} {fault}")

@@ -142,8 +142,8 @@ class SeenEpochs:
         if stream in self._seen:
             length, names, values, epochs = self._seen[stream]
             asked: list[Command] = [("HLEN", key), ("HMGET", key, *names), *commands]
-            now, told, *replies = await transaction(self._redis, asked)
-            if (now, told) == (length, values):
+            now_length, now_values, *replies = await transaction(self._redis, asked)
+            if (now_length, now_values) == (length, values):
                 return epochs, replies
         fields, *replies = await transaction(self._redis, [("HGETALL", key), *commands])
         codec.check_stream_format(stream, fields)

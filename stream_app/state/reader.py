@@ -112,9 +112,9 @@ class RedisReader(PublicReader):
         return await self._ledgers.read(source)
 
     async def alerts(self) -> tuple[dict[str, bytes], dict[str, list[str]]]:
-        [states, told] = await batch(self._redis, [("HGETALL", ALERT_STATES), ("HGETALL", ALERT_REFUSED)])
+        [states, refusals] = await batch(self._redis, [("HGETALL", ALERT_STATES), ("HGETALL", ALERT_REFUSED)])
         refused = defaultdict[str, list[str]](list)
-        for field, refusal in sorted(told.items(), key=lambda item: item[1]):
+        for field, refusal in sorted(refusals.items(), key=lambda item: item[1]):
             if refusal:  # otherwise the target has accepted a notification since
                 refused[json.loads(field)[1]].append(refusal.decode())
         return {name.decode(): text for name, text in states.items()}, dict(refused)

@@ -83,12 +83,12 @@ class _Asked:
     def sent(self) -> list[Command]:
         return [("MULTI",), *self.commands, ("EXEC",)] if self.atomic else list(self.commands)
 
-    def answer(self, told: list[Any], shapes: _Shapes) -> None:
+    def answer(self, answers: list[Any], shapes: _Shapes) -> None:
         """Give the task its replies from Redis, or the first error among them."""
         if self.replies.done():  # the task was cancelled
             return
-        replies = told[-1] if self.atomic and isinstance(told[-1], list) else told
-        failures = [reply for reply in (*told, *replies) if isinstance(reply, Exception)]
+        replies = answers[-1] if self.atomic and isinstance(answers[-1], list) else answers
+        failures = [reply for reply in (*answers, *replies) if isinstance(reply, Exception)]
         if failures:
             self.replies.set_exception(failures[0])
             return
@@ -204,10 +204,10 @@ class ServerRoundTrips(RoundTrips):
         try:
             async with asyncio.timeout(connection.socket_timeout) as patience:
                 for one in asked:
-                    told = [await _reply(connection) for _ in one.sent()]
+                    answers = [await _reply(connection) for _ in one.sent()]
                     _renew(patience, connection.socket_timeout)
-                    is_primary = is_primary and not any(map(_says_it_is_no_primary, told))
-                    one.answer(told, self._client.response_callbacks)
+                    is_primary = is_primary and not any(map(_says_it_is_no_primary, answers))
+                    one.answer(answers, self._client.response_callbacks)
         except builtins.TimeoutError:
             raise TimeoutError(f"it says nothing for {connection.socket_timeout:g} s") from None
         if not is_primary:

@@ -60,9 +60,9 @@ class AppendOnlyFile:
     async def _rewritten_once(self) -> str:
         """Wait until no rewriting runs or is scheduled; return the status of the last one."""
         while True:
-            [told] = await batch(self._redis, [("INFO", "persistence")])
-            if not (told["aof_rewrite_in_progress"] or told["aof_rewrite_scheduled"]):
-                return str(told["aof_last_bgrewrite_status"])
+            [info] = await batch(self._redis, [("INFO", "persistence")])
+            if not (info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"]):
+                return str(info["aof_last_bgrewrite_status"])
             await asyncio.sleep(_POLL_S)
 
     async def _start_rewriting(self) -> bool:
@@ -130,8 +130,8 @@ async def check_clocks(redis: RoundTrips, now_us: int) -> None:
         servers = await redis.primaries()
     if len(servers) == 1:
         return
-    told = await asyncio.gather(*(batch(one, [("TIME",)]) for one in servers))
-    for server, [(seconds, microseconds)] in zip(servers, told, strict=True):
+    times = await asyncio.gather(*(batch(one, [("TIME",)]) for one in servers))
+    for server, [(seconds, microseconds)] in zip(servers, times, strict=True):
         apart_us = int(seconds) * 1_000_000 + int(microseconds) - now_us
         if abs(apart_us) > MOST_APART_US:
             raise ClockDoubt(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from stream_app.config import Settings, StreamSettings
 from stream_app.config.source import all_ledgers_of
 from stream_app.core.records import LedgerEntry, WitnessRow
-from stream_app.core.releases.row_values import told_by
+from stream_app.core.releases.row_values import strategies_in
 from stream_app.core.segments.names import base_of, by_stream, number_of
 from stream_app.core.segments.plan import Segment, Segments, segments_of
 from stream_app.core.strategy import Strategy
@@ -119,15 +119,15 @@ class Witnesses(Witnessed):
         """The segments that have a file, by stream: one look at the directory for all streams."""
         return by_stream(with_files(self._directory))
 
-    async def told(self, name: str) -> Strategy | None:
+    async def strategy(self, name: str) -> Strategy | None:
         output = self._settings.output_of(base_of(name))
         if number_of(name) > await self.newest(base_of(name)):
             return None
         place = "state.dir/witness" if output is None else f"topic {output.topic}"
         try:
             if output is None:
-                return await asyncio.to_thread(_told_in_file, self._directory, name)
-            return await self._topics[output.cluster, output.topic].told(name)
+                return await asyncio.to_thread(_strategy_in_file, self._directory, name)
+            return await self._topics[output.cluster, output.topic].strategy(name)
         except OperatorError:
             raise
         except ValueError as failure:
@@ -137,9 +137,9 @@ class Witnesses(Witnessed):
             ) from None
 
 
-def _told_in_file(directory: Path, name: str) -> Strategy | None:
+def _strategy_in_file(directory: Path, name: str) -> Strategy | None:
     """Return the strategy in the rows of a file. Rows after it are not read: they may be damaged."""
-    return next(told_by(each_witnessed(directory, name)), None)
+    return next(strategies_in(each_witnessed(directory, name)), None)
 
 
 class Unwritten(Witness):

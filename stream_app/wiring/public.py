@@ -209,13 +209,13 @@ async def try_targets(settings: Settings) -> list[tuple[str, str, bool]]:
     import httpx
 
     now_us = own_clock_us()
-    told = trial(settings.streams[0].name, now_us)
+    transition = trial(settings.streams[0].name, now_us)
     async with AsyncExitStack() as resources:
         client = await resources.enter_async_context(httpx.AsyncClient())
 
         async def answer(target: AlertTarget) -> tuple[str, str, bool]:
             try:
-                return target.shown, await target.send(told), True
+                return target.shown, await target.send(transition), True
             except Refused as refused:
                 return target.shown, f"refused: {refused} {refused.said}".rstrip(), False
             except NotDelivered as failure:

@@ -15,7 +15,7 @@ from stream_app.core.kinds.pages import StoredNoise, part_of_page, read_page
 from stream_app.core.kinds.tables import PUBLISHED
 from stream_app.core.records import GENESIS, Cut, EpochRecord, Reply
 from stream_app.core.releases.release import make_release
-from stream_app.core.releases.row_values import parted, settings_beside, told_by, unpacked
+from stream_app.core.releases.row_values import parted, settings_beside, strategies_in, unpacked
 from stream_app.core.store_writes import Apply
 from stream_app.core.strategy import Strategy
 from tests.contracts.conftest import Stores
@@ -109,12 +109,12 @@ async def test_settings_that_are_too_long_for_a_row_are_kept_beside_its_values(
     assert await store.release(stream, release) == Reply.DONE
     rows = await store.witness_rows(stream, STRATEGY, 0, 9)
     assert [json.loads(row.row).get("settings", "none") for row in rows] == [None, "none"]
-    assert list(told_by(rows)) == [STRATEGY]
+    assert list(strategies_in(rows)) == [STRATEGY]
     assert all(unpacked(STRATEGY, EPOCH, row.row, row.values) for row in rows)
     values, settings = parted(rows[0])
-    assert list(told_by([rows[0]._replace(values=values)])) == []
+    assert list(strategies_in([rows[0]._replace(values=values)])) == []
     alone = settings_beside(STRATEGY, rows[0].row)  # values that are too large for the witness
     assert parted(rows[0]._replace(values=alone)) == (b"", settings)
     other = rows[0].values.replace(rows[0].values[-9:-4], b"other")
     with pytest.raises(ValueError, match="row 1: its values in the witness are damaged"):
-        list(told_by([rows[0]._replace(values=other)]))
+        list(strategies_in([rows[0]._replace(values=other)]))

@@ -16,7 +16,7 @@ from stream_app.loops.ending import LateOfBefore, late_of_before
 from stream_app.loops.stream import Ports
 from stream_app.ports import OperatorError
 from tests.models.memory import MemoryStore
-from tests.models.told_rows import NothingTold
+from tests.models.witnessed import NoWitness
 from tests.simulator import generations as simulated
 from tests.simulator.generations import StartedByGenerations
 from tests.simulator.schedule import Schedule
@@ -107,9 +107,9 @@ class NotFollowed(StartedByGenerations):
 class WitnessNotAsked(StartedByGenerations):
     """A start does not ask the witness which generations have released."""
 
-    def witnessed(self, ports: Ports) -> NothingTold:
+    def witnessed(self, ports: Ports) -> NoWitness:
         """Ask nobody."""
-        return NothingTold()
+        return NoWitness()
 
     async def run(self, schedule: Schedule, ports: Ports) -> None:
         """Run; where a start is refused, the operator puts back the settings before, as the refusal says."""

@@ -41,7 +41,7 @@ from stream_app.wiring import pipeline as loops
 from stream_app.wiring import starting
 from stream_app.wiring.known_logs import ledger_of
 from tests.models.memory import MemoryStore
-from tests.models.told_rows import MOST, ToldRows
+from tests.models.witnessed import MOST, OneWitness
 from tests.simulator.checks import Broken
 from tests.simulator.log import Kind
 from tests.simulator.observer import MANY, Observer
@@ -157,7 +157,7 @@ class StartedByGenerations(Pipeline):
 
     def witnessed(self, ports: Ports) -> Witnessed:
         """Return what a start asks about generations that have released."""
-        return ToldRows(ports.witnesses[STREAM])
+        return OneWitness(ports.witnesses[STREAM])
 
     def _settings(self, schedule: Schedule) -> Settings:
         """Return a configuration as a file has it."""

@@ -66,10 +66,10 @@ def privacy(
     # The source's unit is the event if another stream protects only events, or other users.
     has_own = private and per_user is not None and stated.unit == "event"
     # Epochs add up for users, also where they do not for the events of the source.
-    told = [one for one in ledger if one.base == view.name] if has_own else ledger
-    own = replace(statement(view.strategy.source, told), source=source) if has_own else None
+    entries = [one for one in ledger if one.base == view.name] if has_own else ledger
+    own = replace(statement(view.strategy.source, entries), source=source) if has_own else None
     lines = [*([_own_users(own)] if own else []), *protected(stated)]
-    next_epoch = one_more_in_words(view.strategy.source, told, view.strategy.stream)
+    next_epoch = one_more_in_words(view.strategy.source, entries, view.strategy.stream)
     return schemas.PrivacyAnswer(
         **released(view) | {"private": private},
         epsilon=in_words(view.strategy.epsilon),

@@ -134,7 +134,7 @@ def _changes(before: Strategy, after: Strategy) -> Iterator[str]:
         "late events": (then.late, now.late),
         "release": (before.kind.release, after.kind.release),
     }
-    told = [
+    changes = [
         f"{name} {was} until then, {now} from then on" for name, (was, now) in facts.items() if was != now
     ]
     others = (
@@ -142,9 +142,9 @@ def _changes(before: Strategy, after: Strategy) -> Iterator[str]:
         ("other conditions on events", then.where != now.where),
         ("other windows", then.windows_of != now.windows_of),
     )
-    told += [words for words, differs in others if differs]
-    yield from told
-    if not told and before.kind.fields() != after.kind.fields():
+    changes += [words for words, differs in others if differs]
+    yield from changes
+    if not changes and before.kind.fields() != after.kind.fields():
         yield "another tree"
 
 

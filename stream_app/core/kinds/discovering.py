@@ -171,8 +171,8 @@ class Discovering(Kind):
         [number] = new
         begun = [table for table in self.spread if super(Discovering, self).rows_after(table, bin + 1)]
         past = [closed.rows(part_of(table, number)) for table in begun]
-        told = {"keys": list(groups[number].names), "past": values_hash(np.concatenate(past))}
-        return said | {"found": told}
+        facts = {"keys": list(groups[number].names), "past": values_hash(np.concatenate(past))}
+        return said | {"found": facts}
 
     def vectors(self) -> Mapping[Vector, int]:
         """Return none: releases draw their noise themselves, for as many keys as are public by then."""
@@ -188,13 +188,13 @@ class Discovering(Kind):
     def of_rule(self) -> dict[str, str]:
         """Return the field of the rule, as ``fields``."""
         rule = self.rule
-        told = {
+        facts = {
             "epsilon": str(rule.epsilon),
             "delta": str(rule.delta),
             "decisions": rule.decisions,
             "per_user": rule.per_user,
         } | ({"least_users": rule.least_users} if rule.least_users > 1 else {})
-        return {DISCOVERY: json.dumps(told, sort_keys=True, separators=(",", ":"))}
+        return {DISCOVERY: json.dumps(facts, sort_keys=True, separators=(",", ":"))}
 
     def at_epsilon(self, asked: Asked) -> Self:
         """Return the plan at another epsilon, of which names take the same part."""
@@ -206,10 +206,10 @@ class Discovering(Kind):
 
 def read_rule(text: str) -> DiscoveryRule:
     """Return the rule that ``Discovering.of_rule`` wrote. Raises: ValueError."""
-    told = json.loads(text)
-    epsilon, delta = exact(told["epsilon"], "epsilon"), exact(told["delta"], "delta")
-    users = told["per_user"], told.get("least_users", 1)
-    return DiscoveryRule(epsilon, delta, told["decisions"], *users)
+    facts = json.loads(text)
+    epsilon, delta = exact(facts["epsilon"], "epsilon"), exact(facts["delta"], "delta")
+    users = facts["per_user"], facts.get("least_users", 1)
+    return DiscoveryRule(epsilon, delta, facts["decisions"], *users)
 
 
 @dataclass(frozen=True)

@@ -118,9 +118,9 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
     """Yield the rows of these bins, each with the hash of the row before."""
     declared, prev = strategy.declared, state.head
     begins = state.released_bin + 1 == state.epoch.first_bin
-    told = settings_in_row(state.strategy) if begins else {}
+    settings = settings_in_row(state.strategy) if begins else {}
     if begins and state.epoch.changed_from is not None:
-        told["changed"] = before_change(by_hash(state.texts)[state.epoch.changed_from], strategy)
+        settings["changed"] = before_change(by_hash(state.texts)[state.epoch.changed_from], strategy)
     meaning = meaning_of(declared)
     words = {} if meaning.plain else {"meaning": meaning.counts}
     binning = declared.time.binning
@@ -151,7 +151,7 @@ def _chained(state: StreamState, strategy: Strategy, closed: Closed, nonce: str)
             **strategy.kind.row_part(closed, position),
             **words,
             **({"sum": sums[position]} if sums else {}),
-            **(told if position == 0 else {}),
+            **(settings if position == 0 else {}),
             **(_of_keys(state, closed) if position == len(closed) - 1 else {}),
             "strategy": strategy.hash,
             "prev": prev,

@@ -17,7 +17,7 @@ import numpy as np
 from stream_app.core.epochs import FoundKeys
 from stream_app.core.kinds.tables import PUBLISHED, Block, node_table
 from stream_app.core.records import EpochRecord, WitnessRow
-from stream_app.core.releases.row_values import parted, told_by, unpacked
+from stream_app.core.releases.row_values import parted, strategies_in, unpacked
 from stream_app.core.releases.tiles import tile_appends
 from stream_app.core.segments.strategies import strategy_before
 from stream_app.core.store_writes import TileAppend
@@ -61,7 +61,7 @@ class WitnessedStream:
         Raises: ValueError if the strategy of a row is neither in the rows nor known.
         """
         by_hash, found = {one.hash: one for one in known}, dict[str, Strategy]()
-        by_hash |= {one.hash: one for one in told_by(rows, by_hash)}
+        by_hash |= {one.hash: one for one in strategies_in(rows, by_hash)}
         for row in reversed(rows):
             message = json.loads(row.row)
             strategy = by_hash.get(message["strategy"])

@@ -33,7 +33,7 @@ _EFFORT = 1  # the least effort: noise hardly compresses
 
 LARGEST_IN_ROW_BYTES = 64_000
 _NOT_FOR_READERS = {"source", "successor_of"}
-_TELLS = b'"settings":'  # in a text the quotation marks would be escaped
+_SETTINGS = b'"settings":'  # in a text the quotation marks would be escaped
 
 
 def rows_at_once(kind: Kind) -> int:
@@ -164,28 +164,28 @@ def settings_in_row(text: bytes) -> dict[str, object]:
 
     They are None if ``text``, of the strategy, is too long.
     """
-    told = json.loads(text)
-    for settings in (told, told["declared"]):
+    fields = json.loads(text)
+    for settings in (fields, fields["declared"]):
         for name in _NOT_FOR_READERS & settings.keys():
             del settings[name]
-    return {"settings": told if len(text) <= LARGEST_IN_ROW_BYTES else None}
+    return {"settings": fields if len(text) <= LARGEST_IN_ROW_BYTES else None}
 
 
 def settings_beside(strategy: Strategy, row: bytes) -> bytes:
     """Return the settings that the witness keeps behind a row's values; empty if the row holds none."""
-    if _TELLS not in row or json.loads(row)["strategy"] != strategy.hash:
+    if _SETTINGS not in row or json.loads(row)["strategy"] != strategy.hash:
         return b""
     return zlib.compress(strategy.to_json())
 
 
-def told_by(rows: Iterable[WitnessRow], known: Collection[str] = ()) -> Iterator[Strategy]:
+def strategies_in(rows: Iterable[WitnessRow], known: Collection[str] = ()) -> Iterator[Strategy]:
     """Yield the settings that rows of a witness hold. Older builds wrote rows without settings.
 
     Args: known, hashes of settings that are not read again: so a damaged row that nobody needs does no harm.
     Raises: ValueError for settings that do not match the row's hash, or that this build cannot read.
     """
     for row in rows:
-        if _TELLS not in row.row or (named := json.loads(row.row)["strategy"]) in known:
+        if _SETTINGS not in row.row or (named := json.loads(row.row)["strategy"]) in known:
             continue
         if text := parted(row)[1]:
             if hashlib.sha256(text).hexdigest() != named:
@@ -198,7 +198,7 @@ def parted(row: WitnessRow) -> tuple[bytes, bytes]:
 
     Raises: ValueError for damaged bytes.
     """
-    if _TELLS not in row.row:
+    if _SETTINGS not in row.row:
         return row.values, b""
     reader = zlib.decompressobj()
     try:

@@ -78,17 +78,17 @@ def caps_table(stream: StreamSettings, sample: Path) -> Table:
 def released_caps(stream: str, url: str, api_key: str | None) -> Table:
     """Return the costs of rising caps, as a running service computes them from its released histogram."""
     with service(url, api_key, "--caps: ") as client:
-        told = client.summary(stream).caps
-    if told is None:
+        released = client.summary(stream).caps
+    if released is None:
         line = f"{stream} has released no histogram of users"
         raise OperatorError(f"--caps: {line}; write privacy.propose_caps, and wait for a whole epoch")
     title = f"Caps on a user's events: {stream}"
     table = Table(
-        "max_events", "leaves out, of users seen", "noise, 95 %", title=title, caption=told["sentence"]
+        "max_events", "leaves out, of users seen", "noise, 95 %", title=title, caption=released["sentence"]
     )
-    for cap in told["caps"]:
+    for cap in released["caps"]:
         left, error = f"{cap['least']:,.0f} to {cap['most']:,.0f}", f"± {in_words(cap['error'])}"
-        mark = " <" if cap["max_events"] == told["proposed"] else ""
+        mark = " <" if cap["max_events"] == released["proposed"] else ""
         table.add_row(f"{cap['max_events']:,}", left, f"{error}{mark}")
     return table
 

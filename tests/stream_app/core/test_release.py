@@ -25,7 +25,7 @@ from stream_app.core.records import GENESIS, EpochRecord, StreamState, WitnessRo
 from stream_app.core.releases import release as release_module
 from stream_app.core.releases.release import RowLink, make_release, row_errors, row_hash
 from stream_app.core.releases.restored import WitnessedStream
-from stream_app.core.releases.row_values import settings_beside, told_by
+from stream_app.core.releases.row_values import settings_beside, strategies_in
 from stream_app.core.releases.tiles import LARGEST_TILE_BYTES, TileGeometry, join_slices, tile_appends
 from stream_app.core.store_writes import Release, TileKey
 from stream_app.core.strategy import Strategy
@@ -235,7 +235,7 @@ def test_the_first_row_of_an_epoch_tells_the_settings() -> None:
     del settings["source"], settings["declared"]["source"]
     assert json.loads(rows[0])["settings"] == settings
     assert ["settings" in json.loads(row) for row in rows] == [True, *[False] * 11]
-    assert list(told_by(witnessed)) == [NOISY]
+    assert list(strategies_in(witnessed)) == [NOISY]
     assert WitnessedStream.of(witnessed).strategies == {NOISY.hash: NOISY}
     with pytest.raises(ValueError, match="another strategy"):
         WitnessedStream.of(witnessed[1:])

@@ -30,7 +30,7 @@ from stream_app.ports import OperatorError
 from stream_app.wiring.known_segments import with_segments
 from stream_app.wiring.starting import check_measured_before, check_streams, refused_segments
 from tests.models.memory import MemoryStore
-from tests.models.told_rows import ToldRows
+from tests.models.witnessed import OneWitness
 from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.declared import (
     BIN_US,
@@ -70,7 +70,7 @@ def settings_of(one: OneSource, *streams: StreamSettings) -> Settings:
 
 async def plan_of(one: OneSource, *streams: StreamSettings, store: Any = None) -> SegmentPlan:
     """Return what a start with these streams finds."""
-    told = ToldRows(one.witness)
+    told = OneWitness(one.witness)
     return await with_segments(settings_of(one, *streams), store or one.store, None, one.clock.now_us, told)
 
 

@@ -266,7 +266,7 @@ async def test_records_of_others_and_tombstones_are_read_past(topic: Topic, plac
         assert await witness.head("a") == (2, row(2).row)
         assert await witness.rows("a", 0) == [row(1), row(2)]
         await witness.append("a", [row(3)])
-        assert await witness.told("a") is None
+        assert await witness.strategy("a") is None
         assert await witness.newest(["a", "b", "c"]) == {"a": 1, "b": 1}
 
 
@@ -281,15 +281,15 @@ async def test_rows_of_a_generation_tell_its_settings(topic: Topic) -> None:
     async with opened(topic, "a", "b") as before:
         await before.append("a", [row(1)])
         await before.append("b", [row(1)])
-        assert await before.told("a@2") is None
+        assert await before.strategy("a@2") is None
         assert await before.newest(["a", "b", "c"]) == {"a": 1, "b": 1}
     async with opened(topic, "a", "a@2") as witness:
         await witness.append("a", [row(2)])
         await witness.append("a@2", [row(1)])
-        assert await witness.told("a@2") is None
+        assert await witness.strategy("a@2") is None
         await witness.append("a@2", [telling, row(3)])
-        assert await witness.told("a") is None
-        assert await witness.told("a@2") == strategy
+        assert await witness.strategy("a") is None
+        assert await witness.strategy("a@2") == strategy
         assert await witness.newest(["a", "b"]) == {"a": 2, "b": 1}
     records = await records_of(cluster, TopicPartition(topic.name, 0))
     format = ("format", b"%d" % GENERATIONS)

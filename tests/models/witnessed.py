@@ -1,10 +1,10 @@
-"""What the rows of a witness tell of a stream's segments, of any witness."""
+"""What any witness knows about a stream's segments."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stream_app.core.releases.row_values import told_by
+from stream_app.core.releases.row_values import strategies_in
 from stream_app.core.segments.names import generation
 from stream_app.core.strategy import Strategy
 from stream_app.loops.segments import Witnessed
@@ -14,7 +14,7 @@ MOST = 12  # segments of a stream
 
 
 @dataclass(frozen=True)
-class ToldRows(Witnessed):
+class OneWitness(Witnessed):
     """Asks one witness about all segments."""
 
     witness: Witness
@@ -24,15 +24,15 @@ class ToldRows(Witnessed):
         found = [number for number, name in names if await self.witness.head(name) is not None]
         return max(found, default=0)
 
-    async def told(self, name: str) -> Strategy | None:
-        return next(told_by(await self.witness.rows(name, 0)), None)
+    async def strategy(self, name: str) -> Strategy | None:
+        return next(strategies_in(await self.witness.rows(name, 0)), None)
 
 
-class NothingTold(Witnessed):
+class NoWitness(Witnessed):
     """No witness: nothing has released."""
 
     async def newest(self, base: str) -> int:
         return 0
 
-    async def told(self, name: str) -> None:
+    async def strategy(self, name: str) -> None:
         """Return None."""
