@@ -97,23 +97,9 @@ def create_app(
         docs_url=None,  # FastAPI's own page loads scripts from other hosts
         redoc_url=None,
     )
-    app.state.replicas = replicas
-    app.state.glances = Glances(replicas, apart, publish_every_us)
-    app.state.rule_readings = RuleReadings(replicas, apart)
-    app.state.publish_every_us = publish_every_us
-    app.state.scrapes = rules.scrapes
-    app.state.long_turns = LongTurns(together=2)
-    app.state.followers = Places(
-        "streams of events",
-        rules.limits.connections,
-        rules.limits.followers,
-        ("api.limits.connections", "api.limits.followers"),
-    )
-    app.state.making_turns = LongTurns(together=1)
-    app.state.apart = apart
-    app.state.boards = rules.boards
+    _set_state(app, replicas, rules, apart, publish_every_us)
     errors.install(app, lambda request: not sees_panels_only(request))
-    # No scrape and no reader may take a store that nobody has read for a store without streams.
+    # Before the store was read once, questions get an error: no answer may say that there are no streams.
     checks = [Depends(routes.once_read), Depends(routes.asked_once)]
     for module in (routes, stream_routes, boards, prometheus):
         app.include_router(module.router, dependencies=checks)
@@ -130,6 +116,27 @@ def create_app(
         meter.watch(lambda: app.state.followers.held, lambda: replicas.store_age_s)
         app.add_middleware(Metered, meter=meter)
     return app
+
+
+def _set_state(
+    app: FastAPI, replicas: Replicas, rules: AccessRules, apart: Apart, publish_every_us: int
+) -> None:
+    """Set the objects that the routes share."""
+    app.state.replicas = replicas
+    app.state.glances = Glances(replicas, apart, publish_every_us)
+    app.state.rule_readings = RuleReadings(replicas, apart)
+    app.state.publish_every_us = publish_every_us
+    app.state.scrapes = rules.scrapes
+    app.state.long_turns = LongTurns(together=2)
+    app.state.followers = Places(
+        "streams of events",
+        rules.limits.connections,
+        rules.limits.followers,
+        ("api.limits.connections", "api.limits.followers"),
+    )
+    app.state.making_turns = LongTurns(together=1)
+    app.state.apart = apart
+    app.state.boards = rules.boards
 
 
 def _describe(app: FastAPI, asks_for_key: bool) -> None:

@@ -40,9 +40,10 @@ from stream_app.wiring.process import (
 if TYPE_CHECKING:
     import httpx
 
-# New objects before a search for garbage among them, how many of their searches wait for a common one, and
-# how many of those come before one among all objects. Nothing is answered meanwhile: with 500 followers they
-# take 1, 1 and 50 ms. If three searches waited for a common one, it would take up to 8.
+    from stream_app.api.admission.access import AccessRules
+
+# The thresholds of the garbage collector's three generations. Nothing is answered while it runs: with 500
+# followers a collection takes 1, 1 and 50 ms. With a second threshold of 3 the second would take up to 8 ms.
 GARBAGE = 700, 0, 400
 
 log = logging.getLogger(__name__)
@@ -77,11 +78,8 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
     Raises: OperatorError if the address cannot be used.
     """
     # Imported here so that alerts start a second sooner without the web packages.
-    from stream_app.api.admission.access import AccessRules
-    from stream_app.api.admission.hosts import Hosts
     from stream_app.api.app import listen, serve_on
-    from stream_app.config.access import is_loopback
-    from stream_app.config.key_file import follow_keys, read_keys
+    from stream_app.config.key_file import follow_keys
     from stream_app.monitoring.api_metrics import ReadingMetrics
 
     check_operator(settings.api.operator)
@@ -93,36 +91,13 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
             f"api.port: {host}:{port} cannot be served ({os.strerror(failure.errno or 0)}); free it"
         ) from None
     on_ready()
-    api = settings.api
-    rules = AccessRules(
-        keys=None if api.keys is None else read_keys(api.keys),
-        proxy_header=api.proxy_header,
-        proxies=frozenset(api.proxies),
-        origins=api.origins,
-        requests_per_s=api.requests_per_s,
-        hosts=Hosts(
-            names=api.hosts,
-            addresses=not is_loopback(host),
-            # If every request needs a key or the proxy, any host name is safe: DNS rebinding reveals nothing.
-            any_name=not api.hosts and (api.keys is not None or api.proxy_header is not None),
-        ),
-        limits=replace(api.limits, connections=possible_connections(api.limits.connections)),
-        scrapes=api.scrapes,
-        boards={board.name: board for board in settings.boards},
-    )
+    api, rules = settings.api, _access_rules(settings)
     gc.set_threshold(*GARBAGE)
     tls = None if api.tls is None else (api.tls.certificate, api.tls.key)
 
     def take_keys(keys: tuple[ApiKey, ...]) -> None:
         rules.keys = keys
 
-    labels = AllLabels(
-        {
-            one.name: Labels(one.title, api.timezone, one.total, one.annotations, one.until_us)
-            for one in settings.streams
-        },
-        Labels(timezone=api.timezone),
-    )
     metrics = ReadingMetrics()
     meter = None if api.operator is None else metrics
     with listener:
@@ -137,7 +112,7 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
                     lambda: open_reader(settings),
                     rules,
                     tls,
-                    labels,
+                    _labels(settings),
                     every_us,
                     meter,
                     on_started=exempt_live_objects,  # to search them for garbage takes 0.1 s
@@ -145,6 +120,40 @@ async def run_api(settings: Settings, on_ready: Callable[[], None] = lambda: Non
         finally:
             if following is not None:
                 following.cancel()
+
+
+def _access_rules(settings: Settings) -> AccessRules:
+    from stream_app.api.admission.access import AccessRules
+    from stream_app.api.admission.hosts import Hosts
+    from stream_app.config.access import is_loopback
+    from stream_app.config.key_file import read_keys
+
+    api = settings.api
+    return AccessRules(
+        keys=None if api.keys is None else read_keys(api.keys),
+        proxy_header=api.proxy_header,
+        proxies=frozenset(api.proxies),
+        origins=api.origins,
+        requests_per_s=api.requests_per_s,
+        hosts=Hosts(
+            names=api.hosts,
+            addresses=not is_loopback(api.host),
+            # If every request needs a key or the proxy, any host name is safe: DNS rebinding reveals nothing.
+            any_name=not api.hosts and (api.keys is not None or api.proxy_header is not None),
+        ),
+        limits=replace(api.limits, connections=possible_connections(api.limits.connections)),
+        scrapes=api.scrapes,
+        boards={board.name: board for board in settings.boards},
+    )
+
+
+def _labels(settings: Settings) -> AllLabels:
+    zone = settings.api.timezone
+    of_streams = {
+        one.name: Labels(one.title, zone, one.total, one.annotations, one.until_us)
+        for one in settings.streams
+    }
+    return AllLabels(of_streams, Labels(timezone=zone))
 
 
 async def run_alerts(settings: Settings, on_ready: Callable[[], None] = lambda: None) -> None:

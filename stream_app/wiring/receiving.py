@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stream_app.config import Settings
 from stream_app.config.access import check_operator, is_loopback
@@ -28,6 +28,10 @@ from stream_app.stored_format import mark_directory
 from stream_app.together import until_all_end
 from stream_app.wiring.process import operator_endpoint, possible_connections
 
+if TYPE_CHECKING:
+    from stream_app.receiving.listener import WriteRules
+    from stream_app.vault.visitor_keys import VisitorKeys
+
 _KEYS = "ingest.keys"
 
 log = logging.getLogger(__name__)
@@ -40,11 +44,9 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
     Raises: OperatorError if the address or a spool cannot be used.
     """
     # Imported here so that standard input needs no web packages.
-    from stream_app.api.admission.hosts import Hosts
     from stream_app.monitoring.ingest_metrics import ReceivingMetrics
     from stream_app.receiving.group_commit import GroupCommit
-    from stream_app.receiving.listener import Listener, WriteRules
-    from stream_app.receiving.page_scripts import Sites
+    from stream_app.receiving.listener import Listener
     from stream_app.receiving.server import ServerRules, serve
     from stream_app.vault.visitor_keys import VisitorKeys
     from stream_app.wiring.deleting import destroy_visitor_keys, today
@@ -52,21 +54,7 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
     ingest = _ingest(settings)
     check_operator(ingest.operator)
     keys = VisitorKeys(ingest.directory / "@visitors")
-    sites = None
-    if ingest.sites:
-        sites = Sites(ingest.sites, keys.key, ingest.proxy_header, ingest.proxies, origins=ingest.origins)
-    rules = WriteRules(
-        maps=ingest.maps,
-        sites=sites,
-        keys=None if ingest.keys is None else read_keys(ingest.keys, _KEYS),
-        most_body_bytes=ingest.most_body_bytes,
-        origins=ingest.origins,
-        hosts=Hosts(
-            names=ingest.hosts,
-            addresses=not is_loopback(ingest.host),
-            any_name=not ingest.hosts and ingest.keys is not None,
-        ),
-    )
+    rules = _write_rules(ingest, keys)
     metrics = ReceivingMetrics(
         {name: Kept(directory) for name, directory in settings.spools.items()}, ingest.most_bytes
     )
@@ -102,6 +90,28 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
             loops.append(follow_keys(ingest.keys, take_keys, _KEYS))
         application = Listener(commits, rules, metrics)
         await until_all_end(_until_over(serve(listener, application, served), is_over), *loops)
+
+
+def _write_rules(ingest: IngestSettings, visitors: VisitorKeys) -> WriteRules:
+    from stream_app.api.admission.hosts import Hosts
+    from stream_app.receiving.listener import WriteRules
+    from stream_app.receiving.page_scripts import Sites
+
+    sites = None
+    if ingest.sites:
+        sites = Sites(ingest.sites, visitors.key, ingest.proxy_header, ingest.proxies, origins=ingest.origins)
+    return WriteRules(
+        maps=ingest.maps,
+        sites=sites,
+        keys=None if ingest.keys is None else read_keys(ingest.keys, _KEYS),
+        most_body_bytes=ingest.most_body_bytes,
+        origins=ingest.origins,
+        hosts=Hosts(
+            names=ingest.hosts,
+            addresses=not is_loopback(ingest.host),
+            any_name=not ingest.hosts and ingest.keys is not None,
+        ),
+    )
 
 
 async def _until_over(work: Coroutine[Any, Any, None], is_over: asyncio.Event) -> None:

@@ -207,19 +207,8 @@ async def check_measured_before(
     names = [stream.name for stream in running]
     epochs = await each_to_its_end(*(_open_epoch(store, name) for name in names))
     opened = {name: epoch for name, epoch in zip(names, epochs, strict=True) if epoch is not None}
-    ledgers_by_stream = {one.name: all_ledgers_of(one, settings) for one in settings.streams}
-    sources = dict.fromkeys(chain.from_iterable(ledgers_by_stream.values()))
-    if outside is not None:
-        kept = await outside.entries()
-        for source in sources:
-            await compare(store, outside, source, [entry for entry in kept if entry.source == source])
-    lacking = await with_lost_entries(store, witnesses, ledgers_by_stream)
-    for stream in (one for one in settings.streams if one.name in lacking):
-        ledger, now = ledger_of(stream, settings, store, outside), planned(stream)
-        known = [now, await named_as_begun(stream, now, settings)]
-        await restore_ledger(store, witnesses[stream.name], ledger, known)
+    stored = await _complete_ledgers(settings, store, witnesses, outside)
     begun, unknown = set[str](), list[str]()
-    stored = {source: await store.ledger(source) for source in sources}
     for stream in running:
         witnessed = await witnesses[stream.name].head(stream.name)
         measured_before = stored[stream.declared.source.name]
@@ -247,6 +236,24 @@ async def check_measured_before(
             "lost: stop now and restore it, or its counts get noise again, which weakens the promise. %s",
             *(some_of(unknown), SET_LEDGER),
         )
+
+
+async def _complete_ledgers(
+    settings: Settings, store: Store, witnesses: Mapping[str, Witness], outside: OutsideLedger | None
+) -> dict[str, Sequence[LedgerEntry]]:
+    """Put back entries that only the outside ledger or a witness has; return the ledgers by source."""
+    ledgers_by_stream = {one.name: all_ledgers_of(one, settings) for one in settings.streams}
+    sources = dict.fromkeys(chain.from_iterable(ledgers_by_stream.values()))
+    if outside is not None:
+        kept = await outside.entries()
+        for source in sources:
+            await compare(store, outside, source, [entry for entry in kept if entry.source == source])
+    lacking = await with_lost_entries(store, witnesses, ledgers_by_stream)
+    for stream in (one for one in settings.streams if one.name in lacking):
+        ledger, now = ledger_of(stream, settings, store, outside), planned(stream)
+        known = [now, await named_as_begun(stream, now, settings)]
+        await restore_ledger(store, witnesses[stream.name], ledger, known)
+    return {source: await store.ledger(source) for source in sources}
 
 
 async def allowed_segments(
