@@ -14,7 +14,7 @@ class FullError(ValueError):
 def check_room(noisy: float, most: int) -> None:
     """Refuse to go on if an epoch's noisy count exceeds ``most``.
 
-    Guarantee: the refusal tells no more than the noisy counts do.
+    Guarantee: the refusal reveals no more than the noisy counts do.
     Args: noisy, events of an epoch as released; most, half of the largest number that can be stored.
     Raises: FullError.
     """

@@ -87,7 +87,7 @@ def publish_bins(
     running = before.cells + rows.cumsum(axis=0)
     columns = design.columns_of(running)
     if columns.size:
-        # Noise before exact counts: whoever sees a stream stop learns what noisy values tell, and no more.
+        # By noisy values, before exact counts: a reader who sees the stream stop learns nothing else.
         check_room(design, columns[-1] + errors[-1] / UNITS_PER_COUNT)
     if running.size and int(running[-1].sum(dtype=np.float64)) > LARGEST_COUNT:
         raise FullError("counts: an epoch holds more than 2^45 events; shorten it")

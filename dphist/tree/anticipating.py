@@ -105,7 +105,7 @@ def release_bins(
     ):
         raise ValueError(f"noise: that of bins from {noise.first_bin} given; bins [{before.bin}, {stop})")
     if running.size:
-        # Noise before exact counts: whoever sees a stream stop learns what noisy values tell, and no more.
+        # By noisy values, before exact counts: a reader who sees the stream stop learns nothing else.
         noisy = running[-1] + noise.errors[-1] / UNITS_PER_COUNT
         check_room(float(noisy.sum()), MOST_EVENTS)
         if int(running[-1].max()) > LARGEST_COUNT:

@@ -1,4 +1,4 @@
-"""Boards as their operator declares them, and one connection that tells of releases of several streams."""
+"""Boards as their operator declares them, and one connection that announces releases of several streams."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def _unrecorded(stored: Stored) -> Iterator[str]:
                 yield f"epoch {record.epoch}, which left the store, is not in {where}"
             else:
                 right = ledger_entry(strategies[record.strategy_hash], record)
-                # A change may have shortened the epoch, which rows do not tell.
+                # A change may have shortened the epoch, which rows do not show.
                 yield from entry_faults(entry, replace(right, periods=entry.periods), where)
 
 

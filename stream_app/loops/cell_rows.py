@@ -23,7 +23,7 @@ class CellRows:
     places: Int64Array
     cells: Cells
     users: UserRecords | None = None
-    numbers: Int64Array | None = None  # what each record adds, if that is not 1
+    deltas: Int64Array | None = None  # the number that each record adds; None: 1
     keyed: KeyedPlaces | None = None  # how the store keeps places of users; None: as they are
 
     @cached_property
@@ -45,9 +45,9 @@ class CellRows:
     ) -> tuple[Int64Array, NDArray[Any], Int64Array, Users | None]:
         """Return bins, cells, deltas and users of some records, with one row per distinct key."""
         if self.users is None:
-            numbers = None if self.numbers is None else self.numbers[some]
-            return *self.cells.added(self.bins[some], self.places[some], numbers), None
-        _, firsts, deltas = np.unique(self.keys[some], return_index=True, return_counts=True)
+            deltas = None if self.deltas is None else self.deltas[some]
+            return *self.cells.added(self.bins[some], self.places[some], deltas), None
+        _, firsts, counts = np.unique(self.keys[some], return_index=True, return_counts=True)
         rows = np.arange(len(self.bins))[some][firsts]
         places = self.places[rows] if self.keyed is None else self.keyed.of(self.places[rows])
-        return self.bins[rows], places, deltas, self.users.users(rows)
+        return self.bins[rows], places, counts, self.users.users(rows)

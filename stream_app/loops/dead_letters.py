@@ -23,7 +23,7 @@ from stream_app.together import each_to_its_end
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING_BYTES = 16 << 20  # of letters that wait for the disk, beside those of one more read
+MOST_WAITING_BYTES = 16 << 20  # of letters that wait for the disk; the letters of one read may exceed it
 LETTER_BYTES = 300  # of memory, for each letter beside its record
 STREAM_BYTES = 100  # of memory, for each stream of a group
 
@@ -71,7 +71,7 @@ class LettersBeside:
             self._writing = asyncio.create_task(self._write())
 
     def _held(self, refusals: Sequence[Refusal]) -> int:
-        """Return the memory that these take beside those that wait, which may hold the same records."""
+        """Return the memory that these refusals add; those that wait may hold the same records."""
         size = LETTER_BYTES * len(refusals)
         for refusal in refusals:
             self._records[id(refusal.record)] += 1
@@ -80,7 +80,7 @@ class LettersBeside:
         return size
 
     def _freed(self, refusals: Sequence[Refusal]) -> int:
-        """Return the memory that these took alone."""
+        """Return the memory that these refusals free: records of others stay."""
         size = LETTER_BYTES * len(refusals)
         for refusal in refusals:
             self._records[id(refusal.record)] -= 1

@@ -39,7 +39,7 @@ class Naming:
         self._at: tuple[str, int] = "", 0  # the epoch's nonce and the last bin that ``_keys`` has decided
         self._names: KeyNames | None = None
         self._window = 0
-        self._thinned = 0  # as of ``_keys``: how often hidden keys have been halved
+        self._thinned = 0  # how often the hidden keys among ``_keys`` have been halved
 
     async def release(
         self,
@@ -73,21 +73,21 @@ class Naming:
         The bin is sealed and tallied. No release needs any more the counts of keys that are then public, nor
         those of keys that do not stay.
         """
-        keys, of, start = await self._known(strategy, state), CellsOfKeys.of(strategy), state.epoch
+        keys, layout, start = await self._known(strategy, state), CellsOfKeys.of(strategy), state.epoch
         self._keys = None  # until the store has released the bin, they may be wrong or half done
         bin, before = state.released_bin + 1, tuple(keys.named)
         [cells] = await self._store.read_kept(self._stream, [bin], ())
-        await self._bring(keys, cells, of)
+        await self._bring(keys, cells, layout)
         found = keys.decide(bin - start.first_bin) if len(before) < MOST_FOUND else []
-        counts = _counts(cells, before, of)
-        named = await self._named(keys, found, of, state, MOST_FOUND - len(before))
-        needless = [*of.listed, *(cell for number in keys.named for cell in of.key(number))]
+        counts = _counts(cells, before, layout)
+        named = await self._named(keys, found, layout, state, MOST_FOUND - len(before))
+        needless = [*layout.listed, *(cell for number in keys.named for cell in layout.key(number))]
         if start.thinned:
-            counted = of.numbers(cells)
-            await self._learn(keys, max(counted, default=-1))  # nobody may have brought them
+            counted = layout.numbers(cells)
+            await self._learn(keys, max(counted, default=-1))  # also keys that no user has brought
             gone = [number for number in counted.difference(keys.named) if not self._stays(keys, number)]
-            needless += [cell for number in gone for cell in of.all(number)]
-        past = [cell for number in keys.named[len(before) :] for cell in of.all(number)]
+            needless += [cell for number in gone for cell in layout.all(number)]
+        past = [cell for number in keys.named[len(before) :] for cell in layout.all(number)]
         named = replace(named, room=_rule_of(strategy).room)
         noise, nonce = self._ports.noise[self._stream], self._ports.make_nonce()
         given = state, strategy, counts, noise, nonce, None, named
@@ -105,18 +105,18 @@ class Naming:
     async def _known(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
         """Return the hidden and named keys as they are after the last released bin."""
         if self._keys is None or self._at != (state.noise, state.released_bin):
-            self._keys, self._thinned = None, 0  # until all of it is read
+            self._keys, self._thinned = None, 0  # if reading fails, the next call begins anew
             self._keys = await self._read(strategy, state)
         if self._thinned < state.epoch.thinned:
             await self._thin(self._keys, state, CellsOfKeys.of(strategy))
         return self._keys
 
-    async def _thin(self, keys: KeyDiscovery, state: StreamState, of: CellsOfKeys) -> None:
+    async def _thin(self, keys: KeyDiscovery, state: StreamState, layout: CellsOfKeys) -> None:
         """Delete the keys that do not stay. Another worker, or this one, may do it again."""
         self._thinned, named = state.epoch.thinned, set(keys.named)
         gone = [n for n in range(len(keys.hashes)) if n not in named and not self._stays(keys, n)]
         keys.users[gone] = 0
-        cells = {number: of.all(number) for number in gone}
+        cells = {number: layout.all(number) for number in gone}
         reply = await self._store.thin_keys(self._stream, state, self._window, cells)
         if reply is not Reply.DONE:
             self._keys = None
@@ -126,9 +126,9 @@ class Naming:
         return stays(keys.hashes[number], self._thinned)
 
     async def _read(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
-        kind, epoch, of = strategy.kind, state.epoch, CellsOfKeys.of(strategy)
+        kind, epoch, layout = strategy.kind, state.epoch, CellsOfKeys.of(strategy)
         assert isinstance(kind, Discovering)
-        windows = strategy.declared.cap_windows(epoch, strategy.time.horizon)  # the reader's, too
+        windows = strategy.declared.cap_windows(epoch, strategy.time.horizon)  # as the reader has them
         self._window = int(windows.of(np.array([epoch.first_bin]))[0])
         key = self._vault.user_key(self._stream, state.user_keys.of(self._window))
         self._names = KeyNames(key, self._stream, self._window)
@@ -143,12 +143,12 @@ class Naming:
             await self._learn(keys, max(keys.named))
         bins = range(epoch.first_bin, state.released_bin + 1)
         for counts in await self._store.read_kept(self._stream, bins, ()):
-            await self._bring(keys, counts, of)
+            await self._bring(keys, counts, layout)
         self._at = state.noise, state.released_bin
         return keys
 
-    async def _bring(self, keys: KeyDiscovery, counts: Mapping[int, int], of: CellsOfKeys) -> None:
-        brought = of.users(counts)
+    async def _bring(self, keys: KeyDiscovery, counts: Mapping[int, int], layout: CellsOfKeys) -> None:
+        brought = layout.users(counts)
         await self._learn(keys, max(brought, default=-1))
         if self._thinned:
             brought = {number: users for number, users in brought.items() if self._stays(keys, number)}
@@ -167,7 +167,7 @@ class Naming:
             raise ConnectionError(f"redis: {lost}") from lost
 
     async def _named(
-        self, keys: KeyDiscovery, found: Sequence[int], of: CellsOfKeys, state: StreamState, most: int
+        self, keys: KeyDiscovery, found: Sequence[int], layout: CellsOfKeys, state: StreamState, most: int
     ) -> Named:
         """Return the names and all counts of keys, in the order of names: numbers tell which came first.
 
@@ -180,7 +180,7 @@ class Naming:
         names = {self._names.name(key): number for key, number in zip(sealed, found, strict=True)}
         in_order = sorted(names)[:most]
         keys.named[-len(found) :] = [names[name] for name in in_order]
-        cells = [cell for name in in_order for cell in of.key(names[name])]
+        cells = [cell for name in in_order for cell in layout.key(names[name])]
         bins = range(state.epoch.first_bin, state.released_bin + 2)
         kept = await self._store.read_kept(self._stream, bins, cells)
         return Named(tuple(in_order), np.array([[one.get(cell, 0) for cell in cells] for one in kept]))
@@ -232,15 +232,15 @@ class CellsOfKeys:
         return {one: added // self.weight for one, added in events.items() if added}
 
 
-def _counts(cells: Mapping[int, int], named: Sequence[int], of: CellsOfKeys) -> Int64Array:
+def _counts(cells: Mapping[int, int], named: Sequence[int], layout: CellsOfKeys) -> Int64Array:
     """Return a bin's counts of the listed and the named keys, and of all other events: (1, cells)."""
-    shown = [*of.listed[: -of.width], *(cell for number in named for cell in of.key(number))]
-    total = np.zeros(of.width, np.int64)
+    shown = [*layout.listed[: -layout.width], *(cell for number in named for cell in layout.key(number))]
+    total = np.zeros(layout.width, np.int64)
     for cell, number in cells.items():
         if cell < BROUGHT:
-            total[cell % of.width] += number
+            total[cell % layout.width] += number
     counts = np.array([cells.get(cell, 0) for cell in shown], np.int64)
-    return np.concatenate([counts, total - counts.reshape(-1, of.width).sum(axis=0)])[np.newaxis]
+    return np.concatenate([counts, total - counts.reshape(-1, layout.width).sum(axis=0)])[np.newaxis]
 
 
 def _rule_of(strategy: Strategy) -> Discover:

@@ -198,7 +198,7 @@ async def write_rows(
         if not rows:
             break  # the epoch has just opened; the missing seqs are from a store that was lost
         if head is not None and rows[0].seq > seq + 1:
-            await _tell_what_left(store, stream, seq)
+            await _log_what_left(store, stream, seq)
         elif head is not None and RowLink.of(rows[0].row).prev != RowLink.of(head[1]).hash:
             # Another worker released these rows over a store that was set back. The running epoch begins
             # after the rows of both.
@@ -213,8 +213,8 @@ async def write_rows(
     return seq
 
 
-async def _tell_what_left(store: Store, stream: str, seq: int) -> None:
-    """Tell the operator which rows left the store before this witness had them. Args: seq, its last."""
+async def _log_what_left(store: Store, stream: str, seq: int) -> None:
+    """Log which rows left the store before this witness had them. Args: seq, the witness's last row."""
     state = await store.load(stream)
     if state is not None and state.trimmed.seq > seq:
         log.warning(

@@ -225,8 +225,8 @@ class Slices:
             if part.users is not None:
                 hashes = partial(self._hashes, stream)
                 users = UserRecords.of(part.users[part.counted], stream.windows.of(bins), hashes)
-            numbers = None if part.rows is None else part.rows.deltas[part.counted]
-            return CellRows(bins, part.places[part.counted], stream.declared.cells, users, numbers)
+            deltas = None if part.rows is None else part.rows.deltas[part.counted]
+            return CellRows(bins, part.places[part.counted], stream.declared.cells, users, deltas)
 
         return self._once(("counted", _alike(stream, part.state)), made)
 
@@ -258,13 +258,13 @@ class Slices:
     def _rows(self, stream: LoadedStream, part: Slice) -> CellRows:
         """Return the counted records; keys that no list names have cells after all others."""
         counted, hidden = self._counted(stream, part), self._hidden(stream, part)
-        cells, places, numbers = counted.cells, counted.places.copy(), hidden.names.codes
+        cells, places, ids = counted.cells, counted.places.copy(), hidden.names.codes
         by_hash = counted.users is not None and stream.declared.finds_keys
         if len(hidden.rows):
             if not by_hash:
-                numbers = np.array([stream.numbers[name] for name in hidden.names.values])[numbers]
-            places[hidden.rows] += (numbers + 1) * cells.key_places  # they were those of other
-            cells = replace(cells, unlisted=int(numbers.max()) + 1)
+                ids = np.array([stream.numbers[name] for name in hidden.names.values])[ids]
+            places[hidden.rows] += (ids + 1) * cells.key_places  # before, they were the places of ``other``
+            cells = replace(cells, unlisted=int(ids.max()) + 1)
         keyed = None
         if by_hash:
             assert cells.keys is not None

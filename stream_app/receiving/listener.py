@@ -194,7 +194,7 @@ class Listener:
         return {"records": stored.records, "duplicate": not stored.is_new}
 
     def _too_many_keys(self, name: str, sender: str) -> _RefusedError:
-        """Return the refusal of a new key, and tell the operator."""
+        """Return the refusal of a new key, and log a warning."""
         log.warning(
             "%s: %s has as many Idempotency-Keys as are remembered, and requests with new ones are refused; "
             "let it send larger batches, or raise ingest.most_keys",

@@ -41,7 +41,7 @@ class UnknownSiteError(LookupError):
 
 
 class PastDayError(Exception):
-    """The clock shows a day whose key is gone, so nobody has a name on it."""
+    """The key of the day that the clock shows was destroyed, so no visitor can be named on that day."""
 
 
 @dataclass(frozen=True)

@@ -244,7 +244,7 @@ class SpoolWriter:
         self._use(OpenPart(part, os.O_RDWR))
 
     def _use(self, opened: OpenPart) -> OpenPart:
-        """Make an open part the last one. Whoever made it may have died before its names were durable."""
+        """Make an open part the last one. Its writer may have died before the names were durable."""
         self._forget_last()
         self._last, self._synced, self._found, self._began_us = opened, opened.part.start, [], 0
         self._is_named = False

@@ -161,7 +161,7 @@ class CountedLog:
         await self._join_pipeline()
 
     def end_at(self, ends: Mapping[str, int | None]) -> None:
-        """Tell the closers where streams end. Args: ends, by stream; None: nowhere."""
+        """Set where the closers of streams end. Args: ends, by stream; None: the stream has no end."""
         for closer in () if self._pipeline is None else self._pipeline.closers:
             if (until_us := ends.get(closer.name)) is not None:
                 closer.end_at(until_us)

@@ -38,10 +38,7 @@ class Turnstile:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._passed: set[str] = set()
         self._since_s: float | None = None  # when the current requests were admitted
-        self._ahead_s, self._counted_s = (
-            _AHEAD_S,
-            -inf,
-        )  # the loop's time that requests may use, and as of when
+        self._ahead_s, self._counted_s = _AHEAD_S, -inf  # the time that requests may use, and since when
 
     async def passed(self, reader: str) -> None:
         """Wait for the reader's turn."""
@@ -101,7 +98,7 @@ class LongTurns:
 
     def __init__(self, together: int) -> None:
         self._together = together
-        self._running: set[str] = set()  # readers
+        self._running: set[str] = set()  # the readers whose question runs
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager

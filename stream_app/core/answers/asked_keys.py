@@ -18,9 +18,10 @@ _TAKEN = {"stream", "key", "private", "generation", "alertname", "rule"}
 
 
 class KeyNameError(ValueError):
-    """A name that stands for no key, or for one that is already named.
+    """A name that means no key, or a key that an earlier name means.
 
-    Args: the line; the name at fault; known, the end of the line: keys that the question did not name.
+    Args: line, the message; name, the name at fault; known, the message's end, which lists other keys: some
+        readers may not see them.
     """
 
     def __init__(self, line: str, name: str, known: str = "") -> None:
@@ -153,7 +154,7 @@ def _label_names(keys: KeyList, columns: Collection[str] = ()) -> tuple[str, ...
 
 
 def _places_of(keys: KeyList, name: str, as_pattern: bool) -> KeyPlaces:
-    """Return the places that one name stands for. Raises: KeyNameError for an unknown name."""
+    """Return the places that one name means. Raises: KeyNameError for an unknown name."""
     place = keys.place_of_label.get(name)
     if place is not None and not as_pattern:
         return place

@@ -158,7 +158,7 @@ def released(
         counter = ToeplitzCounter.restore(design, ToeplitzSnapshot.from_bytes(state.counter))
         running = RunningCounts.restore(design, RunningSnapshot.from_bytes(state.running))
     first_bin = counter.bin
-    # Before noise is drawn, and by released counts: whoever sees the stream stop learns no more.
+    # By released counts, before noise is drawn: a reader who sees the stream stop learns nothing else.
     check_room(float(running.total.max(initial=0)) * float(design.step), MOST_EVENTS)
     published = in_units(design, running.append(counter.close(counts, noise)))
     after = ToeplitzState(counter.snapshot().to_bytes(), running.snapshot().to_bytes())

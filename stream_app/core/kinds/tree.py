@@ -75,7 +75,7 @@ class CausalTree(Tree):
         counter = TreeCounter(self.design, noise, self.width, history=False)
         if held:
             counter = TreeCounter.restore(self.design, noise, CounterSnapshot.from_bytes(held))
-        # Before noise is drawn, and by released counts: whoever sees the stream stop learns no more.
+        # By released counts, before noise is drawn: a reader who sees the stream stop learns nothing else.
         check_room(float(counter.live_units().sum(dtype=np.float64)) / UNITS_PER_COUNT, MOST_EVENTS)
         releases = counter.push_many(counts)
         return Closed.of(releases, releases.published, counter.snapshot().to_bytes())

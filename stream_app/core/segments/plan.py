@@ -223,7 +223,7 @@ def segments_of(
     segments = Segments((*running, as_configured), tuple(ended), is_reserved=is_reserved)
     is_same = then is not None and then.declared == as_configured.declared
     is_followed = configured.until_us is not None or end_of(entries, newest.name) is not None
-    # Whoever stored the end put the next segment into no ledger: it died, or its settings were taken back.
+    # A worker stored the end and then no ledger entry: it died, or its settings were taken back.
     is_left = newest.ends_for_next and not is_followed
     if then is None or newest.is_history or (is_same and not is_left):
         return segments if is_followed else replace(segments, abandoned_us=end_us)

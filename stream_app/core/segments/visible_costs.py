@@ -134,7 +134,7 @@ class KnownEpochs:
 
 
 def _says_the_same(one: PublicState, other: PublicState) -> bool:
-    """Return whether two states of a stream certainly tell the same about its cost."""
+    """Return whether two states of a stream certainly mean the same cost."""
     if one.epochs is not other.epochs or not one.epochs or one.texts != other.texts:
         return False
     last = one.epochs[-1]

@@ -111,7 +111,7 @@ class Holder:
 
 
 def holder_of(port: int, proc: Path = Path("/proc")) -> Holder | None:
-    """Return who listens on a port; None if the system or this user's rights do not tell."""
+    """Return who listens on a port; None if the system or this user's rights do not allow to see it."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(port, proc)}
     if sockets:
         for process in proc.glob("[0-9]*"):
