@@ -48,8 +48,10 @@ class Users:
 class Waiting(NamedTuple):
     """How users' records wait until they are tallied (``bounding.Bounds.waiting``).
 
-    Args: most, how many places of a user in a bin may count, or with ``of_key`` how many keys, the first ones
-        by hash; 0: all may. of_key, how many places of a key; keyed, whether places are keyed.
+    Args:
+        most: how many places (with ``of_key``: keys) of a user in a bin may count, the first by hash; 0: all.
+        of_key: how many places of one key may count.
+        keyed: whether places are keyed hashes.
     """
 
     most: int = 0

@@ -22,11 +22,11 @@ Beginning = tuple[int, str]  # of a file: a number of bytes, and their SHA-256
 Marks = tuple[str, ...]  # of a file: digests of its beginnings, at most ``MOST_MARKS``
 
 COMPARED_BYTES = 4096  # of records: they identify a file
-FEWEST_RECORDS = 5  # different ones that a copy has in common with its file; fewer may be equal by chance
-_MARKED = (1, 2, 3, 4, FEWEST_RECORDS, 8, 16, 32)  # how many different records a compared beginning has
+FEWEST_RECORDS = 5  # different records that make a file a copy; fewer may be equal by chance
+_MARKED = (1, 2, 3, 4, FEWEST_RECORDS, 8, 16, 32)  # different records in each compared beginning
 MOST_MARKS = len(_MARKED)
 _COMPARED_FIRST = 1 << 16  # bytes
-MOST_COMPARED = 1 << 20  # bytes, if those have too few different records
+MOST_COMPARED = 1 << 20  # bytes, if the first ones have too few different records
 
 log = logging.getLogger(__name__)
 

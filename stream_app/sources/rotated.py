@@ -53,7 +53,7 @@ class RotatedFiles(FileList):
         self._passed_over = set[tuple[Path, str]]()  # files not counted, by path and hash of the first lines
 
     def has_moved(self, number: int, device: int, inode: int) -> bool:
-        """Return whether an open file is no longer the one that holds the records of a known file."""
+        """Return whether the records of a known file are no longer in this open file."""
         path = self.paths.get(self.files[number].name)
         if path is None or is_packed(path):
             return False
@@ -72,13 +72,13 @@ class RotatedFiles(FileList):
         return found
 
     def is_rotated(self, number: int) -> bool:
-        """Return whether the records of a known file are in another one than the one that grows."""
+        """Return whether a known file was renamed, so that another file grows under its first name."""
         return self.paths.get(self.files[number].name, self.pattern) != self.pattern
 
     def refresh(self, *, certainly: bool = False) -> None:
-        """Look at the file that grows; if it is another one, find all files again, and note new ones.
+        """Look at the file that grows. If it was replaced, find all files again, and note new ones.
 
-        Args: certainly, whether to find them in any case, because a file was missing.
+        Args: certainly, whether to find all files in any case, because a file was missing.
         """
         try:
             named = self.pattern.stat()
@@ -106,7 +106,7 @@ class RotatedFiles(FileList):
         for file in self.files:
             alike = [at for at, (_, start, _) in enumerate(existing) if _is(file, start)]
             if alike:  # the others are copies
-                at = alike[0] if len(alike) == 1 else max(alike, key=lambda at: self._most(existing[at]))
+                at = alike[0] if len(alike) == 1 else max(alike, key=lambda at: self._rank(existing[at]))
                 self.paths[file.name] = existing[at][0]
                 known.update(existing[at][0] for at in alike)
                 place = max(place, at)
@@ -129,8 +129,8 @@ class RotatedFiles(FileList):
                 raise FileNotFoundError
             self._take_in(path, start)
 
-    def _most(self, found: _Found) -> tuple[bool, int, int]:
-        """Return what is highest for the one of some files with the same lines that has most of them.
+    def _rank(self, found: _Found) -> tuple[bool, int, int]:
+        """Return a rank: of files that begin with the same lines, the highest has the most lines.
 
         Cost: decompresses the file once.
         """
@@ -150,7 +150,7 @@ class RotatedFiles(FileList):
                 kept.append(one)
                 continue
             copy = one
-            if lines == _lines_of(original[1]) and self._most(one) > self._most(original):
+            if lines == _lines_of(original[1]) and self._rank(one) > self._rank(original):
                 kept[kept.index(original)] = one
                 original, copy = one, original
             said = "%s: it begins as %s does; it is taken for its copy and not counted"
@@ -232,7 +232,7 @@ class RotatedFiles(FileList):
         )
 
     def recognise(self, number: int, lines: LineFile, complete: int) -> bool:
-        """Compare a file's first bytes with its note, and note more of them; see ``FileList``."""
+        """Compare a file's first bytes with its note, then note further first bytes; see ``FileList``."""
         file = self.files[number]
         check_first(self.paths[file.name], lines, file.first)
         noted, wanted = 0 if file.first is None else file.first["bytes"], min(complete, FIRST_BYTES)
@@ -241,15 +241,15 @@ class RotatedFiles(FileList):
         return True
 
     def is_recognised(self, number: int, header: int) -> bool:
-        """Return whether the note of a file has all that is noted of one."""
+        """Return whether the note of a file has as many first bytes as a note may have."""
         first = self.files[number].first
         return first is not None and first["bytes"] >= FIRST_BYTES
 
 
 def _age(mark: str, path: Path) -> tuple[int, ...]:
-    """Return the place of a rotated file among all, the oldest first. Args: mark, by which its name tells.
+    """Return a rank of a rotated file; older files have lower ranks. Args: mark, the end of its name.
 
-    The day and the month before a year may be in either order: then the last change of the file tells.
+    If the mark ends with a year, day and month may be in either order: the file's last change decides.
 
     >>> sorted(["old", "1", "2026-03-01.10", "2026-03-01.9", "2"], key=lambda mark: _age(mark, Path()))
     ['2026-03-01.9', '2026-03-01.10', '2', '1', 'old']

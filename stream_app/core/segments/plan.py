@@ -171,9 +171,10 @@ class Segments:
         return *earlier, replace(following.before, until_us=following.edge_us), following.segment
 
     def without(self, refused: Mapping[str, str]) -> Segments:
-        """Return these segments without the refused ones, and without all later ones.
+        """Return these segments without the first refused segment and all later ones.
 
-        The one before runs on; if its end is stored, it runs to its end. Args: refused, why, by name.
+        The segment before runs on; if its end is stored, it runs to its end.
+        Args: refused, the reasons, by the segment's name.
         """
         for place, segment in enumerate(self.running):
             if segment.name in refused:
