@@ -29,8 +29,9 @@ log = logging.getLogger(__name__)
 # Behind the name, or before its ending: a number that grows with each rotation, a month, week or date, or the
 # only older file.
 _ROTATED = re.compile(
-    r"[.-](old|\d{1,5}|\d{4}-?(?:W?\d\d|\d\d-?\d\d(?:[-_.T]?\d+)*)|\d\d-?\d\d-?\d{4})", re.ASCII
+    r"[._-](old|\d{1,5}|\d{4}-?(?:W?\d\d|\d\d-?\d\d(?:[-_.:T]?\d+)*Z?)|\d\d-?\d\d-?\d{4})", re.ASCII
 )
+_PORT = re.compile(r"(?!19|20)\d{4}|\d{5}", re.ASCII)  # before the ending: another server's log, and no age
 _YEAR_LAST = re.compile(r"\d\d-?\d\d-?(?:19|20)\d\d", re.ASCII)
 _LONGEST_NUMBER = 5
 _SETTLED_NS = 2_000_000_000  # a server may write to a renamed file until it opens the new one
@@ -221,6 +222,7 @@ class RotatedFiles(FileList):
             behind = plain.removeprefix(name if plain.startswith(name) else stem)
             if not plain.startswith(name):
                 behind = behind.removesuffix(ending) if behind.endswith(ending) else ""
+                behind = "" if _PORT.fullmatch(behind[1:]) else behind
             found = _ROTATED.fullmatch(behind)
             if found is not None and path.is_file():
                 marks[plain] = path, found[1]

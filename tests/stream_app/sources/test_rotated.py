@@ -410,7 +410,10 @@ def test_another_log_under_the_same_name_is_refused(tmp_path: Path) -> None:
         "access.log-202603",
         "access.log-2026-W09",
         "access.log.00001",
+        "access.log_20260301",
+        "access.log.2026-03-01T11:59:59Z",
         "access-20260301.log",
+        "access_2026.log",
         "access.1.log",
         "access-2026-03-01T11-59-59.123.log",
         "access.log.old",
@@ -419,7 +422,7 @@ def test_another_log_under_the_same_name_is_refused(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("settled")
 def test_rotation_may_write_its_mark_in_any_form(tmp_path: Path, rotated_name: str) -> None:
     log = Rotated(tmp_path, "rename", random.Random(1))
-    for stranger in ("access.1", "access.admin.log", "access-1.log.old"):
+    for stranger in ("access.1", "access.admin.log", "access-1.log.old", "access-8080.log"):
         (tmp_path / stranger).write_text(LINE.format("stranger", ""))
     log.write(3)
     log.look()
