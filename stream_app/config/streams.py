@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from dphist.tree.design import Release
 from dphist.workloads import PREFIX
 from stream_app.config import values
 from stream_app.config.axes import read_keys, read_sum, read_value
@@ -59,13 +60,15 @@ def _stream(section: Section, name: str, directory: Path, spools: Path) -> Strea
     count: Counted = "users" if counted == "users" else None
     privacy, accept, total = read_privacy(section.section("privacy"), count, log)
     late: LatePolicy = "drop" if log.is_of_web_server else "next_bin"
+    keys = read_keys(section.section("keys"), directory)
+    finds = keys is not None and keys.discover is not None and not privacy.delta
     declared = Declaration(
         source=log,
         time=time,
         privacy=privacy,
-        tree=_tree(section.section("tree")),
+        tree=_tree(section.section("tree"), "causal" if finds else "anticipating"),
         late=section.take("late", values.one_of("next_bin", "drop", "dead_letter"), late),
-        keys=read_keys(section.section("keys"), directory),
+        keys=keys,
         value=read_value(section.section("value")),
         where=without_bots(read_where(section.section("where")), log),
         count=count,
@@ -159,10 +162,11 @@ def _time_format(section: Section, log: Log, field: str) -> TimeFormat:
     return section.take("format", values.one_of("s", "ms", "us", "ns", "iso8601"))
 
 
-def _tree(section: Section) -> Tree:
+def _tree(section: Section, release: Release) -> Tree:
+    """Read the tree. Args: release, the default: for found keys no noise can be drawn ahead."""
     tree = Tree(
         questions=section.take("workload", values.workload, PREFIX).declared(),
-        release=section.take("release", values.one_of("anticipating", "causal"), "anticipating"),
+        release=section.take("release", values.one_of("anticipating", "causal"), release),
         branching=section.take("branching", values.branching, None),
         shares=section.take("shares", values.shares, None),
         epochs=section.take("epochs", values.epochs, None),

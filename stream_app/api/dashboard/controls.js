@@ -67,6 +67,7 @@ function showRanges(page) {
   const chosen = page.closer ? "closer" : offered.some(([name]) => name === page.preset) ? page.preset : "all";
   const host = at("ranges");
   const signature = JSON.stringify([offered, chosen, page.times.zone]);
+  host.hidden = offered.length < 2; // there is nothing to choose
   if (host.dataset.signature === signature) return;
   host.dataset.signature = signature;
   host.querySelectorAll("label").forEach((label) => label.remove());

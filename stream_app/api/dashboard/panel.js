@@ -204,9 +204,9 @@ function shown({ value, lower, upper, inner }, { enough }) {
 export function showPoint(host, point) {
   if (!point) return host.replaceChildren();
   const parts = [`${point.newest ?? ""}${point.when}  `];
-  for (const { name, value, lower, upper } of point.lines) {
-    if (name) parts.push(`${name} `);
-    parts.push(bold(value), lower === null ? "  " : ` (${lower} to ${upper})  `);
+  for (const [i, { name, value, lower, upper }] of point.lines.entries()) {
+    if (name) parts.push(`${i ? "· " : ""}${name} `);
+    parts.push(bold(value), " ", ...(lower === null ? [] : [make("span", { className: "ends" }, `(${lower} to ${upper})`)]), "  ");
   }
   host.title = point.nodes ? `From ${point.nodes.toLocaleString("en")} released ${point.nodes === 1 ? "count" : "counts"}` : "";
   const [newest, ...others] = point.changes.toReversed();

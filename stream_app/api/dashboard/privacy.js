@@ -10,7 +10,7 @@ export function showPrivacy(privacy, times) {
   const { promise, own_promise: own, whole_user: wholeUser, total } = privacy;
   at("promise").replaceChildren(...withPowers(own || promise));
   at("promise-line").hidden = false;
-  say(at("protects"), privacy.private ? protectedUnit(privacy) : "nobody");
+  at("protects").replaceChildren(...(privacy.private ? ["No reader can be sure whether ", make("b", {}, protectedUnit(privacy)), " was counted"] : ["Protects nobody"]));
   const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
   const next = total?.spent ? "" : privacy.next_epoch; // of the promise that the page leads with
   const others = own ? [next, together, privacy.also] : [privacy.also, next];

@@ -203,7 +203,6 @@ def _cells(answers: Answers) -> Iterator[Line]:
         else:
             part = in_decimals(Fraction(answers.epsilon) / 2)
             yield f"      discover: {{epsilon: {part}, delta: 1e-9}}\t{_FOUND}"
-            yield "    tree: {release: causal}\tneeded to find keys"
     if (amount := answers.counted.amount) is not None and answers.span is not None:
         low, high = (in_decimals(end) for end in answers.span)
         yield "    sum:"

@@ -43,7 +43,6 @@ streams:
     time: &time {{bin: 1h, epoch: 30d, grace: 5m, first: {first}}}
     where: {{page: {{present: true}}{host}}}
     privacy: {{epsilon: {epsilon}, unit: {{max_events: 3}}, accept: {accepted}}} # 3 pages of a day
-    tree: {{release: causal}}
     keys: # no page that few people read
       field: page
       discover: {{epsilon: {half}, delta: 1e-9}}
@@ -54,7 +53,6 @@ streams:
     time: *time
     where: {{page: {{present: true}}, referrer: {{present: true}}{host}{own}}}
     privacy: {{epsilon: {epsilon}, unit: {{max_events: 1}}, accept: {accepted}}}
-    tree: {{release: causal}}
     keys: {{field: referrer, discover: {{epsilon: {half}, delta: 1e-9}}}}
 
 boards:

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from playwright.sync_api import Browser, Page, Route, expect
@@ -24,9 +27,14 @@ from stream_app.core.budget import Total
 from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.where import OneOf
 from stream_app.core.records import History
+from tests.simulator.memory_sinks import MemoryWitness
 from tests.stream_app.api.browsing import Backstage, opened
 from tests.stream_app.api.test_browser_keys import PublishedClicks
 from tests.stream_app.api.test_gaps import sold
+from tests.stream_app.counted import run_replay, settings_of
+from tests.stream_app.counted import stream as replayed_stream
+from tests.stream_app.found_keys import write_visits
+from tests.stream_app.one_source import DeadLetterList
 from tests.stream_app.published import Published
 from tests.stream_app.published_axes import PublishedAxes, PublishedSums, PublishedWindows, delays, sales_of
 
@@ -65,6 +73,7 @@ class States:
         self.behind = Backstage()
         self._live()
         self._of_every_kind()
+        self._found()
         self._not_live()
         self.address = self.behind.start(AccessRules(boards={"airport": AIRPORT}), LABELS)
 
@@ -79,10 +88,10 @@ class States:
         stream = self.behind.stream(
             counts[:-2], epoch_bins=24 * 30, first_bin=before_now(HOUR_US, 24 * days), release="anticipating"
         )
-        texts = {"busy": "sum(departures, 1h) > 120", "soon": "sum(departures, 2h) > 99"}
+        texts = {"busy": "sum(departures, 1h) > 120", "soon": "sum(departures, 2h) > 250"}
         watcher = self.behind.watch(
             [
-                Rule(name, text, parse_condition(text), for_us=10**13 * (name == "soon"))
+                Rule(name, text, parse_condition(text), for_us=6 * HOUR_US * (name == "soon"))
                 for name, text in texts.items()
             ]
         )
@@ -126,6 +135,31 @@ class States:
         self.behind.stream(
             [40, 31, 55, 62, 70, 22, 15] * 8, name="daily", source="daily", epoch_bins=64, **days
         )
+
+    def _found(self) -> None:
+        """Replay a day of a site whose pages nobody listed, with noise."""
+        random, pages = Random(1), ["/", "/pricing", "/blog/", *(f"/blog/{n}" for n in range(1, 30))]
+        weights = [1 / (place + 1) for place in range(len(pages))]
+        hours = random.choices(range(24), DAY_AND_NIGHT, k=6_000)
+        visits = [
+            (hour + random.random(), f"visitor {n}", random.choices(pages, weights)[0])
+            for n, hour in enumerate(hours)
+        ]
+        page = {"field": "page", "discover": {"epsilon": 1, "delta": 1e-9}}
+        private = {"epsilon": 2, "not_private": False}
+        with TemporaryDirectory() as directory:
+            write_visits(Path(directory), visits)
+            settings = settings_of(
+                Path(directory), {"pages": replayed_stream("visits.ndjson", keys=page, privacy=private)}
+            )
+            replayed = run_replay(
+                list(settings.streams),
+                settings,
+                self.behind.store,
+                {"pages": MemoryWitness()},
+                DeadLetterList(),
+            )
+            self.behind.run(replayed)
 
     def _not_live(self) -> None:
         """Release streams that wait, are late, have stopped, are complete or history."""
@@ -303,6 +337,7 @@ STATES = {
     "stream-unknown": State("/streams/departuers", seen("#unknown li"), errors=True),
     "keys-and-values": State("/streams/delays", drawn),
     "keys-open": State("/streams/delays?key=UA&key=DL", opens("#key-picker")),
+    "found-keys": State("/streams/pages", drawn),
     "fields-open": State("/streams/clicks", opens("#key-picker")),
     "windows": State("/streams/windows", drawn),
     "sum": State("/streams/sales", drawn),

@@ -287,7 +287,7 @@ def test_keys_say_when_they_were_found_beside_their_sums(browser: Browser, site:
     with opened(browser, site + "pages") as page:
         panel(page, "keys").scroll_into_view_if_needed()  # it loads when it is in sight
         cards = panel(page, "keys").locator(".key-of")
-        expect(cards.last).to_contain_text("found 1 Jan 1970, 00:16:50")
+        expect(cards.last).to_contain_text("shown since 1 Jan 1970, 00:16:50")
         rows = table(page, "keys")
         assert [row[0] for row in rows] == sorted(PAGES, key=lambda name: -amounts_of([name]))
         assert rows[0][-1] == "1 Jan 1970, 00:17:30"  # of /late

@@ -225,7 +225,9 @@ def test_reader_chooses_the_window_of_the_rate(browser: Browser, address: str) -
     with opened(browser, address + WEEK) as page:
         panel(page, "rate")
         page.locator("#rate-window").select_option("6 hours")
-        expect(page.locator("#rate-title")).to_have_text("Counted events per hour, over the last 6 hours")
+        expect(page.locator("#rate-title")).to_have_text(
+            "Counted events per hour, average of the last 6 hours"
+        )
         in_address(page, "window=21600")
         series = asked(
             page,
@@ -245,7 +247,9 @@ def test_choice_updates_a_panel_that_is_not_visible(browser: Browser, address: s
         assert page.evaluate(out)
         page.wait_for_timeout(300)  # until the page knows that the panel is out of sight
         page.locator("#rate-window").select_option("6 hours")
-        expect(page.locator("#rate-title")).to_have_text("Counted events per hour, over the last 6 hours")
+        expect(page.locator("#rate-title")).to_have_text(
+            "Counted events per hour, average of the last 6 hours"
+        )
         assert page.evaluate(out)
 
 

@@ -83,7 +83,11 @@ def test_total_is_the_headline_and_numbers_have_the_decimals_that_their_errors_s
 @pytest.mark.parametrize("measure", ["sum", "mean"])
 def test_charts_show_the_series_of_the_chosen_measure(browser: Browser, site: str, measure: str) -> None:
     titles = {
-        "sum": ("Running total of amount", "Total amount per hour", "Total amount per hour, over the last"),
+        "sum": (
+            "Running total of amount",
+            "Total amount per hour",
+            "Total amount per hour, average of the last",
+        ),
         "mean": ("Running mean of amount", "Mean amount per hour", "Mean amount over the last"),
     }
     with opened(browser, f"{site}sales?show={measure}&{LAST_DAY}") as page:

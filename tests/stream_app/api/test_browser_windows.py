@@ -177,7 +177,7 @@ def test_panels_of_calendar_days_show_rate_and_week_before(browser: Browser, sit
         assert [whole(row[4]) for row in table(page, "bins")] == [round(value) for value in before[::-1]]
         panel(page, "rate")
         page.locator("#rate-window").select_option("1 week")
-        expect(page.locator("#rate-title")).to_have_text("Events per day, over the last week")
+        expect(page.locator("#rate-title")).to_have_text("Events per day, average of the last week")
         rate = asked(page, f"series?kind=window&window=7&end={edges[0][1]}")
         rows = table(page, "rate")
         assert float(rows[0][1]) == pytest.approx(rate["value"][-1] / 7, rel=0.01)

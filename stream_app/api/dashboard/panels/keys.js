@@ -89,7 +89,7 @@ export class Keys extends Panel {
     const order = [...elements(sure), ...(sure.length && unsure.length ? [this.unsure] : []), ...elements(unsure)];
     const left = this.answer.keys_available - keys.length;
     this.more.hidden = left <= 0;
-    say(this.more, `Show ${Math.min(left, MORE).toLocaleString("en")} of ${left.toLocaleString("en")} more`);
+    say(this.more, `Show ${left > MORE ? `${MORE} of ` : ""}${left.toLocaleString("en")} more`);
     if (order.some((element, i) => this.small.children[i] !== element)) this.small.replaceChildren(...order);
     this.#draw();
   }
@@ -103,7 +103,7 @@ export class Keys extends Panel {
       const canvas = make("canvas", { role: "img", "aria-describedby": this.describedBy });
       const bar = make("canvas", { className: "bar-of-key", "aria-hidden": "true" });
       const words = make("p", { className: "multiple-number" });
-      const name = make("div", { className: "key-of" }, choose, ...(one.found ? [make("small", {}, `found ${found(one, page)}`)] : []));
+      const name = make("div", { className: "key-of" }, choose, ...(one.found ? [make("small", {}, `shown since ${found(one, page)}`)] : []));
       const element = make("div", { className: "multiple" }, name, canvas, words, bar);
       card = { element, choose, bar, canvas, words };
       this.cards.set(key, card);

@@ -8,7 +8,7 @@ import { grid } from "../tables.js";
 import { utc } from "../times.js";
 import { error } from "../words.js";
 
-const TITLE = "Another epsilon";
+const TITLE = "Noise at another ε";
 const LEAST = -2, MOST = 1.3; // ends of the slider as powers of ten: 0.01 and 20
 
 export class Preview extends Panel {

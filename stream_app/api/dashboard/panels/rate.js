@@ -36,7 +36,7 @@ export class Rate extends Panel {
     const { measure } = page;
     const scale = measure.rates ? unit / this.window : 1;
     const scaled = (column) => column?.map((value) => (value === null ? null : value * scale));
-    this.heading.textContent = `${measure.title}${measure.rates ? ` per ${name},` : ""} over the last ${length(this.window)}`;
+    this.heading.textContent = `${measure.title}${measure.rates ? ` per ${name}, average of` : " over"} the last ${length(this.window)}`;
     const picture = { ...pictureOf(answer, page), counted: measure.rates ? "Rate" : measure.counted };
     if (measure.name === "count") picture.numbers = AMOUNTS;
     picture.lines = picture.lines.map((line) => ({ ...line, value: scaled(line.value), lower: scaled(line.lower), upper: scaled(line.upper), inner: line.inner?.map(scaled) }));
