@@ -1716,9 +1716,9 @@ function shown({ value, lower, upper, inner }, { enough }) {
 function showPoint(host, point) {
   if (!point) return host.replaceChildren();
   const parts = [`${point.newest ?? ""}${point.when}  `];
-  for (const { name, value, lower, upper } of point.lines) {
-    if (name) parts.push(`${name} `);
-    parts.push(bold(value), lower === null ? "  " : ` (${lower} to ${upper})  `);
+  for (const [i, { name, value, lower, upper }] of point.lines.entries()) {
+    if (name) parts.push(`${i ? "· " : ""}${name} `);
+    parts.push(bold(value), " ", ...(lower === null ? [] : [make("span", { className: "ends" }, `(${lower} to ${upper})`)]), "  ");
   }
   host.title = point.nodes ? `From ${point.nodes.toLocaleString("en")} released ${point.nodes === 1 ? "count" : "counts"}` : "";
   const [newest, ...others] = point.changes.toReversed();
@@ -2627,7 +2627,7 @@ function showPrivacy(privacy, times) {
   const { promise, own_promise: own, whole_user: wholeUser, total } = privacy;
   at("promise").replaceChildren(...withPowers(own || promise));
   at("promise-line").hidden = false;
-  say(at("protects"), privacy.private ? protectedUnit(privacy) : "nobody");
+  at("protects").replaceChildren(...(privacy.private ? ["No reader can be sure whether ", make("b", {}, protectedUnit(privacy)), " was counted"] : ["Protects nobody"]));
   const together = own ? `All streams over this source together: ${promise.replace(/^./, (letter) => letter.toLowerCase())}` : "";
   const next = total?.spent ? "" : privacy.next_epoch; // of the promise that the page leads with
   const others = own ? [next, together, privacy.also] : [privacy.also, next];
