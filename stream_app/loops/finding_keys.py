@@ -2,13 +2,14 @@
 
 The decisions follow from the exact counts that the store keeps, and from the epoch's seed. So another worker,
 or a later attempt, decides the same. A worker remembers the keys from one closing to the next, and reads them
-all again if a bin was released that it did not decide itself.
+all again if a bin was released that it did not decide itself. What takes time for each key runs in a thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from stream_app.loops import noise_ahead
 from stream_app.loops.noise_ahead import NoiseAhead
 from stream_app.loops.stream import Ports
 from stream_app.vault.cipher import KeyNames
+
+Result = TypeVar("Result")
 
 
 class Naming:
@@ -73,34 +76,41 @@ class Naming:
         The bin is sealed and tallied. No release needs any more the counts of keys that are then public, nor
         those of keys that do not stay.
         """
-        keys, layout, start = await self._known(strategy, state), CellsOfKeys.of(strategy), state.epoch
+        keys, layout, epoch = await self._known(strategy, state), CellsOfKeys.of(strategy), state.epoch
         self._keys = None  # until the store has released the bin, they may be wrong or half done
-        bin, before = state.released_bin + 1, tuple(keys.named)
+        bin, before = state.released_bin + 1, len(keys.named)
         [cells] = await self._store.read_kept(self._stream, [bin], ())
-        await self._bring(keys, cells, layout)
-        found = keys.decide(bin - start.first_bin) if len(before) < MOST_FOUND else []
-        counts = _counts(cells, before, layout)
-        named = await self._named(keys, found, layout, state, MOST_FOUND - len(before))
-        needless = [*layout.listed, *(cell for number in keys.named for cell in layout.key(number))]
-        if start.thinned:
-            counted = layout.numbers(cells)
-            await self._learn(keys, max(counted, default=-1))  # also keys that no user has brought
-            gone = [number for number in counted.difference(keys.named) if not self._stays(keys, number)]
-            needless += [cell for number in gone for cell in layout.all(number)]
-        past = [cell for number in keys.named[len(before) :] for cell in layout.all(number)]
+        await self._learn(keys, layout, cells)
+        room = MOST_FOUND - before
+        found = await _apart(keys.decide, bin - epoch.first_bin) if room else []
+        named = await self._named(keys, found, layout, state, room)
         named = replace(named, room=_rule_of(strategy).room)
         noise, nonce = self._ports.noise[self._stream], self._ports.make_nonce()
-        given = state, strategy, counts, noise, nonce, None, named
-        is_slow = strategy.kind.slow and named.names
-        release = replace(
-            await noise_ahead.in_thread(noise_ahead.OWN, make_release, *given)
-            if is_slow
-            else make_release(*given),
-            shown_cells=[*needless, *past],
-            past_bins=range(start.first_bin, bin) if past else (),
-            past_cells=past,
-        )
-        return release, keys
+
+        def made() -> Release:
+            counts = _counts(cells, keys.named[:before], layout)
+            release = make_release(state, strategy, counts, noise, nonce, None, named)
+            needless, past = self._needless(keys, before, cells, layout)
+            past_bins = range(epoch.first_bin, bin) if past else ()
+            return replace(release, shown_cells=needless, past_bins=past_bins, past_cells=past)
+
+        return await _apart(made), keys
+
+    def _needless(
+        self, keys: KeyDiscovery, before: int, counts: Mapping[int, int], layout: CellsOfKeys
+    ) -> tuple[list[int], list[int]]:
+        """Return the cells of a bin that no later release needs, and those of earlier bins. SECRET.
+
+        Args: before, how many keys were public before the bin; counts, of the bin.
+        """
+        public, new = keys.named[:before], keys.named[before:]
+        past = [cell for number in new for cell in layout.all(number)]
+        needless = [*layout.listed, *(cell for number in public for cell in layout.key(number)), *past]
+        if self._thinned:
+            hidden = layout.numbers(counts).difference(keys.named)
+            gone = (number for number in hidden if not self._stays(keys, number))
+            needless += [cell for number in gone for cell in layout.all(number)]
+        return needless, past
 
     async def _known(self, strategy: Strategy, state: StreamState) -> KeyDiscovery:
         """Return the hidden and named keys as they are after the last released bin."""
@@ -114,9 +124,13 @@ class Naming:
     async def _thin(self, keys: KeyDiscovery, state: StreamState, layout: CellsOfKeys) -> None:
         """Delete the keys that do not stay. Another worker, or this one, may do it again."""
         self._thinned, named = state.epoch.thinned, set(keys.named)
-        gone = [n for n in range(len(keys.hashes)) if n not in named and not self._stays(keys, n)]
-        keys.users[gone] = 0
-        cells = {number: layout.all(number) for number in gone}
+
+        def thinned() -> dict[int, list[int]]:
+            gone = [n for n in range(len(keys.hashes)) if n not in named and not self._stays(keys, n)]
+            keys.users[gone] = 0
+            return {number: layout.all(number) for number in gone}
+
+        cells = await _apart(thinned)
         reply = await self._store.thin_keys(self._stream, state, self._window, cells)
         if reply is not Reply.DONE:
             self._keys = None
@@ -140,24 +154,28 @@ class Naming:
             if isinstance(numbers, Reply):
                 raise ConnectionError(f"stream {self._stream}: it changed while its keys were read")
             keys.named += numbers
-            await self._learn(keys, max(keys.named))
+            await self._add(keys, max(keys.named))
         bins = range(epoch.first_bin, state.released_bin + 1)
         for counts in await self._store.read_kept(self._stream, bins, ()):
-            await self._bring(keys, counts, layout)
+            await self._learn(keys, layout, counts)
         self._at = state.noise, state.released_bin
         return keys
 
-    async def _bring(self, keys: KeyDiscovery, counts: Mapping[int, int], layout: CellsOfKeys) -> None:
-        brought = layout.users(counts)
-        await self._learn(keys, max(brought, default=-1))
-        if self._thinned:
-            brought = {number: users for number, users in brought.items() if self._stays(keys, number)}
-        keys.bring(list(brought), list(brought.values()))
+    async def _learn(self, keys: KeyDiscovery, layout: CellsOfKeys, counts: Mapping[int, int]) -> None:
+        """Read the hashes of a bin's new keys, and add up the users who bring keys."""
+        counted, brought = await _apart(lambda: (layout.numbers(counts), layout.users(counts)))
+        await self._add(keys, max(counted | brought.keys(), default=-1))
 
-    async def _learn(self, keys: KeyDiscovery, last: int) -> None:
+        def bring() -> None:
+            some = {n: users for n, users in brought.items() if not self._thinned or self._stays(keys, n)}
+            keys.bring(list(some), list(some.values()))
+
+        await _apart(bring)
+
+    async def _add(self, keys: KeyDiscovery, last: int) -> None:
         """Read the hashes of keys up to a number."""
-        new = range(len(keys.hashes), last + 1)
-        keys.add([one.hash for one in await self._sealed(new)])
+        if new := range(len(keys.hashes), last + 1):
+            await _apart(keys.add, [one.hash for one in await self._sealed(new)])
 
     async def _sealed(self, numbers: Sequence[int]) -> list[SealedKey]:
         """Read keys by their numbers. Raises: ConnectionError if the epoch has ended and they are gone."""
@@ -175,15 +193,24 @@ class Naming:
         """
         if not found:
             return Named()
-        assert self._names is not None
+        names = self._names
+        assert names is not None
         sealed = await self._sealed(found)
-        names = {self._names.name(key): number for key, number in zip(sealed, found, strict=True)}
-        in_order = sorted(names)[:most]
-        keys.named[-len(found) :] = [names[name] for name in in_order]
-        cells = [cell for name in in_order for cell in layout.key(names[name])]
         bins = range(state.epoch.first_bin, state.released_bin + 2)
-        kept = await self._store.read_kept(self._stream, bins, cells)
-        return Named(tuple(in_order), np.array([[one.get(cell, 0) for cell in cells] for one in kept]))
+        asked = [cell for number in found for cell in layout.key(number)]
+        kept = await self._store.read_kept(self._stream, bins, asked)
+
+        def named() -> Named:
+            by_name = {names.name(key): number for key, number in zip(sealed, found, strict=True)}
+            in_order = sorted(by_name)[:most]
+            keys.named[-len(found) :] = numbers = [by_name[name] for name in in_order]
+            cells = [cell for number in numbers for cell in layout.key(number)]
+            counts = np.zeros((len(kept), len(cells)), np.int64)
+            for row, one in zip(counts, kept, strict=True):
+                row[:] = [one.get(cell, 0) for cell in cells]
+            return Named(tuple(in_order), counts)
+
+        return await _apart(named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +257,11 @@ class CellsOfKeys:
             return {cell - BROUGHT - self.first: n for cell, n in counts.items() if cell >= BROUGHT and n}
         events = {one: sum(counts.get(cell, 0) for cell in self.key(one)) for one in self.numbers(counts)}
         return {one: added // self.weight for one, added in events.items() if added}
+
+
+async def _apart(work: Callable[..., Result], *arguments: object) -> Result:
+    """Run work over many keys in a thread: other streams must not wait for it."""
+    return await noise_ahead.in_thread(noise_ahead.OWN, work, *arguments)
 
 
 def _counts(cells: Mapping[int, int], named: Sequence[int], layout: CellsOfKeys) -> Int64Array:

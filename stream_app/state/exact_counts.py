@@ -23,6 +23,7 @@ from stream_app.state.round_trips import Argument, Command, RoundTrips
 T = TypeVar("T")
 
 _BINS_PER_READ = 1_000
+_CELLS_PER_READ = 5_000  # of all bins of a round trip: the event loop packs and parses them in between
 _WHOLE_BINS_PER_READ = 20  # with the cells of all keys: a round trip must be answered within seconds
 _NAMES_PER_SCRIPT = 1_000
 _NAMES_PER_READ = 10_000  # Redis drops a connection that asks for a million
@@ -122,14 +123,18 @@ class ExactCountsInRedis(ExactCounts):
         return found
 
     async def read_kept(self, stream: str, bins: Sequence[int], cells: Sequence[int]) -> list[dict[int, int]]:
-        keys, found = StreamKeys(stream), list[dict[int, int]]()
-        at_once = _BINS_PER_READ if cells else _WHOLE_BINS_PER_READ
-        for start in range(0, len(bins), at_once):
-            some = [keys.cells(bin) for bin in bins[start : start + at_once]]
-            asked: list[Command] = [("HMGET", one, *cells) if cells else ("HGETALL", one) for one in some]
-            for row in await batch(self._redis, asked):
-                pairs = zip(cells, row, strict=True) if cells else row.items()
-                found.append({int(cell): int(count) for cell, count in pairs if count})
+        keys, found = StreamKeys(stream), [dict[int, int]() for _ in bins]
+        some = [*_parts(cells, _CELLS_PER_READ)] or [cells]
+        asked = [(at, part) for at in range(len(bins)) for part in some]
+        at_once = max(1, _CELLS_PER_READ // len(cells)) if cells else _WHOLE_BINS_PER_READ
+        for together in _parts(asked, at_once):
+            commands: list[Command] = [
+                ("HMGET", keys.cells(bins[at]), *part) if part else ("HGETALL", keys.cells(bins[at]))
+                for at, part in together
+            ]
+            for (at, part), row in zip(together, await batch(self._redis, commands), strict=True):
+                pairs = zip(part, row, strict=True) if part else row.items()
+                found[at] |= {int(cell): int(count) for cell, count in pairs if count}
         return found
 
     async def forget_kept(self, stream: str, epoch: int, finished: bool = False) -> Reply:

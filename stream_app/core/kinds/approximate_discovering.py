@@ -62,8 +62,6 @@ class DiscoveringToeplitz(Discovering, Toeplitz):
     total: ToeplitzDesign = field(kw_only=True)
     listed: int = field(default=0, kw_only=True)
 
-    slow = True  # a past takes as many steps as there were bins
-
     def __post_init__(self) -> None:
         both = self.toeplitz, self.total
         budgets = {(one.epsilon, one.delta, one.width, one.horizon, one.neighbours) for one in both}

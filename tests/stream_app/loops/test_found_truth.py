@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import resource
 import sys
+import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -19,7 +20,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dphist.discovery import KeyDiscovery
 from stream_app.core.answers.sums import mean_over, sum_of
+from stream_app.loops import finding_keys
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
@@ -99,6 +102,28 @@ async def test_found_keys_of_a_replay_are_exact_without_noise(tmp_path: Path, ap
     others = len(visits) - sum(one.truth for one in found)
     assert round(float(view.count(view.span).value)) == len(visits)
     assert round(float(view.of_key("other").count(view.span).value)) == others
+
+
+async def test_no_other_stream_waits_for_decisions_and_releases_of_many_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = defaultdict[str, set[int]](set)
+
+    def watch(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def noted(*given: Any) -> Any:
+            threads[name].add(threading.get_ident())
+            return real(*given)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    watch(KeyDiscovery, "add")
+    watch(KeyDiscovery, "decide")
+    watch(finding_keys, "make_release")
+    await replayed_with(tmp_path, drawn(9, seed=1), 1e9)
+    assert threads.keys() == {"add", "decide", "make_release"}
+    assert threading.get_ident() not in set[int]().union(*threads.values())
 
 
 async def test_intervals_of_approximate_found_keys_hold_the_truth(tmp_path: Path) -> None:
