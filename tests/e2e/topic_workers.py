@@ -44,11 +44,13 @@ outputs:
 class Cell:
     """One broker, one Redis, one topic, and the workers that a test starts."""
 
-    def __init__(self, folder: Path, servers: str, topic: Topic, redis: EmbeddedRedis, protocol: str) -> None:
+    def __init__(
+        self, folder: Path, servers: str, topic: Topic, redis: EmbeddedRedis, protocol: str, config: str
+    ) -> None:
         self.folder, self.topic, self.redis = folder, topic, redis
         first = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 5))
         values = {"servers": servers, "group": topic.name, "redis": redis.worker_url, "topic": topic.name}
-        (folder / "app.yaml").write_text(CONFIG.format(first=first, protocol=protocol, **values))
+        (folder / "app.yaml").write_text(config.format(first=first, protocol=protocol, **values))
         self.sent = 0
         self.workers: list[subprocess.Popen[bytes]] = []
 
@@ -108,14 +110,16 @@ class Cell:
 
 
 @contextmanager
-def running_cell(folder: Path, servers: str, protocol: str = "classic") -> Iterator[Cell]:
+def running_cell(
+    folder: Path, servers: str, protocol: str = "classic", config: str = CONFIG
+) -> Iterator[Cell]:
     """Yield a cell without workers. At the end, everything that the cell started is ended.
 
-    Args: protocol, of the consumer group.
+    Args: protocol, of the consumer group; config, a template.
     """
     topic = asyncio.run(Topic.create(servers, partitions=3))
     with ExitStack() as stack:
         redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
-        cell = Cell(folder, servers, topic, redis, protocol)
+        cell = Cell(folder, servers, topic, redis, protocol, config)
         stack.callback(cell.close)
         yield cell
