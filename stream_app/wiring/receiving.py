@@ -9,11 +9,12 @@ import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stream_app.config import Settings
-from stream_app.config.access import check_operator, is_loopback
+from stream_app.config.access import check_operator, field_warnings, is_loopback
 from stream_app.config.key_file import follow_keys, read_keys
 from stream_app.config.settings import IngestSettings
 from stream_app.durable import locked, secret_directory, state_directory
@@ -53,6 +54,8 @@ async def run_ingest(settings: Settings, on_ready: Callable[[], None] = lambda: 
 
     ingest = _ingest(settings)
     check_operator(ingest.operator)
+    for line in chain.from_iterable(field_warnings(ingest, stream) for stream in settings.streams):
+        log.warning("%s", line)
     keys = VisitorKeys(ingest.directory / "@visitors")
     rules = _write_rules(ingest, keys)
     metrics = ReceivingMetrics(

@@ -137,6 +137,15 @@ def test_only_named_fields_are_stored_once(tmp_path: Path) -> None:
         assert event.keys() == {"at", "who"}
 
 
+def test_a_start_names_fields_that_no_event_will_have(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for paths, is_named in (("at: t", False), ("when: t", True)):
+        caplog.clear()
+        with Running(settings_of(tmp_path, f", map: {{clicks: {{{paths}}}}}")):
+            assert ("ingest.map.clicks makes no field at; it makes when" in caplog.text) == is_named
+
+
 @pytest.mark.parametrize(
     ("key", "elements", "status"),
     [("x", MOST_EVENTS, 200), ("x", MOST_EVENTS + 1, 413), ("x" * 10_000, 99, 200), ("x" * 10_000, 100, 413)],
