@@ -49,10 +49,10 @@ _MEMBER = re.compile(r'(?<=")(\w+)":( ?)("?)((?<=")(?:[^"\\]|\\.)*|[^\s",{}\[\]]
 _LOOKS = {
     "request": (r"[A-Z-]+ \S+ HTTP/[\d.]+", 0.5, ""),
     "time_local": (r"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}", 0.9, ""),
-    "time_iso8601": (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*", 0.9, ""),
+    "time_iso8601": (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*(?: [-+]\d\d:?\d\d)?", 0.9, ""),
     "msec": (r"1\d{9}\.\d{3}", 0.9, ""),
     "remote_addr": (r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+", 0.9, ""),
-    "host": (r"(?:[A-Za-z0-9-]+\.)+[A-Za-z][A-Za-z0-9-]+", 0.9, ""),
+    "host": (r"(?=.*[a-z])(?:[A-Za-z0-9-]+\.)+[A-Za-z][A-Za-z0-9-]+", 0.9, ""),
     "http_user_agent": (r"(?:Mozilla|Opera)/.*", 0, ""),
     "http_referer": (r"https?://.*", 0, ""),
     "status": (r"[1-5]\d\d", 0.9, "request"),

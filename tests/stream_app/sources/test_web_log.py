@@ -403,6 +403,11 @@ BEHIND = '"$request" $status $body_bytes_sent'
             f'[$time_iso8601] $host $remote_addr {BEHIND} "$http_referer" "$http_user_agent" $other',
         ),
         (
+            f'[2026-03-01 12:59:59.000 +0100] REST.GET 192.0.2.7 "GET /a HTTP/2.0" 200 512 "-" "{CHROME}"',
+            "log_format",
+            f'[$time_iso8601] $other $remote_addr {BEHIND} "$http_referer" "$http_user_agent"',
+        ),
+        (
             '10.0.0.1 203.0.113.9 7 [01/Mar/2026:12:59:59 +0100] "GET /a HTTP/1.1" 200 - x up="10.0.0.2:80"',
             "log_format",
             f'$remote_addr $other $other [$time_local] {BEHIND} $other $other"$other"',
