@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from dphist.tree.anticipating import BinsNoise
 from dphist.units import FullError
@@ -49,6 +50,7 @@ NOISE_LOST = "its stored noise was lost"
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 _Loop = Callable[[Outage], Awaitable[None]]
 HasReached = Callable[[str, int, float], Awaitable[bool]]  # stream, bin, the longest wait in seconds
 
@@ -297,8 +299,12 @@ class Closer:
 
     async def _sealed(self, strategy: Strategy, bin: int) -> int:
         listed = await self._ports.source.partitions()
+        return await self._asked(self._store.seal(self.name, strategy.hash, listed, bin))
+
+    async def _asked(self, answer: Awaitable[T]) -> T:
+        """Return what the store answers about the stream. Raises: ConnectionError if the store lost it."""
         try:
-            return await self._store.seal(self.name, strategy.hash, listed, bin)
+            return await answer
         except LookupError as lost:
             # The stream was there: an empty store has taken its place, and perhaps another loop has noticed.
             raise ConnectionError(f"redis: {lost}") from lost
@@ -322,7 +328,7 @@ class Closer:
             last_bin = state.released_bin + len(ahead.errors)
         if not await self._tally(strategy, last_bin):
             return  # the stream has changed: the caller loads it again
-        counts = await self._store.read_cells(self.name, first_bin, last_bin, width)
+        counts = await self._asked(self._store.read_cells(self.name, first_bin, last_bin, width))
         noise = self._pool or self._noise
         arguments = state, strategy, counts, noise, self._ports.make_nonce(), ahead
         if strategy.kind.slow:

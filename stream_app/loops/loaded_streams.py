@@ -19,7 +19,7 @@ from stream_app.core.store_writes import Apply, PartitionCuts
 from stream_app.core.strategy import Strategy
 from stream_app.core.user_keys import UserKeys
 from stream_app.loops.configured import check_counted
-from stream_app.ports import OperatorError, Store
+from stream_app.ports import Store
 from stream_app.ports.errors import about
 from stream_app.together import each_to_its_end
 
@@ -211,11 +211,11 @@ class LoadedStreams:
         return await self.load(name, store)
 
     async def load(self, name: str, store: Store) -> LoadedStream:
-        """Read a stream's state from the store. Raises: OperatorError if the stream is not open."""
+        """Read a stream's state from the store. Raises: ConnectionError if the store has lost the stream."""
         with about(name):
             state = await store.load(name)
-            if state is None:
-                raise OperatorError(f"stream {name}: it is not open; open it before its events are counted")
+            if state is None:  # it was open: somebody has emptied the store
+                raise ConnectionError(f"redis: stream {name} is no longer there")
             check_counted(name, state)
         strategy = Strategy.from_json(state.strategy)
         view = LoadedStream(
