@@ -5,7 +5,7 @@ For the operator only: the numbers are exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,10 +154,10 @@ def _warning(stream: StreamSettings, found: LeftOut) -> str:
 
 def records_of_users(
     stream: StreamSettings, columns: Mapping[str, Any]
-) -> tuple[list[Owner], list[int]] | None:
+) -> tuple[list[Owner], list[Hashable]] | None:
     """Return the cap window and user of each record of a sample that could count, and its key, bin by bin.
 
-    None without caps, or if no record could count.
+    Keys that no list names are apart, as their caps are. None without caps, or if no record could count.
     """
     declared, per_user = stream.declared, stream.declared.capped
     if per_user is None or declared.count == "users":
@@ -174,9 +174,14 @@ def records_of_users(
     horizon = declared.time.epoch_bins
     windows = declared.cap_windows(EpochRecord(0, first, horizon, 1, ""), horizon).of(bins)
     owners = zip(windows.tolist(), of_user[named].tolist(), strict=True)
-    in_order, keys = np.argsort(bins, kind="stable"), places[named] // declared.cells.key_places
-    each = list(owners)
-    return [each[record] for record in in_order.tolist()], keys[in_order].tolist()
+    keys: list[Hashable] = (places[named] // declared.cells.key_places).tolist()
+    if declared.keys is not None and declared.finds_keys:
+        column = np.asarray(columns[declared.keys.field], dtype=object)[named].tolist()
+        names = key_names(normalised(declared.keys.normalise, column))
+        other, pairs = len(declared.keys.labels), zip(names, keys, strict=True)
+        keys = [name if name and key == other else key for name, key in pairs]
+    each, in_order = list(owners), np.argsort(bins, kind="stable").tolist()
+    return [each[record] for record in in_order], [keys[record] for record in in_order]
 
 
 def _shares(stream: StreamSettings, found: LeftOut) -> str:

@@ -55,6 +55,14 @@ def test_what_caps_leave_out(tmp_path: Path, caps: str, warning: str | None, sha
         assert "warning" not in planned(config)
 
 
+def test_keys_that_may_be_found_are_capped_apart(tmp_path: Path) -> None:
+    unit = "privacy: {epsilon: 1, unit: {user: visitor, max_keys: 2, max_per_key: 30}}\n    "
+    found = "keys: {field: page, discover: {epsilon: 0.5, delta: 1e-9}}\n    tree: {release: causal}"
+    config = configured(tmp_path, EVENTS, unit + found, time="format: s, bin: 1m, grace: 5s, epoch: 1d")
+    shares = "max_keys 2: 25.0%, max_per_key 30: 0.0%; all of them: 25.0%"
+    assert examined(config)["privacy.unit"][-1].said == SHARES + shares
+
+
 def test_what_is_counted_is_said_with_caps(tmp_path: Path) -> None:
     unit = "privacy: {{epsilon: 1, unit: {{user: visitor, {}}}}}"
     config = configured(tmp_path, EVENTS, f"{unit.format('max_keys: 2, max_per_key: 30')}\n    {PAGES}")
