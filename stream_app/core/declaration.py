@@ -304,11 +304,20 @@ class Declaration(
 
     @property
     def period(self) -> str | None:
-        """The period of the unit and its time zone, if the unit is a user's hour, day or week; else None."""
+        """The period of the unit and its time zone, if the unit is a user's hour, day or week; else None.
+
+        A visitor of a site has another name on the next day, so the unit is always a day.
+        """
         user, zone = self.privacy.per_user, self.time.timezone
         if user is None or user.per is None:
-            return None
+            return "1d" if self.are_visitors else None
         return user.per if zone is None else f"{user.per} {zone}"
+
+    @property
+    def are_visitors(self) -> bool:
+        """Whether users are visitors of a site, who have another name on the next UTC day."""
+        user = self.privacy.per_user
+        return user is not None and user.field == VISITOR and self.source.is_of_web_server
 
     @property
     def period_bins(self) -> int:

@@ -43,6 +43,7 @@ from stream_app.core.promise import CHANGES, Measurement, Statement, in_words, p
 from stream_app.core.records import EpochRecord, LedgerEntry
 from stream_app.core.segments.names import key_of
 from stream_app.core.strategy import canonical_json
+from stream_app.core.visits import DAY_US, VISITOR
 
 # A larger epsilon protects nobody: an answer at 20 shifts the odds of an event by up to 500 million.
 LARGEST_PRIVATE_EPSILON = 20
@@ -80,6 +81,26 @@ def entry_of(declared: Declaration, stream: str, record: EpochRecord) -> LedgerE
         signed=declared.source.origins > 0,
         **_periods(declared, record),
     )
+
+
+def by_visitors_days(declared: Declaration, entries: Sequence[LedgerEntry]) -> Sequence[LedgerEntry]:
+    """Return a ledger in which the epochs of an access log protect what they do: a visitor's day.
+
+    They are stored with the unit user. A visitor's name is of one UTC day, and the day lies in one epoch
+    (``check_visitors``). Entries of a group stay as they are: its other logs may name people for longer.
+    """
+    if not declared.are_visitors or declared.period_bins:
+        return entries
+    return [_of_days(entry) if _is_of_visitors(entry) else entry for entry in entries]
+
+
+def _is_of_visitors(entry: LedgerEntry) -> bool:
+    return (entry.unit, entry.user, entry.per, entry.log) == ("user", VISITOR, None, None)
+
+
+def _of_days(entry: LedgerEntry) -> LedgerEntry:
+    first, end = entry.start_us // DAY_US, -(-entry.end_us // DAY_US)
+    return replace(entry, per="1d", period_us=first * DAY_US, periods=end - first)
 
 
 def _periods(declared: Declaration, record: EpochRecord) -> dict[str, Any]:

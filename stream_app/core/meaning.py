@@ -18,7 +18,7 @@ from stream_app.core.counting.where import in_words
 from stream_app.core.declaration import Declaration
 from stream_app.core.instants import period_in_words
 from stream_app.core.promise import signed_in_words
-from stream_app.core.visits import DAY_US, VISITOR
+from stream_app.core.visits import DAY_US
 
 OfAmounts = Literal["sum", "mean"]
 
@@ -89,7 +89,7 @@ def counted_in(declared: Declaration | None) -> str:
     """Return the unit of a stream's counts; of an unknown stream, events."""
     if declared is None or declared.count != "users":
         return "events"
-    has_days = _are_visitors(declared) and declared.time.bin_us >= DAY_US
+    has_days = declared.are_visitors and declared.time.bin_us >= DAY_US
     return VISITORS if has_days else USERS
 
 
@@ -98,7 +98,7 @@ def range_in_words(declared: Declaration, epochs: int) -> str:
     per_user = declared.privacy.per_user
     if declared.count == "users":
         by = _by(declared)
-        if _are_visitors(declared):
+        if declared.are_visitors:
             return f"visitors first seen in this range{by}, each once on each UTC day"
         if epochs > 1:
             return f"users first seen in this range{by}, once in each of its {epochs:,} epochs"
@@ -110,7 +110,7 @@ def range_in_words(declared: Declaration, epochs: int) -> str:
 
 def epoch_in_words(declared: Declaration, start: str) -> str:
     """Return a phrase for the users that a count since the start of an epoch counts. Args: start, as text."""
-    if _are_visitors(declared):
+    if declared.are_visitors:
         return f"visitors since {start}{_by(declared)}, each once on each UTC day"
     return f"users first seen since {start}{_by(declared)}, each counted once"
 
@@ -202,16 +202,8 @@ def _cap(declared: Declaration) -> str:
     return f"{most}, earliest bins first" if declared.capped else f"{most}, as an engine counted them"
 
 
-def _are_visitors(declared: Declaration) -> bool:
-    """Return whether users are visitors of a site, who have another name on the next day."""
-    per_user = declared.privacy.per_user
-    return per_user is not None and per_user.field == VISITOR and declared.source.is_of_web_server
-
-
 def span(declared: Declaration) -> str:
     """Return the span of time in which a user's events are capped, without an article, such as "UTC day"."""
-    if _are_visitors(declared):
-        return "UTC day"
     return "epoch" if declared.period is None else period_in_words(declared.period)
 
 

@@ -113,6 +113,8 @@ class Statement:
         epochs = "one epoch" if len(self.measurements) == 1 else "one epoch of each stream"
         lengths = {periods_in_words(m.per, m.periods) for m in self.measurements if m.per}
         of = f" of {lengths.pop()}" if len(lengths) == 1 else ""
+        if delta is not None and delta >= 1:  # so many periods leave nothing of a promise that may fail
+            return f"For all events of a user in {epochs}{of} together this states no bound."
         return f"All events of a user in {epochs}{of} together cost {promise_in_words(cost.epsilon, delta)}."
 
     @property

@@ -13,7 +13,7 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.budget import one_more_in_words
 from stream_app.core.costs import unit_of
 from stream_app.core.instants import format_instant, period_in_words
-from stream_app.core.ledger import own_unit, statement
+from stream_app.core.ledger import by_visitors_days, own_unit, statement
 from stream_app.core.promise import (
     LARGEST_EXPONENT,
     Statement,
@@ -58,6 +58,7 @@ def privacy(
 
     Args: ledger, of the stream's source; may_read, says whether the reader may see a stream's name.
     """
+    ledger = by_visitors_days(view.declared, ledger)
     design, source = view.strategy.time, view.labels.source(view.strategy.source)
     stated = replace(statement(view.strategy.source, ledger), source=source)
     private, per_user = view.declared.privacy.private and stated.private, view.declared.privacy.per_user

@@ -13,7 +13,7 @@ from stream_app.config.values import format_duration
 from stream_app.core.answers.labels import Labels
 from stream_app.core.budget import over_epochs, over_epochs_in_words, until_now_in_words
 from stream_app.core.instants import format_instant
-from stream_app.core.ledger import statement
+from stream_app.core.ledger import by_visitors_days, statement
 from stream_app.core.meaning import in_keys, meaning_of, span
 from stream_app.core.promise import promise_in_words
 from stream_app.core.records import LedgerEntry
@@ -31,7 +31,7 @@ def promises(settings: Settings, now_us: int) -> Iterator[str]:
     """
     for source in dict.fromkeys(stream.declared.source.name for stream in settings.streams):
         streams = [stream for stream in settings.streams if stream.declared.source.name == source]
-        entries = [first_epoch(stream, now_us) for stream in streams]
+        entries = [_as_protected(stream, now_us) for stream in streams]
         yield from statement(source, entries).sentences()
         for stream, entry in zip(streams, entries, strict=True):
             yield relation_in_words(stream)
@@ -112,6 +112,11 @@ def first_epoch(stream: StreamSettings, now_us: int) -> LedgerEntry:
     return replace(entry, strategy_hash=strategy.hash, mu=mu)
 
 
+def _as_protected(stream: StreamSettings, now_us: int) -> LedgerEntry:
+    [entry] = by_visitors_days(stream.declared, [first_epoch(stream, now_us)])
+    return entry
+
+
 def relation_in_words(stream: StreamSettings) -> str:
     """Return whom a stream protects, from when on, and how long its epochs are."""
     time, privacy, add_up = stream.declared.time, stream.declared.privacy, "do not add up"
@@ -142,7 +147,7 @@ def page(stream: StreamSettings, now_us: int) -> Iterator[str]:
     """
     from stream_app.api.answers.statements import not_protected, protected, with_odds  # loads much
 
-    entry = first_epoch(stream, now_us)
+    entry = _as_protected(stream, now_us)
     source = Labels(stream.title).source(entry.source)
     stated = replace(statement(entry.source, [entry]), source=source)
     yield f"# What {stream.title or stream.name} publishes, and whom it protects"

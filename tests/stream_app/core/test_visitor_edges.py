@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from stream_app.config import StreamSettings, load_text
 from stream_app.config.plans import planned
 from stream_app.core.instants import format_instant
+from stream_app.core.ledger import by_visitors_days, entry_of, own_unit, statement
 from stream_app.core.records import EpochRecord, StreamState
 from stream_app.core.segments.edges import common_edge, ends_ahead
 from stream_app.core.visits import DAY_US
@@ -54,6 +56,20 @@ def test_settings_of_events_change_at_any_shared_bin() -> None:
     found = edge_us({"bin": "7h", "epoch": "7d", "unit": "event"}, 0, 48, False, unit="event")
     assert found is not None
     assert format_instant(found) == "2026-01-02T18:00:00Z"
+
+
+@pytest.mark.parametrize(("log", "epsilon"), [(None, 1), ("file:access.log", 2)])
+def test_epochs_of_visitors_add_up_only_in_a_group(log: str | None, epsilon: int) -> None:
+    """They are stored with the unit user; other logs of a group may name people for more than a day."""
+    declared = settings().declared
+    first = FIRST_US // HOUR_US
+    records = (EpochRecord(epoch, first + 48 * epoch, 48, 1, "h") for epoch in range(2))
+    stored = [replace(entry_of(declared, "web", record), log=log) for record in records]
+    assert {entry.per for entry in stored} == {None}
+    told = statement(declared.source.name, by_visitors_days(declared, stored))
+    assert told.epsilon == epsilon
+    assert (own_unit(declared), told.unit) == ("user per 1d", "user" if log else "user per 1d")
+    assert ("in one epoch of 2 UTC days together cost epsilon 2" in told.whole_user_line) is (log is None)
 
 
 def edge_us(wanted: dict[str, str], first_hour: int, hours: int, stopped: bool, unit: str = "") -> int | None:

@@ -66,6 +66,15 @@ def test_without_a_terminal_nothing_is_taken_from_the_log(folder: Path) -> None:
     assert "shorten time.epoch" not in made.output
     assert "not (referrer" not in (folder / "stream-app.yaml").read_text()
     assert declared(folder).streams[0].declared.count == "users"
+    promised = CliRunner().invoke(main, ["privacy"]).output
+    assert "all events of any one user of file:access.log within any one UTC day exist changes" in promised
+    assert "add up for a user" not in promised
+    page = CliRunner().invoke(main, ["statement", "pages"]).output
+    assert "Whether any one user was there within any one UTC day" in page
+    assert "A user over time: each UTC day costs the epsilon again." in page
+    assert "For all events of a user in one epoch of 30 UTC days together this states no bound." in page
+    page = CliRunner().invoke(main, ["statement", "visitors"]).output
+    assert "All events of a user in one epoch of 30 UTC days together cost epsilon 30." in page
 
 
 @pytest.mark.parametrize("is_of_proxy", [False, True])
