@@ -267,8 +267,10 @@ def read_bin(first: str | None, to: str | None = None, zone: str | None = None) 
             if bin_us == _DAY_US and zone is not None:
                 start = start.astimezone(ZoneInfo(zone)).replace(tzinfo=UTC)
             if int(start.timestamp() * 1_000_000) % bin_us:
+                own = f" in {zone}" if zone is not None and bin_us == _DAY_US else ""
+                others = "5m or 1h, or name days" if own else "5m, 1h or 1d"
                 raise ValueError(
-                    f"no bin of {text} begins at {edge}; take another length, for example 5m, 1h or 1d"
+                    f"no bin of {text} begins at {edge}{own}; take another length, for example {others}"
                 )
         return values.format_duration(bin_us)
 

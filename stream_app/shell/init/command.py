@@ -12,7 +12,6 @@ import click
 
 from stream_app.config import ConfigError, load_text
 from stream_app.config.second_measurement import check_measurements
-from stream_app.core.instants import format_instant
 from stream_app.ports import OperatorError
 from stream_app.shell.init import answers, proposals
 from stream_app.shell.init.answers import FIND, NOBODY, NOW, RECORD_TIME, Answers, Counted, Topic
@@ -254,7 +253,7 @@ def _asked_range(
         "Until when do events count? Readers see this instant, too. The proposal is the end of the month in "
         "which the sample ends: name another one if nobody may know it, for example today"
     )
-    today = format_instant(proposals.tomorrow(now_us))
+    today = proposals.tomorrow(field, now_us)
     end = today if sample is None else proposals.ends(sample, field, now_us)
     return first, questions.ask("to", "until", end, answers.read_to(sample, field, first), stands_in=today)
 

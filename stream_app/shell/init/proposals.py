@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, datetime
+from datetime import date, datetime, timedelta
+from datetime import time as time_of_day
 from itertools import chain
 from typing import Final
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -93,19 +95,21 @@ def dated(sample: Sample) -> list[str]:
 
 
 def begins(sample: Sample, field: TimeField) -> str:
-    """Return the start of the month of a sample's first events, RFC 3339."""
-    return format_instant(_month(_ends_us(sample, field)[0]))
+    """Return the start of the month of a sample's first events, in the zone of its times, RFC 3339."""
+    return format_instant(_month(_ends_us(sample, field)[0], _zone(field)))
 
 
 def ends(sample: Sample, field: TimeField, now_us: int) -> str:
     """Return the end of the sample's last month, or of today if today is earlier, RFC 3339."""
-    next_us = _month(_month(_ends_us(sample, field)[1]) + 31 * _DAY_US)
-    return format_instant(min(next_us, tomorrow(now_us)))
+    zone = _zone(field)
+    next_us = _month(_month(_ends_us(sample, field)[1], zone) + 32 * _DAY_US, zone)
+    return min(format_instant(next_us), tomorrow(field, now_us))
 
 
-def tomorrow(now_us: int) -> int:
-    """Return the end of the current day of UTC."""
-    return now_us // _DAY_US * _DAY_US + _DAY_US
+def tomorrow(field: TimeField, now_us: int) -> str:
+    """Return the end of the current day, in the zone of a field's times, RFC 3339."""
+    today = datetime.fromtimestamp(now_us / 1e6, _zone(field)).date()
+    return format_instant(_midnight(today + timedelta(days=1), _zone(field)))
 
 
 def grows(sample: Sample, field: TimeField, written_us: int, now_us: int) -> bool:
@@ -115,10 +119,21 @@ def grows(sample: Sample, field: TimeField, written_us: int, now_us: int) -> boo
     return now_us - written_us <= _DAY_US and bool(is_new.any())
 
 
-def _month(at_us: int) -> int:
+def _zone(field: TimeField) -> ZoneInfo:
+    """Return the zone whose months and days are proposed: UTC, if days of its own begin within an hour."""
+    zone = ZoneInfo(field.zone or "UTC")
+    offsets = (datetime(2026, month, 1, tzinfo=zone).utcoffset() for month in (1, 7))
+    within = any(offset is not None and offset % timedelta(hours=1) for offset in offsets)
+    return ZoneInfo("UTC") if within else zone
+
+
+def _month(at_us: int, zone: ZoneInfo) -> int:
     """Return the start of an instant's month."""
-    at = datetime.fromtimestamp(at_us / 1e6, UTC)
-    return parse_instant(f"{at.year:04d}-{at.month:02d}-01T00:00:00Z")
+    return _midnight(datetime.fromtimestamp(at_us / 1e6, zone).date().replace(day=1), zone)
+
+
+def _midnight(day: date, zone: ZoneInfo) -> int:
+    return int(datetime.combine(day, time_of_day.min, zone).timestamp()) * 1_000_000
 
 
 def _ends_us(sample: Sample, field: TimeField) -> tuple[int, int]:
@@ -206,10 +221,12 @@ def _as_time(field: str) -> tuple[bool, bool]:
 
 
 def _words(field: str) -> set[str]:
-    """Return the words of a field's name.
+    """Return the words of a field's name; those of its object, too, if it is an id.
 
-    >>> sorted(_words("meta.createdAt"))
-    ['at', 'created']
+    >>> sorted(_words("meta.createdAt")), sorted(_words("user.id"))
+    (['at', 'created'], ['id', 'user'])
     """
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", field.rpartition(".")[2])
+    outer, _, last = field.rpartition(".")
+    name = f"{outer.rpartition('.')[2]}_{last}" if last.lower() == "id" and outer else last
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return set(re.split(r"[^a-z0-9]+", name.lower()))

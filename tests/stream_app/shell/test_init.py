@@ -257,6 +257,11 @@ def test_days_without_an_instant_are_those_of_the_zone(folder: Path) -> None:
     time = written(folder).declared.time
     assert (time.timezone, time.epoch_bins) == ("Europe/Berlin", 12)
     assert time.first_us == 1_773_961_200_000_000
+    (folder / "stream-app.yaml").unlink()
+    refused = init(**ANSWERS | berlin | {"first": "2026-03-20T00:00:00Z"}).output
+    assert "no bin of 1d begins at 2026-03-20T00:00:00Z in Europe/Berlin; take another length" in refused
+    until_today = init(**ANSWERS | berlin | {"to": None})
+    assert until_today.exit_code == 0, until_today.output
 
 
 def test_zone_belongs_to_the_field_that_is_chosen(folder: Path) -> None:
@@ -352,6 +357,21 @@ def test_the_proposed_range_has_all_months_of_the_events(days: list[int], begins
     sample, field = sample_of("e", "ndjson", lines), TimeField("at", "iso8601")
     now_us = parse_instant("2026-12-04T10:00:00Z")
     assert (proposals.begins(sample, field), proposals.ends(sample, field, now_us)) == (begins, ends)
+
+
+def test_the_proposed_range_has_months_and_days_of_the_zone() -> None:
+    sample = sample_of("e", "ndjson", [b'{"at": "2026-03-01 00:30:00"}', b'{"at": "2026-03-20 09:00:00"}'])
+    field = TimeField("at", "iso8601", "Europe/Berlin")
+    assert proposals.begins(sample, field) == "2026-02-28T23:00:00Z"
+    assert proposals.ends(sample, field, parse_instant("2026-12-04T10:00:00Z")) == "2026-03-31T22:00:00Z"
+    assert proposals.ends(sample, field, parse_instant("2026-03-20T23:30:00Z")) == "2026-03-21T23:00:00Z"
+    # Bins of an hour, which are proposed, begin at no midnight of India.
+    assert proposals.begins(sample, replace(field, zone="Asia/Kolkata")) == "2026-02-01T00:00:00Z"
+
+
+def test_an_id_within_a_person_is_proposed() -> None:
+    lines = [f'{{"user": {{"id": "u{n}"}}, "song": {{"id": "s{n}"}}}}'.encode() for n in range(100)]
+    assert proposals.person(sample_of("e", "ndjson", lines)) == "user.id"
 
 
 @settings(max_examples=40)
