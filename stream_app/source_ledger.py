@@ -114,7 +114,7 @@ class SourceLedger:
         return tuple(entry for entry in await self._outside.entries() if entry.source == source)
 
     async def recall(self, source: str) -> None:
-        """Put back entries of streams of other configurations that only the ledger outside the store has.
+        """Put back entries that only the ledger outside the store has, of streams of other configurations.
 
         The streams of this configuration put back their own: their witnesses have all releases.
         Raises: OperatorError, as ``put_back``; OSError.

@@ -116,5 +116,5 @@ def _is_required(one: Field[Any]) -> bool:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """Return a value of an answer as a field of this type, which is a text."""
+    """Return a value of an answer for a field. Args: kind, the field's type, as a text."""
     return ARRAYS[kind](value) if kind in ARRAYS else value

@@ -121,8 +121,10 @@ class IngestSettings:
 class SourceSettings:
     """How a file is read as an event log; its public part is the stream's declared ``Log``.
 
-    Args: speed, of a replay, in log seconds per second, None is as fast as possible; keep_us, how long a
-        spool keeps events, of which ``file`` is the directory, None: it is no spool.
+    Args:
+        file: a file, the pattern of several files, or the directory of a spool.
+        speed: of a replay, in log seconds per second; None: as fast as possible.
+        keep_us: how long a spool keeps events; None: this is no spool.
     """
 
     file: Path

@@ -26,8 +26,8 @@ class Reason(StrEnum):
     NO_USER = "no_user"
     UNKNOWN_KEY = "unknown_key"  # not on the list of keys, and the list has no key other
     BAD_VALUE = "bad_value"  # not a number
-    UNKNOWN_ORIGIN = "unknown_origin"  # a row of an engine, of no partition of origin
-    OTHER_CAP = "other_cap"  # a row of an engine that says no cap on users, or a larger one
+    UNKNOWN_ORIGIN = "unknown_origin"  # a row of an engine that names no known partition of origin
+    OTHER_CAP = "other_cap"  # a row of an engine whose cap on users is missing, or larger than declared
     REPEATED = "repeated"  # a row of an engine not beyond the last one of its origin: no dead letter
     OVER_CAP = "over_cap"  # beyond the cap of its user: an operator counter, never a dead letter
     TOMBSTONE = "tombstone"  # a record of a topic without a value: counted, but no dead letter

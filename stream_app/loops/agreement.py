@@ -68,7 +68,7 @@ class Agreement:
             followed_s += FOLLOW_S
 
     async def _may_count(self) -> bool:
-        """Return whether records may be counted now: not before an epoch ends that a loss has to end."""
+        """Return whether records may be counted now. After a loss the running epoch has to end first."""
         if not self._leadership.in_doubt:
             return True
         state = await self._store.load(self._planned.stream)
@@ -89,7 +89,7 @@ class Agreement:
         return self._leadership.lost_seq > before
 
     async def _states(self) -> bool:
-        """Return whether witness and store agree; if not, ask for the lease before shorter witnesses."""
+        """Return whether witness and store agree. If not, insist: the longest witness gets the lease."""
         agreed = await agrees(self._store, self._witness, self._planned)
         head = None if agreed else await self._witness.head(self._planned.stream)
         self._leadership.insist(0 if head is None else head[0])

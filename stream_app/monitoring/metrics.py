@@ -104,10 +104,10 @@ class Metrics(Registered):
             self.halted.labels(stream).set(1)
 
     def start_again(self) -> None:
-        """Forget how late streams are, as an earlier start of the loops knew it.
+        """Forget the lateness that an earlier start of the loops has noted.
 
-        A worker asks the store about the streams that it runs. A segment that has left the loops would
-        seem to be later and later: of a stream that another worker closed, this one knows an early bin.
+        The worker updates it for the streams that it runs only. A segment that has left the loops, and whose
+        last bins another worker closed, would seem to be later and later.
         """
         self.closing_overdue.clear()
         self.stopped.clear()

@@ -121,10 +121,10 @@ def guessed(lines: Sequence[str]) -> str | None:
     if "http_referer" not in names and agent and not names[agent - 1] and {*columns[agent - 1]} <= {"-", ""}:
         names[agent - 1] = "http_referer"  # nobody in the sample came from another page
     if "status" not in names:
-        return None  # no request could be known to have shown a page
+        return None  # without a status nobody knows which requests showed a page
     address = names.index("remote_addr") if "remote_addr" in names else 0
     if address and all(text.endswith(",") for text in columns[address - 1]):
-        return None  # a list of addresses does not tell which one is the visitor's
+        return None  # which address of a list is the visitor's is not known
     parts = iter(names)
     written = re.sub(r"\$", lambda _: f"${next(parts) or 'other'}", shape)
     try:

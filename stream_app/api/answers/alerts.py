@@ -45,7 +45,10 @@ def alerts(
 
 
 def times_of(last: Mapping[str, Any], instant: Callable[[int], Any]) -> dict[str, Any]:
-    """Return when a rule changed, fires and began to be watched; None: never, not pending, not known."""
+    """Return when a rule changed, will fire, and began to be watched.
+
+    None: it never changed, is not pending, or the time is not known.
+    """
     changed = None if last.get("never_changed") else last["at_us"]
     fires = last.get("fires_us") if last["kind"] == "pending" else None
     times = {"changed": changed, "fires": fires, "watched": last.get("watched_us")}

@@ -96,7 +96,7 @@ def text_of_key(text: str, condition: Condition, key: str) -> str:
 def of_key(rule: Rule, key: str, labels: Mapping[str, str]) -> Rule:
     """Return a rule on ``each`` key, written for one key. Raises: RuleError if it cannot be written.
 
-    Args: labels, of this key beside its name.
+    Args: labels, further labels of this key.
     """
     text = text_of_key(rule.text, rule.condition, key)
     return replace(

@@ -62,9 +62,9 @@ class StreamView(VisibleEpochs):
         self._covers: dict[str, EpochCovers | None] = {}  # by the hash of the strategy
         self._consistent: dict[Method, Int64Array] = {}
         self._showing: dict[tuple[ColumnSum, AskedKeys | None], StreamView] = {}
-        self.before: tuple[StreamView, ...] = ()  # the streams whose history goes on here, oldest first
-        self._alone: StreamView | None = None  # without them; None: this view
-        self._others: tuple[Part, ...] = ()  # streams before with another list of keys, oldest first
+        self.before: tuple[StreamView, ...] = ()  # the earlier streams of this history, oldest first
+        self._alone: StreamView | None = None  # this stream without the earlier ones; None: this view
+        self._others: tuple[Part, ...] = ()  # earlier streams with another list of keys, oldest first
         self._following: dict[object, StreamView] = {}
         self.sums: dict[object, ColumnSum] = {}  # weighted sums of columns, cached by the callers
         self._counts = True  # whether true values are whole numbers
@@ -296,7 +296,7 @@ class StreamView(VisibleEpochs):
     ) -> SeriesPoints:
         """Return the points of those ranges that were wholly measured, at most ``points`` of them.
 
-        Args: starts, stops, visible bins, half-open, as ``point_ranges`` returns them for the kind.
+        Args: starts, stops, half-open ranges of visible bins, as ``point_ranges`` returns them for the kind.
         """
         available = len(stops)
         # A running count needs only the end of a measured bin: bins that no epoch measured count nothing.

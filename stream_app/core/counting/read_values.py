@@ -93,7 +93,9 @@ def listed_as(values: Iterable[str]) -> dict[str | int | float, int]:
 
 
 def one_number(values: Iterable[str]) -> tuple[str, str, str] | None:
-    """Return two listed values that are one number, and the number, if it is not listed in its shortest form.
+    """Return two values of a list that mean one number, and the number; None if there are none.
+
+    Two such values are allowed if the list also has the number in its shortest form.
 
     >>> one_number(["3.1", "3.10"]), one_number(["2.0", "2.00"])
     (None, ('2.0', '2.00', '2'))

@@ -54,8 +54,8 @@ class DiscoveringToeplitz(Discovering, Toeplitz):
 
     Args: toeplitz, of each key, with the width of all columns that an epoch may show; total, of all events,
         with the same width; listed, the number of listed keys.
-    Guarantee: all counts together are (epsilon, delta)-DP, with the epsilon and delta that both designs have
-        in common: each spends its share of mu^2. The rule for names costs its own part beside it.
+    Guarantee: all counts together are (epsilon, delta)-DP, with the epsilon and delta that both designs have:
+        each design spends its share of mu^2. The cost of the rule for names is added.
     Raises: ValueError for designs that do not share one budget.
     """
 
@@ -87,7 +87,7 @@ class DiscoveringToeplitz(Discovering, Toeplitz):
 
     @property
     def mu(self) -> None:  # type: ignore[override]
-        """None: the names' part of the cost has none."""
+        """None: the cost of names is not Gaussian."""
 
     @property
     def width(self) -> int:  # type: ignore[override]

@@ -71,7 +71,7 @@ class Sample:
 
     @property
     def is_of_web_server(self) -> bool:
-        """Whether it is of an access log."""
+        """Whether this is a sample of an access log."""
         return self.form in get_args(WebLogFormat)
 
     def times_us(self, time: TimeField, *, with_later: bool = False) -> Int64Array:
