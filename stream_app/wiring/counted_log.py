@@ -33,7 +33,7 @@ from stream_app.together import until_one_ends
 from stream_app.wiring.deleting import delete_counted, destroy_visitor_keys, first_unreleased
 from stream_app.wiring.event_logs import (
     check_file,
-    check_told_apart,
+    check_one_source,
     decodes_for,
     named_by,
     open_source,
@@ -241,7 +241,7 @@ class CountedLog:
         self._resources.push_async_callback(close_client, log.close)
         for stream in streams:
             self.named[stream.name] = named_by(source, planned(stream), settings.state_dir)
-        check_told_apart([*others, *self.named.values()])
+        check_one_source([*others, *self.named.values()])
         kept = settings.dead_letters
         letters = DeadLetterFiles(
             self._adapters.directory / "dead_letters" / self._streams[0].base,

@@ -101,8 +101,8 @@ def named_by(source: Source, strategy: Strategy, state_dir: Path) -> Strategy:
     return _of_log(strategy, cluster_id=source.facts.cluster_id, topic_id=source.facts.topic_id)
 
 
-def check_told_apart(strategies: Sequence[Strategy]) -> None:
-    """Check that no topic is read as two sources, whose costs nobody would add up.
+def check_one_source(strategies: Sequence[Strategy]) -> None:
+    """Check that each topic is read as one source: nobody would add up the costs of two.
 
     Raises: OperatorError if the addresses of two clusters in ``kafka.clusters`` lead to one cluster.
     """

@@ -38,7 +38,7 @@ from stream_app.source_ledger import lost, measured, put_back
 from stream_app.together import each_to_its_end
 from stream_app.wiring.event_logs import (
     check_begun_file,
-    check_told_apart,
+    check_one_source,
     named_alike,
     named_as_begun,
     note_of,
@@ -335,7 +335,7 @@ async def check_streams(settings: Settings, store: Store, keys: NoiseKeys) -> No
                     running_strategy(state, strategies[-1])
                 if stream.base not in followed:
                     await check_ends(store, settings, stream, state)
-                check_told_apart(strategies)
+                check_one_source(strategies)
 
 
 async def check_ends(

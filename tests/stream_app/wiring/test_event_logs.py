@@ -26,7 +26,7 @@ from stream_app.state.redis_store import RedisStore
 from stream_app.vault.key_files import KeyFiles
 from stream_app.wiring.counted_log import Adapters, label_of
 from stream_app.wiring.counted_logs import measuring
-from stream_app.wiring.event_logs import check_file, check_told_apart, named_by
+from stream_app.wiring.event_logs import check_file, check_one_source, named_by
 from stream_app.wiring.starting import CheckedStart
 from stream_app.wiring.workers import run_worker
 from tests.patience import PATIENCE_S
@@ -101,9 +101,9 @@ def test_a_topic_that_is_read_under_two_names_is_refused() -> None:
         return replace(began, stream=stream, declared=structs.replace(began.declared, source=log))
 
     one, same = opened("a", "topic:clicks", "id-1"), opened("b", "topic:clicks", "id-1")
-    check_told_apart([one, same, opened("c", "topic:eu/clicks", "id-2")])
+    check_one_source([one, same, opened("c", "topic:eu/clicks", "id-2")])
     with pytest.raises(OperatorError, match="stream c: its topic clicks is read as topic:clicks too"):
-        check_told_apart([one, same, opened("c", "topic:eu/clicks", "id-1")])
+        check_one_source([one, same, opened("c", "topic:eu/clicks", "id-1")])
 
 
 SOURCES = {
