@@ -117,14 +117,14 @@ def _threshold(rule: DiscoveryRule) -> int:
 
 
 class KeyDiscovery:
-    """Decides about a growing list of keys which of them are named now. SECRET, but for the names it finds.
+    """Decides which keys of a growing list are named now. SECRET, except the names that it finds.
 
     Keys have numbers in the order in which they are added. Numbers tell which key came first, so show the
     names of one decision in an order of their own. Decide at instants that no record chooses, also when
     nothing is new. The noise of a decision follows from the seed, the key's hash and the decision's place.
 
     Args: rule; seed, 32 random bytes, drawn once for all decisions and destroyed after the last one.
-    Guarantee: that of the rule. A decision is the same, whoever makes it again from the same seed and users,
+    Guarantee: that of the rule. The same seed and users give the same decision when it is made again,
         in whatever order keys were added.
     Cost: of a decision, half a microsecond for each key that users have brought and that is not named.
 

@@ -40,7 +40,7 @@ def _condition(section: Section) -> Condition:
 def _check_guess(section: Section) -> None:
     """Refuse {field: amount, min: 1}, which would compare fields that are named "field" and "min".
 
-    Whoever has such fields writes the value of ``field`` as a list, which means the same.
+    For such fields write the value of ``field`` as a list, which means the same.
     Raises: ConfigError.
     """
     guessed = [name for name in (*_TESTS, *_EQUALS) if name in section.names()]

@@ -21,7 +21,7 @@ _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", flags=re.ASCII
 )
 
-# The machine's own zone, what stands for none, and zones in which leap seconds shift the changes of clocks.
+# The machine's own zone, names of no zone, and zones in which leap seconds shift the changes of clocks.
 _NO_ZONE = re.compile(r"localtime|posixrules|Factory|right/.*", flags=re.DOTALL)
 
 HOUR_US = 3_600_000_000

@@ -127,7 +127,7 @@ async def _measurement(settings: Settings, fresh: bool, report: Report) -> Setti
     if fresh:
         total = number * stream.declared.privacy.epsilon
         report.say(
-            f"--fresh: measurement {number} of the same events. Whoever sees all of them learns up to "
+            f"--fresh: measurement {number} of the same events. A reader of all of them learns up to "
             f"epsilon {total} about an event; the ledger and the page say so."
         )
     again = replace(stream, name=f"{stream.name}-{number}", accept=ACCEPTED)
