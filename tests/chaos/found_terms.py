@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dphist.tree.shape import TreeShape
+from dphist.units import UNITS_PER_COUNT
 from stream_app.core.answers.query import StreamView
 from stream_app.core.kinds.kind import values_hash
 from stream_app.core.kinds.tables import Span
@@ -28,17 +29,26 @@ from tests.stream_app.found_keys import view_at
 
 FOUND, LEAST = "terms", 20
 LOG = "kafka"  # the broker's folder has all events
-CONFIGURATION = """
+_STREAM = """
   terms:
     source: {{topic: {topic}, format: json}}
     time: {{field: at, format: ms, bin: 1s, grace: {grace_s}s, epoch: 60s}}
-    privacy: {{epsilon: 1000000000, not_private: true, accept: "measured again"}}
-    tree: {{release: causal, branching: [5, 4, 3]}}
+    privacy: {{epsilon: EPSILON, not_private: true, accept: "measured again"}}
     keys:
       field: term
       discover: {{epsilon: 500000000, delta: 1e-9, users: {{minimum: 20}}, epochs: 1}}
 """
+_TREE = "    tree: {{release: causal, branching: [5, 4, 3]}}\n"
 Answer = dict[str, Any]
+
+
+def configuration(approximate: bool) -> str:
+    """Return the stream's configuration, a template.
+
+    Args: approximate, whether counts have a delta; their noise is far below the unit of released values.
+    """
+    epsilon, tree = ("1.0e21, delta: 1e-6", "") if approximate else ("1000000000", _TREE)
+    return _STREAM.replace("EPSILON", epsilon) + tree
 
 
 def ask_keys(port: int) -> list[Answer]:
@@ -85,7 +95,8 @@ class FoundRecount:
         for seq, row in sorted(rows.items()):
             self._check_names(json.loads(row))
             view = await view_at(reader, seq, FOUND, view)
-            self._check_hashes(json.loads(row), view.strategy.design.shape)
+            tree = view.strategy.kind.tree_design
+            self._check_hashes(json.loads(row), None if tree is None else tree.shape)
             # After an epoch's last row, readers may see the list of the next epoch already.
             ends = view.epochs[-1].record.epoch != self.epoch
             if not ends:
@@ -110,23 +121,34 @@ class FoundRecount:
         self.shown += names
         self.named.update(names)
 
-    def _check_hashes(self, row: Mapping[str, Any], shape: TreeShape) -> None:
-        """Check that complete nodes, and the past of keys that the row names, are as recounted."""
-        for level, index, digest in row["node_hashes"]:
-            if digest != values_hash(np.array(self._node(shape.widths[level], index, ["", *self.shown]))):
-                raise Broken(f"node {index} of level {level} of {FOUND} is not as recounted: {row}")
+    def _check_hashes(self, row: Mapping[str, Any], shape: TreeShape | None) -> None:
+        """Check that complete nodes, and the past of keys that the row names, are as recounted.
+
+        Args: shape, of the tree; without one, rows have running counts.
+        """
+        first, stop = self.first_bin, row["bin"] + 1
+        if shape is None:
+            unit, past = UNITS_PER_COUNT, [range(first, end) for end in range(first + 1, stop + 1)]
+            released = [(range(first, stop), row["columns_hash"])]
+        else:
+
+            def node(level: int, index: int) -> range:
+                return range(first + index * widths[level], first + (index + 1) * widths[level])
+
+            unit, widths = 1, shape.widths
+            past = [node(one, at) for one in shape.levels for at in range((stop - first) // widths[one])]
+            released = [(node(level, index), digest) for level, index, digest in row["node_hashes"]]
+        for bins, digest in released:
+            if digest != values_hash(np.array(self._counts(bins, ["", *self.shown])) * unit):
+                raise Broken(f"bins {bins} of {FOUND} are not as recounted: {row}")
         if "found" in row:
-            bins = row["bin"] + 1 - self.first_bin
-            widths = [shape.widths[level] for level in shape.levels]
-            nodes = [(width, index) for width in widths for index in range(bins // width)]
-            past = [count for node in nodes for count in self._node(*node, row["found"]["keys"])]
-            if row["found"]["past"] != values_hash(np.array(past)):
+            counts = [self._counts(bins, row["found"]["keys"]) for bins in past]
+            if row["found"]["past"] != values_hash(np.array(counts).ravel() * unit):
                 raise Broken(f"the past of new keys of {FOUND} is not as recounted: {row}")
 
-    def _node(self, width: int, index: int, terms: Sequence[str]) -> list[int]:
-        """Return the counts of terms in a node of the running epoch; an empty one is the total."""
-        first = self.first_bin + index * width
-        counts = self.over(range(first, first + width))
+    def _counts(self, bins: range, terms: Sequence[str]) -> list[int]:
+        """Return the counts of terms in some bins; an empty term is the total."""
+        counts = self.over(bins)
         return [counts[term] if term else counts.total() for term in terms]
 
     def _check_view(self, view: StreamView) -> None:

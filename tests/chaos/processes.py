@@ -21,8 +21,8 @@ from deploy.kafka import broker
 from deploy.ports import free_port
 from stream_app.ports import OperatorError
 from stream_app.state.embedded import EmbeddedRedis, find_server
-from tests.chaos.found_terms import CONFIGURATION as FOUND_TERMS
 from tests.chaos.found_terms import FOUND
+from tests.chaos.found_terms import configuration as found_terms
 from tests.chaos.side_streams import CHOSEN, PEOPLE, SALES
 from tests.chaos.side_streams import CONFIGURATION as SIDE_STREAMS
 from tests.formats.dumps import dump
@@ -150,9 +150,10 @@ class Process:
 
 
 class Deployment:
-    """All processes of a deployment, in one folder."""
+    """All processes of a deployment, in one folder. Args: approximate, as of the stream that finds terms."""
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    def __init__(self, folder: Path, workers: int, approximate: bool) -> None:
+        self._found_terms = found_terms(approximate)
         self.folder = folder
         self.port, self.ingest_port = free_port(), free_port()
         self.broker = broker.start(folder / "kafka")
@@ -205,7 +206,7 @@ class Deployment:
         if command == "worker":
             self.operator_ports.append(operator_port)
         apart = TOPIC_STREAM.replace("{stream}", APART).replace("not_private: true", AGAIN)
-        topic_streams = TOPIC_STREAM + apart + SIDE_STREAMS + FOUND_TERMS if STREAM in streams else ""
+        topic_streams = TOPIC_STREAM + apart + SIDE_STREAMS + self._found_terms if STREAM in streams else ""
         configuration.write_text(
             (CONFIGURATION + topic_streams + (LOGS if POSTED in streams else "")).format(
                 url=self.redis.worker_url,

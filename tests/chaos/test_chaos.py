@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos import found_terms
 from tests.chaos.collector import closes_s, released_bins
-from tests.chaos.found_terms import LOG, FoundRecount, check_hidden
+from tests.chaos.found_terms import FOUND, LOG, FoundRecount, check_hidden
 from tests.chaos.logs import LogFault, compare_logs, draw_log_steps
 from tests.chaos.processes import POSTED, ROTATED
 from tests.chaos.schedule import Fault, draw_steps
@@ -20,7 +19,7 @@ from tests.chaos.traffic import Visit
 from tests.chaos.world import FAULTS_A_BREATH, World
 from tests.e2e.log_traffic import Confirmed, LogTraffic
 from tests.simulator.checks import Broken
-from tests.stream_app.found_keys import drawn_visits, replay, view_at, write_visits
+from tests.stream_app.found_keys import APPROXIMATE, drawn_visits, replay, view_at, write_visits
 
 SEED = 99  # chosen because its schedule contains each fault whose recovery is timed
 
@@ -84,12 +83,15 @@ def test_the_recount_of_logs_finds_an_event_too_many_and_one_too_few(tmp_path: P
 
 
 @pytest.mark.anyio
-async def test_the_recount_of_found_terms_finds_what_is_wrong(tmp_path: Path) -> None:
+@pytest.mark.parametrize("privacy", [{}, APPROXIMATE], ids=["pure", "approximate"])
+async def test_the_recount_of_found_terms_finds_what_is_wrong(
+    tmp_path: Path, privacy: dict[str, float]
+) -> None:
     drawn = drawn_visits(1)
     write_visits(tmp_path, drawn)
-    replayed = await replay(tmp_path, time={"epoch": "12h"}, name=found_terms.FOUND)
-    rows = {int(seq): row for seq, row in await replayed.store.rows(found_terms.FOUND, 0, 100)}
-    start = (await view_at(replayed.reader, 24, found_terms.FOUND)).span.start
+    replayed = await replay(tmp_path, time={"epoch": "12h"}, name=FOUND, privacy=privacy)
+    rows = {int(seq): row for seq, row in await replayed.store.rows(FOUND, 0, 100)}
+    start = (await view_at(replayed.reader, 24, FOUND)).span.start
     visits = [Visit(start + int(hour), "", "", None, "", page) for hour, _, page in drawn]
     await FoundRecount(visits, least=2).check(replayed.reader, rows)
     too_early = {seq: row.replace(b"keys", b"kept") for seq, row in rows.items()}

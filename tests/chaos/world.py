@@ -40,7 +40,7 @@ Tell = Callable[[str], None]
 
 
 class World:
-    """A deployment under one schedule of faults.
+    """A deployment under one schedule of faults. For even seeds, counts of found keys have a delta.
 
     Args: load, as for ``Traffic``; recovery_s, the longest recovery that is allowed, after which a run that
         others disturb only waits as long as for anything else.
@@ -69,7 +69,7 @@ class World:
 
     def run(self) -> str:
         """Run the schedule; return one line that says what happened. Raises: Broken, with a readable line."""
-        deployment = Deployment(self.folder, WORKERS)
+        deployment = Deployment(self.folder, WORKERS, approximate=self.seed % 2 == 0)
         collector: Collector | None = None
         followers: dict[str, Follower] = {}
         try:
