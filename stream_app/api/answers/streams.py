@@ -24,7 +24,7 @@ from stream_app.api.schemas import DEFAULT_CONFIDENCE
 from stream_app.core.answers.caps import proposed
 from stream_app.core.answers.joined_history import same_columns
 from stream_app.core.answers.query import StreamView
-from stream_app.core.answers.succession import edge_in_words, names_of
+from stream_app.core.answers.succession import edge_in_words
 from stream_app.core.boards import Annotation
 from stream_app.core.counting.bins import next_public_instant_us
 from stream_app.core.instants import format_instant
@@ -32,7 +32,7 @@ from stream_app.core.kinds.epoch import EpochView
 from stream_app.core.meaning import epoch_in_words, left_out, meaning_of
 from stream_app.core.promise import delta_in_words, in_words
 from stream_app.core.segments.endings import ENDED
-from stream_app.core.segments.names import address_of
+from stream_app.core.segments.names import address_of, asked_names
 
 
 def summary(view: StreamView) -> schemas.StreamSummary:
@@ -117,6 +117,7 @@ def _caps(view: StreamView) -> schemas.CapsAnswer | None:
 
 def _history(view: StreamView) -> list[schemas.HistoryPart]:
     """Return the streams before a stream whose counts its answers include, oldest first."""
+    names = asked_names([one.strategy.stream for one in (*view.before, view.own)])
     return [
         schemas.HistoryPart(
             stream=name,
@@ -128,7 +129,7 @@ def _history(view: StreamView) -> list[schemas.HistoryPart]:
             epochs_released=sum(1 for epoch in one.epochs if epoch.bins),
             in_total=same_columns(one.strategy, view.strategy),
         )
-        for name, one in zip(names_of((*view.before, view.own)), view.before, strict=False)
+        for name, one in zip(names, view.before, strict=False)
     ]
 
 

@@ -25,7 +25,6 @@ from stream_app.core.counting.keys import KeyList
 from stream_app.core.instants import format_instant
 from stream_app.core.kinds.epoch import AxesEpoch, EpochView
 from stream_app.core.kinds.tables import Span
-from stream_app.core.segments.names import address_of
 from stream_app.core.segments.strategies import strategy_of
 from stream_app.core.strategy import Strategy
 
@@ -33,21 +32,18 @@ from stream_app.core.strategy import Strategy
 class Part(NamedTuple):
     """An earlier stream of a history.
 
-    Args: strategy, the stream's last one; epochs, all of its epochs, in the history's bins.
+    Args: asked_as, the name by which readers ask for the stream; strategy, the stream's last one; epochs, all
+        of its epochs, in the history's bins.
     """
 
+    asked_as: str
     strategy: Strategy
     epochs: Sequence[EpochView]
 
     @classmethod
-    def of(cls, view: VisibleEpochs, shift: int) -> Part:
+    def of(cls, asked_as: str, view: VisibleEpochs, shift: int) -> Part:
         """Return a stream as a part. Args: shift, from its bins to the history's."""
-        return cls(view.strategy, [epoch.shifted(shift) for epoch in view.epochs])
-
-    def asked_as(self, last: Strategy) -> str:
-        """Return the name by which readers ask for this stream. Args: last, the last stream."""
-        own = self.strategy.stream
-        return address_of(own) if self.strategy.base == last.base else own
+        return cls(asked_as, view.strategy, [epoch.shifted(shift) for epoch in view.epochs])
 
     def showing(self, now: Strategy, columns: ColumnSum, places: KeyPlaces | None) -> list[EpochView]:
         """Return the epochs with some keys of another stream's list as their count; none without these keys.
@@ -119,8 +115,7 @@ def places_after(parts: Sequence[Part], last: Strategy, key: str | AskedKeys) ->
             keys = part.strategy.axes.keys
             if gone := [name for name in names if keys is not None and name in keys.place_of_label]:
                 line = f"{refusal.parameter}: {gone[0][:80]!r} is not on the list of keys any more; "
-                there = part.asked_as(last)
-                raise QueryError(f"{line}ask for it in {there}", refusal.parameter) from None
+                raise QueryError(f"{line}ask for it in {part.asked_as}", refusal.parameter) from None
         raise
 
 
@@ -192,7 +187,7 @@ def showing(
         elif asked is not None and now.axes.keys is not None and asked.are_patterns(now.axes.keys):
             yield from _matching(epoch, then, columns, asked)
         else:
-            yield from Part(then, [epoch]).showing(now, columns, places)
+            yield from Part(then.stream, then, [epoch]).showing(now, columns, places)
 
 
 def _matching(epoch: EpochView, then: Strategy, columns: ColumnSum, asked: AskedKeys) -> Iterator[EpochView]:

@@ -49,6 +49,7 @@ from stream_app.core.kinds.errors import Errors, sums_of_nodes
 from stream_app.core.kinds.tables import PUBLISHED, SeriesKind, SeriesView, Span
 from stream_app.core.promise import Statement
 from stream_app.core.records import PublicState
+from stream_app.core.segments.names import asked_names
 
 KEPT_SUMS = 32  # cached views of single keys and other sums, each with its own running counts
 
@@ -119,7 +120,8 @@ class StreamView(VisibleEpochs):
             found = self._following[asked] = copy(self)
             found.before, found._alone, found._following = before, self, {}
             found.binning, shifts = joined_bins((*before, self))
-            parts = [Part.of(*one) for one in zip(before, shifts, strict=False)]
+            names = asked_names([one.strategy.stream for one in (*before, self)])
+            parts = [Part.of(*one) for one in zip(names, before, shifts, strict=False)]
             alike = [one for one in parts if same_columns(one.strategy, self.strategy)]
             found._others = tuple(one for one in parts if not same_columns(one.strategy, self.strategy))
             same = (one for one in (*before, self) if same_columns(one.strategy, self.strategy))
@@ -264,7 +266,7 @@ class StreamView(VisibleEpochs):
         gap = next(one for one in self.unmeasured(self._reach) if one.start <= span.start < one.stop)
         for part in self._others:
             if not gaps_in(span, (epoch.span for epoch in part.epochs)) == [span]:
-                raise other_keys_then(self.binning, gap, part.asked_as(self.strategy))
+                raise other_keys_then(self.binning, gap, part.asked_as)
         raise nothing_measured(self.binning, gap)
 
     def running(self, view: SeriesView = "unbiased", stop: int | None = None) -> Estimate:

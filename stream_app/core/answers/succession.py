@@ -7,7 +7,7 @@ settings of each epoch were (docs/decisions/0047-successors.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from stream_app.core.answers.joined_history import edge_us, keys_in_words, same_columns, some_keys_agree
@@ -15,7 +15,6 @@ from stream_app.core.answers.query import StreamView
 from stream_app.core.declaration import Declaration
 from stream_app.core.promise import delta_in_words, in_words
 from stream_app.core.segments.endings import ENDED
-from stream_app.core.segments.names import address_of
 from stream_app.core.strategy import Strategy
 
 Found = Callable[[str], StreamView | None]
@@ -75,15 +74,6 @@ def _agree(before: Strategy, after: Strategy) -> bool:
 def _counted(declared: Declaration) -> tuple[object, ...]:
     """Return the settings besides cells that decide which events are counted."""
     return declared.source.name, declared.privacy.unit, declared.count, declared.where
-
-
-def names_of(parts: Sequence[StreamView]) -> list[str]:
-    """Return the names by which readers ask for the parts of a history."""
-    bases = [one.name for one in parts]
-    stored = [one.strategy.stream for one in parts]
-    return [
-        address_of(name) if bases.count(base) > 1 else name for base, name in zip(bases, stored, strict=True)
-    ]
 
 
 def edge_in_words(before: StreamView, after: StreamView, names_keys: bool = True) -> str:

@@ -76,3 +76,15 @@ def address_of(name: str) -> str:
     ('clicks@1', 'clicks@2')
     """
     return f"{base_of(name)}{_SIGN}{number_of(name)}"
+
+
+def asked_names(names: Sequence[str]) -> list[str]:
+    """Return the names by which readers ask for the parts of a history. Args: names, of its segments.
+
+    >>> asked_names(["visits", "clicks", "clicks@2", "pages"])
+    ['visits', 'clicks@1', 'clicks@2', 'pages']
+    """
+    bases = list(map(base_of, names))
+    return [
+        address_of(name) if bases.count(base) > 1 else name for base, name in zip(bases, names, strict=True)
+    ]

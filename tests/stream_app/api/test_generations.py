@@ -302,6 +302,23 @@ def test_a_key_of_a_board_learns_no_name_of_a_key_at_an_edge() -> None:
         )
 
 
+def test_a_key_that_left_is_asked_for_in_the_generation_that_has_it() -> None:
+    """The stream's name alone means its newest generation, also once another name goes on."""
+    steps = {"flights": ("UA", "ZZ"), "flights@2": ("UA", "DL"), "trips": ("UA", "DL")}
+    with Backstage() as found:
+        before = None
+        for number, (name, carriers) in enumerate(steps.items()):
+            first_bin = FIRST_BIN + 4 * number
+            facts: dict[str, Any] = {"carriers": carriers, "first_bin": first_bin, "successor_of": before}
+            stream = PublishedKeys(found.store, name, epoch_bins=4, **facts)
+            found.run(stream.fill(np.full((4, 2), 5)))
+            before = name
+        refused = found.refusal("trips/count?key=ZZ")
+        assert refused.endswith("not on the list of keys any more; ask for it in flights@1")
+        refused = found.refusal(f"trips/count?end={format_instant((FIRST_BIN + 2) * HOUR_US)}")
+        assert refused.endswith("or for flights@1")
+
+
 @pytest.mark.browser
 def test_open_pages_go_on_with_the_next_generation(browser: Browser) -> None:
     with Backstage() as found:
