@@ -18,6 +18,7 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.client import AIOKafkaClient
 
 from deploy.kafka.broker import start
 
@@ -148,6 +149,15 @@ class Topic:
             return await question(admin)
         finally:
             await admin.close()
+
+
+def lose_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no client reach a broker any more: its requests then fail and are tried again after a pause."""
+
+    async def unreachable(self: AIOKafkaClient, *given: Any, **named: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(AIOKafkaClient, "ready", unreachable)
 
 
 async def _error_code(admin: AIOKafkaAdminClient, name: str) -> int:

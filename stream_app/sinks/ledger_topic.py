@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 
 from stream_app.core.ledger import entry_from_json, entry_to_json
 from stream_app.core.records import LedgerEntry
-from stream_app.kafka.cluster import Cluster, translating_errors
+from stream_app.kafka.cluster import Cluster, answered
 from stream_app.kafka.topics import COMPACTED, facts_soon, records_of
 from stream_app.ports import OutsideLedger
 from stream_app.ports.errors import WorkerError
 from stream_app.sinks.ledger_file import HEADER, is_ledger, missing
-from stream_app.sinks.topics import NotOwn, Record, own_records
+from stream_app.sinks.topics import NotOwn, Producer, Record, own_records
 
 _HEADER_KEY = b"private_counts_ledger"
 _KEY = re.compile(rb".+/.+/\d+/\w+/-?\d+", re.DOTALL)  # of an entry
@@ -95,14 +95,14 @@ class LedgerTopic(OutsideLedger):
     async def _send(self, records: Sequence[tuple[bytes, bytes]]) -> None:
         if not records:
             return
-        producer = AIOKafkaProducer(acks="all", enable_idempotence=True, **self._cluster.client())
-        with translating_errors(self._cluster):
-            try:
-                await producer.start()
-                for key, value in records:
-                    await producer.send_and_wait(self._place.topic, value, key, self._place.partition)
-            finally:
-                await producer.stop()
+        producer = Producer(self._cluster)
+        try:
+            client = await answered(self._cluster, self._place.topic, producer.started())
+            for key, value in records:
+                sent = client.send_and_wait(self._place.topic, value, key, self._place.partition)
+                await answered(self._cluster, self._place.topic, sent)
+        finally:
+            await producer.stop()
 
     async def _records(self) -> list[Record]:
         # Entries are sent without a transaction; an open one of another producer must hide none.

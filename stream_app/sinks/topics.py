@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
-from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka import AIOKafkaProducer, ConsumerRecord, errors
 
 from stream_app.kafka.cluster import Cluster, translating_errors
 from stream_app.ports import OperatorError
@@ -72,9 +72,10 @@ class Producer:
         return self._client
 
     async def stop(self) -> None:
-        """Close the connection; do not wait for a cluster that is down."""
+        """Close the connection; do not wait for a cluster that is down, and give up what it did not take."""
         client, self._client = self._client, None
         if client is not None:
+            client._message_accumulator.fail_all(errors.KafkaConnectionError())
             with suppress(OSError, OperatorError), translating_errors(self._cluster):
                 async with asyncio.timeout(_STOP_S):
                     await client.stop()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.client import AIOKafkaClient
 
 from stream_app.kafka import cluster as kafka_cluster
 from stream_app.kafka.cluster import Cluster, answered, translating_errors
@@ -16,7 +14,7 @@ from stream_app.kafka.topics import records_of
 from stream_app.sources.decode import TimeField
 from stream_app.sources.kafka import KafkaSource
 from stream_app.sources.topic_records import topic_decoder
-from tests.brokers import Topic
+from tests.brokers import Topic, lose_broker
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -28,15 +26,6 @@ async def topic(bootstrap_servers: str) -> Topic:
     topic = await Topic.create(bootstrap_servers)
     await topic.send([b'{"at": 1}'])
     return topic
-
-
-def lose_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no client reach a broker any more: its fetches then fail and are tried again after a pause."""
-
-    async def unreachable(self: AIOKafkaClient, *given: Any, **named: Any) -> bool:
-        return False
-
-    monkeypatch.setattr(AIOKafkaClient, "ready", unreachable)
 
 
 @pytest.mark.kafka

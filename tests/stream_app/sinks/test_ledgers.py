@@ -18,10 +18,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from stream_app.core.ledger import entry_to_json
 from stream_app.core.records import LedgerEntry
+from stream_app.kafka import cluster as kafka_cluster
 from stream_app.kafka.cluster import Cluster
 from stream_app.ports import OperatorError, OutsideLedger
 from stream_app.sinks.ledger_file import LedgerFile
 from stream_app.sinks.ledger_topic import LedgerTopic
+from tests.brokers import lose_broker
 from tests.patience import PATIENCE_S
 
 ENTRIES = [
@@ -192,6 +194,26 @@ async def test_records_of_others_and_tombstones_are_read_past(bootstrap_servers:
         await other.send_and_wait(topic, b'{"unknown": 1}', b"log/clicks/7/ab12/-5", partition=0)
     with pytest.raises(OperatorError, match="holds a record that is no entry"):
         await LedgerTopic(cluster, topic).entries()
+
+
+@pytest.mark.kafka
+@pytest.mark.anyio
+async def test_an_entry_is_given_up_if_the_broker_is_lost_while_it_is_sent(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer that has connected asks for its id until a broker answers, and sends nothing meanwhile."""
+    cluster, topic = Cluster(bootstrap_servers), f"ledger-{uuid4().hex[:8]}"
+    ledger = await LedgerTopic.create(cluster, topic)
+    await ledger.append(ENTRIES[:1])
+    tasks = asyncio.all_tasks()
+    with monkeypatch.context() as patch:
+        lose_broker(patch)
+        patch.setattr(kafka_cluster, "LONGEST_ANSWER_S", 0.5)
+        with pytest.raises(TimeoutError, match=r"no answer for 0\.5 s; see that Kafka runs"):
+            await asyncio.wait_for(ledger.append(ENTRIES), PATIENCE_S)
+    assert asyncio.all_tasks() == tasks  # nothing sends the entry later
+    await ledger.append(ENTRIES)
+    assert await LedgerTopic(cluster, topic).entries() == tuple(ENTRIES)
 
 
 async def made(servers: str, settings: dict[str, str], partitions: int) -> str:
