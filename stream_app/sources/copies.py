@@ -7,10 +7,11 @@ import io
 import json
 import logging
 import os
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ FEWEST_RECORDS = 5  # different records that make a file a copy; fewer may be eq
 _MARKED = (1, 2, 3, 4, FEWEST_RECORDS, 8, 16, 32)  # different records in each compared beginning
 MOST_MARKS = len(_MARKED)
 _COMPARED_FIRST = 1 << 16  # bytes
+WRITTEN_NS = 2_000_000_000  # a younger compressed file may still be written, and its plain form go then
 MOST_COMPARED = 1 << 20  # bytes, if the first ones have too few different records
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,31 @@ def check_links(paths: Iterable[Path]) -> None:
                     f"{link}: it is another name of {target}, whose events would count twice; move one of "
                     "the names away, or write a list that names the file once"
                 )
+
+
+def check_forms(forms: Sequence[Path]) -> None:
+    """Check that the forms of one file, plain or compressed, have the same records, as far as bytes tell.
+
+    Log a warning of each form that is not read, once it is not being written any more.
+    Args: forms, the one that is read first.
+    Raises: OperatorError, one line.
+    """
+    read, *others = forms
+    for other in others:
+        records = first_records(other, csv=False)
+        if not first_records(read, csv=False).startswith(records):
+            raise OperatorError(
+                f"{other}: its records are not those of {read}, which has the same name in the list; rename "
+                "one of the files, or move it away"
+            )
+        with suppress(FileNotFoundError):  # it was the plain form of a file that was compressed just now
+            if time.time_ns() - other.stat().st_mtime_ns > WRITTEN_NS:
+                _warn_of_form(other, read)
+
+
+@lru_cache(1024)
+def _warn_of_form(other: Path, read: Path) -> None:
+    log.warning("%s: it is another form of %s, which is read; it is not counted", other, read)
 
 
 def first_records(path: Path, csv: bool, most: int = COMPARED_BYTES) -> bytes:

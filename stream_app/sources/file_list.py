@@ -6,6 +6,7 @@ import json
 import os
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from stream_app.sources.copies import (
     Marks,
     beginning_of,
     check_common,
+    check_forms,
     check_links,
     common_records,
     first_records,
@@ -55,26 +57,32 @@ def is_list(path: Path) -> bool:
 def files_of(pattern: Path) -> dict[str, Path]:
     """Return the existing files of a list in order: each file by its name, as if it was not compressed.
 
-    Raises: OSError if the directory cannot be read; OperatorError if two names lead to one file.
+    Raises: OSError if the directory cannot be read; OperatorError if two names lead to one file, or a plain
+        and a compressed file with one name have different records.
     """
-    files = listed(pattern)
+    forms = _forms(pattern)
+    for several in forms.values():
+        check_forms(several)
+    files = {name: first for name, (first, *_) in forms.items()}
     check_links(files.values())
     return files
 
 
 def listed(pattern: Path) -> dict[str, Path]:
-    """Return the result of ``files_of``, with all names of each file. Raises: OSError.
+    """Return the result of ``files_of``, with all names of each file. Raises: OSError."""
+    return {name: first for name, (first, *_) in _forms(pattern).items()}
 
-    A plain file is preferred to its compressed copy, which may still be written.
-    """
+
+def _forms(pattern: Path) -> dict[str, list[Path]]:
+    """Return the forms of each file: the plain one before the compressed ones, which may still be written."""
     wanted = unpacked_name(pattern.name)
-    found: dict[str, Path] = {}
+    found: dict[str, list[Path]] = defaultdict(list)
     with os.scandir(pattern.parent) as entries:
         for entry in entries:
             name = unpacked_name(entry.name)
-            if fnmatchcase(name, wanted) and entry.is_file() and (name not in found or name == entry.name):
-                found[name] = pattern.parent / entry.name
-    return dict(sorted(found.items()))
+            if fnmatchcase(name, wanted) and entry.is_file():
+                found[name].append(pattern.parent / entry.name)
+    return {name: sorted(forms) for name, forms in sorted(found.items())}
 
 
 def in_order(pattern: Path, names: Iterable[str], known: Sequence[str] = ()) -> list[str]:

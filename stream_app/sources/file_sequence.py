@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from codecs import BOM_UTF8
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -32,10 +33,12 @@ from stream_app.sources.lines import (
     open_lines,
 )
 from stream_app.sources.packed import is_packed
-from stream_app.sources.rotated import RotatedFiles
+from stream_app.sources.rotated import RotatedFiles, UnmeasuredError
 from stream_app.sources.web_log import WebLog
 
 FILE_SPAN = 1 << 36  # positions of one file; 131,072 files stay below 2^53, which Lua counts exactly
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +79,7 @@ class FileSequence(GrowingFile):
         self._later = (0, 0, 0)
         self._position_checked = False
         try:
-            self._advance(0)
+            self._advance_from_start()
         except BaseException:
             self._close()
             raise
@@ -96,11 +99,12 @@ class FileSequence(GrowingFile):
     async def positions_at(
         self, partitions: Sequence[str], instants_us: Sequence[int]
     ) -> Mapping[str, Sequence[int]]:
-        return dict.fromkeys(partitions, [self._advance(self._counted_to())] * len(instants_us))
+        end = await _measuring(lambda: self._advance(self._counted_to()))
+        return dict.fromkeys(partitions, [end] * len(instants_us))
 
     async def _after(self, position: int) -> RecordBatch | None:
         self._read_at = position
-        end = self._advance(position)
+        end = await _measuring(lambda: self._advance(position))
         if position > end:
             raise OperatorError(f"{self._list.pattern}: these are not the files counted so far")
         return await self._batch(*divmod(position, FILE_SPAN)) if position < end else None
@@ -125,6 +129,14 @@ class FileSequence(GrowingFile):
         for number in list(self._open):
             self._forget(number)
         self._list.close()
+
+    def _advance_from_start(self) -> None:
+        while True:
+            try:
+                self._advance(0)
+                return
+            except UnmeasuredError as needed:
+                needed.measure()
 
     def _advance(self, least: int) -> int:
         """Look at the files again; return the end of the log, see ``_at_least``."""
@@ -246,7 +258,8 @@ class FileSequence(GrowingFile):
             try:
                 lines = await asyncio.to_thread(self._open_file, self._list.path(number))
             except OperatorError:
-                self._list.refresh(certainly=True)  # it may have been compressed just now
+                # It may have been compressed just now.
+                await _measuring(lambda: self._list.refresh(certainly=True))
                 lines = await asyncio.to_thread(self._open_file, self._list.path(number))
             self._take(number, lines)
         file, lines, before = self._list.files[number], self._open[number], self._grown_to[number]
@@ -311,6 +324,15 @@ class FileSequence(GrowingFile):
             return 0 if path is None else path.stat().st_size
         except OSError:
             return 0
+
+
+async def _measuring(ask: Callable[[], T]) -> T:
+    """Return an answer about files; unpack the files that it needs in a thread, not between cuts."""
+    while True:
+        try:
+            return ask()
+        except UnmeasuredError as needed:
+            await asyncio.to_thread(needed.measure)
 
 
 def _another(path: Path) -> OperatorError:

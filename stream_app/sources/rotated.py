@@ -9,15 +9,23 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stream_app.ports import OperatorError
-from stream_app.sources.copies import COMPARED_BYTES, MOST_COMPARED, beginning_of, first_records, notes_more
+from stream_app.sources.copies import (
+    COMPARED_BYTES,
+    FEWEST_RECORDS,
+    MOST_COMPARED,
+    WRITTEN_NS,
+    beginning_of,
+    first_records,
+    notes_more,
+)
 from stream_app.sources.file_list import FIRST_BYTES, FileList, ListedFile, check_first
 from stream_app.sources.packed import DAMAGE, ENDINGS, is_packed, open_packed, unpacked_name
 
@@ -34,16 +42,27 @@ _ROTATED = re.compile(
 _PORT = re.compile(r"(?!19|20)\d{4}|\d{5}", re.ASCII)  # before the ending: another server's log, and no age
 _YEAR_LAST = re.compile(r"\d\d-?\d\d-?(?:19|20)\d\d", re.ASCII)
 _LONGEST_NUMBER = 5
+_IS_A_COPY = "%s: it begins as %s does; it is taken for its copy and not counted"
 _SETTLED_NS = 2_000_000_000  # a server may write to a renamed file until it opens the new one
 
 
 _Found = tuple[Path, bytes, int]  # a file, its first bytes, and when it was written last
 
 
+class UnmeasuredError(Exception):
+    """The length of a compressed file decides. ``measure`` unpacks it, so it is called in a thread."""
+
+    def __init__(self, measure: Callable[[], None]) -> None:
+        super().__init__()
+        self.measure = measure
+
+
 class RotatedFiles(FileList):
     """The known files of a log that is rotated in place; see ``FileList``, whose positions they have.
 
-    A new file is noted once it has a line, and the one before it has not changed for two seconds.
+    A new file is noted once it has a line, and the one before it has not changed for two seconds. As long as
+    it has only lines with which a longer file begins, and fewer than ``FEWEST_RECORDS``, it may be either new
+    or a copy that is being written: it waits for a line that differs.
     Args: pattern, the path of the file that grows; directory, of this log only, for the notes.
     """
 
@@ -51,6 +70,7 @@ class RotatedFiles(FileList):
         super().__init__(pattern, directory)
         self._seen: tuple[int, int, int] | None = None  # device, inode and size of the file that grows
         self._starts: dict[tuple[int, ...], bytes] = {}  # first bytes of files as they were found
+        self._lengths: dict[tuple[Path, int], int] = {}  # of compressed files, by path and last change
         self._passed_over = set[tuple[Path, str]]()  # files not counted, by path and hash of the first lines
 
     def has_moved(self, number: int, device: int, inode: int) -> bool:
@@ -101,16 +121,22 @@ class RotatedFiles(FileList):
             self._seen = None  # a rotation is under way: look again
 
     def _find(self) -> None:
-        """Find where each known file is now, then note files that are new. Raises: FileNotFoundError."""
+        """Find where each known file is now, then note files that are new.
+
+        Raises: FileNotFoundError if that cannot be told yet; UnmeasuredError.
+        """
         existing = self._with_starts(self._existing())
+        places = {one[0]: at for at, one in enumerate(existing)}
         self.paths, place, known = {}, -1, set[Path]()
-        for file in self.files:
-            alike = [at for at, (_, start, _) in enumerate(existing) if _is(file, start)]
-            if alike:  # the others are copies
-                at = alike[0] if len(alike) == 1 else max(alike, key=lambda at: self._rank(existing[at]))
-                self.paths[file.name] = existing[at][0]
-                known.update(existing[at][0] for at in alike)
-                place = max(place, at)
+        # The file whose note has most bytes first: a file that begins as two of them do is that one.
+        for file in sorted(self.files, key=_noted_bytes, reverse=True):
+            alike = [one for one in existing if _is(file, one[1])]
+            if free := [one for one in alike if one[0] not in self.paths.values()]:
+                whole, *copies = self._copies(free)
+                self.paths[file.name] = whole[0]
+                place = max(place, places[whole[0]])
+                known.update(one[0] for one in (whole, *copies) if not self._may_be_new(one, whole))
+                self._warn_of_forms(whole, copies)
         if self.files and place < 0 and any(start for _, start, _ in existing):
             raise OperatorError(
                 f"{self.pattern}: none of its files is one counted so far; put the last one back, or name "
@@ -119,44 +145,85 @@ class RotatedFiles(FileList):
         for path, start, _ in existing[: max(place, 0)]:
             if start and path not in known:  # rotatelogs -n writes such a file while the log stays as it is
                 self._warn_once(path, start, "%s: its name is that of an older file; it is not counted")
-        new = [found for found in existing[place + 1 :] if found[0] not in known]
-        for path, start in self._without_copies(new):
-            if not start:
-                if path == self.pattern:
-                    raise FileNotFoundError  # no line so far
-                _warn_if_unreadable(path)
+        self._take_in_all([found for found in existing[place + 1 :] if found[0] not in known], existing)
+
+    def _take_in_all(self, new: Sequence[_Found], existing: Sequence[_Found]) -> None:
+        """Note new files, each once. Raises: FileNotFoundError for one that is to be looked at again."""
+        readable = {unpacked_name(path.name) for path, start, _ in existing if start}
+        for found in self._without_copies(new):
+            path, lines = found[0], _lines_of(found[1])
+            if not lines and path != self.pattern:
+                if unpacked_name(path.name) not in readable:
+                    _warn_if_unreadable(path)
                 continue
+            if not lines or any(self._may_be_new(found, other) for other in existing):
+                raise FileNotFoundError  # it has no line so far, or too few to tell
             if self.files and not self._has_settled():
                 raise FileNotFoundError
-            self._take_in(path, start)
+            self._take_in(path, lines)
 
-    def _rank(self, found: _Found) -> tuple[bool, int, int]:
-        """Return a rank: of files that begin with the same lines, the highest has the most lines.
+    def _may_be_new(self, found: _Found, other: _Found) -> bool:
+        """Return whether the file that grows has so far only lines of a longer file, and few of them."""
+        if found[0] != self.pattern:
+            return False
+        lines, longer = _lines_of(found[1]), _lines_of(other[1])
+        few = len(set(lines.splitlines())) < FEWEST_RECORDS
+        return few and len(lines) < len(longer) and _begin_alike(longer, lines)
 
-        Cost: decompresses the file once.
+    def _copies(self, alike: Sequence[_Found]) -> list[_Found]:
+        """Return of some files those that begin as the oldest one does, the one with most lines first.
+
+        Args: alike, oldest first. Raises: UnmeasuredError.
         """
-        path, _, written_ns = found
-        length = _unpacked_bytes(path, written_ns) if is_packed(path) else path.stat().st_size
-        return path == self.pattern, length, written_ns
+        oldest = _lines_of(alike[0][1])
+        copies = [one for one in alike if _begin_alike(_lines_of(one[1]), oldest)]
+        return copies if len(copies) == 1 else sorted(copies, key=self._rank, reverse=True)
 
-    def _without_copies(self, found: Sequence[_Found]) -> list[tuple[Path, bytes]]:
-        """Return new files in order, with their first lines; of files that begin alike only one."""
+    def _rank(self, found: _Found) -> tuple[int, bool, bool, int]:
+        """Return a rank: of files that begin with the same lines, the highest has the most lines."""
+        path, _, written_ns = found
+        if not (packed := is_packed(path)):
+            length = path.stat().st_size
+        elif path.with_name(unpacked_name(path.name)).exists():
+            length = 0  # it may still be written, and is deleted otherwise
+        elif (path, written_ns) in self._lengths:
+            length = self._lengths[path, written_ns]
+        else:
+            raise UnmeasuredError(partial(self._measure, path, written_ns))
+        return length, path == self.pattern, not packed, written_ns
+
+    def _measure(self, path: Path, written_ns: int) -> None:
+        """Learn the length of a compressed file, unpacked. Cost: decompresses it."""
+        length = 0
+        with suppress(*DAMAGE), open_packed(path) as file:
+            while part := file.read(1 << 20):
+                length += len(part)
+        self._lengths[path, written_ns] = length
+
+    def _without_copies(self, found: Sequence[_Found]) -> list[_Found]:
+        """Return new files in order; of files that begin alike only one."""
         kept = list[_Found]()
-        for one in sorted(
-            found, key=lambda one: (one[0] == self.pattern, len(_lines_of(one[1]))), reverse=True
-        ):
+        for one in sorted(found, key=lambda one: len(_lines_of(one[1])), reverse=True):
             lines = _lines_of(one[1])
             alike = (other for other in kept if lines and _begin_alike(lines, _lines_of(other[1])))
-            if (original := next(alike, None)) is None:
+            original = next(alike, None)
+            if original is None or self._may_be_new(one, original):
                 kept.append(one)
                 continue
             copy = one
             if lines == _lines_of(original[1]) and self._rank(one) > self._rank(original):
                 kept[kept.index(original)] = one
                 original, copy = one, original
-            said = "%s: it begins as %s does; it is taken for its copy and not counted"
-            self._warn_once(copy[0], lines, said, original[0])
-        return [(one[0], _lines_of(one[1])) for one in found if one in kept]
+            if not _is_being_written(copy, original):
+                self._warn_once(copy[0], lines, _IS_A_COPY, original[0])
+        return [one for one in found if one in kept]
+
+    def _warn_of_forms(self, whole: _Found, copies: Sequence[_Found]) -> None:
+        """Log a warning about other forms of a known file, plain or compressed, that stay beside it."""
+        for path, start, written_ns in copies:
+            is_form = unpacked_name(path.name) == unpacked_name(whole[0].name)
+            if is_form and not _is_being_written((path, start, written_ns), whole):
+                self._warn_once(path, _lines_of(start), _IS_A_COPY, whole[0])
 
     def _warn_once(self, path: Path, start: bytes, said: str, *more: Path) -> None:
         """Log a warning about a file that is not counted. Args: start, its first bytes."""
@@ -206,7 +273,7 @@ class RotatedFiles(FileList):
         """Return the files that exist, the oldest first. Raises: OperatorError if nobody may list them."""
         try:
             found = self._named()
-            older = sorted(found, key=lambda path: (_age(found[path], path), path))
+            older = sorted(found, key=lambda path: (_age(found[path], path), path.stat().st_mtime_ns, path))
         except FileNotFoundError:
             raise  # a rotation is under way
         except OSError as failure:
@@ -214,10 +281,10 @@ class RotatedFiles(FileList):
         return [*older, self.pattern] if self.pattern.exists() else older
 
     def _named(self) -> dict[Path, str]:
-        """Return the mark of each rotated file; a file that is being compressed is there once."""
+        """Return the mark of each rotated file."""
         name, stem, ending = self.pattern.name, self.pattern.stem, self.pattern.suffix
-        marks = dict[str, tuple[Path, str]]()
-        for path in sorted(self.pattern.parent.glob(f"{escape(stem)}*"), reverse=True):
+        marks = dict[Path, str]()
+        for path in self.pattern.parent.glob(f"{escape(stem)}*"):
             plain = unpacked_name(path.name)
             behind = plain.removeprefix(name if plain.startswith(name) else stem)
             if not plain.startswith(name):
@@ -225,8 +292,8 @@ class RotatedFiles(FileList):
                 behind = "" if _PORT.fullmatch(behind[1:]) else behind
             found = _ROTATED.fullmatch(behind)
             if found is not None and path.is_file():
-                marks[plain] = path, found[1]
-        return dict(marks.values())
+                marks[path] = found[1]
+        return marks
 
     def _unreadable(self, failure: OSError) -> OperatorError:
         return OperatorError(
@@ -284,18 +351,17 @@ def _begin_alike(one: bytes, other: bytes) -> bool:
     return bool(other) and (one.startswith(other) or other.startswith(one))
 
 
-@lru_cache(64)
-def _unpacked_bytes(path: Path, written_ns: int) -> int:
-    """Return the length of a compressed file, unpacked. Args: written_ns, its last change."""
-    length = 0
-    with suppress(*DAMAGE), open_packed(path) as file:
-        while part := file.read(1 << 20):
-            length += len(part)
-    return length
+def _is_being_written(copy: _Found, original: _Found) -> bool:
+    """Return whether a file is the compressed form of another one that a program may still write."""
+    is_form = is_packed(copy[0]) and unpacked_name(copy[0].name) == original[0].name
+    return is_form and time.time_ns() - copy[2] < WRITTEN_NS
+
+
+def _noted_bytes(file: ListedFile) -> int:
+    return 0 if file.first is None else int(file.first["bytes"])
 
 
 def _is(file: ListedFile, start: bytes) -> bool:
     """Return whether a file begins as it was noted."""
-    noted = file.first
-    count = 0 if noted is None else int(noted["bytes"])
-    return 0 < count <= len(start) and beginning_of(start[:count]) == noted
+    count = _noted_bytes(file)
+    return 0 < count <= len(start) and beginning_of(start[:count]) == file.first

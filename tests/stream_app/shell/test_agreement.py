@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import lzma
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -59,6 +60,8 @@ GOOD: dict[str, Files] = {  # a name that ends in live is of a file that is foll
     "a-header-without-its-end-live": {"e-1.csv": CSV.encode(), "e-2.csv": b"id,at,k"},
     "a-mark-only-live": {"e-1.csv": CSV.encode(), "e-2.csv": b"\xef\xbb\xbf", "e-3.csv": OTHER.encode()},
     "nothing-compressed-live": {"e-1.csv": CSV.encode(), "e-2.csv.gz": gzip.compress(b"")},
+    "two-forms": {"e-1.ndjson.gz": gzip.compress(JSON), "e-1.ndjson.xz": lzma.compress(JSON)},
+    "two-forms-live": {"e-1.ndjson": JSON, "e-1.ndjson.xz": lzma.compress(JSON)},
     "half-a-line-live": {"e.ndjson": JSON + b'{"at": "2026-03'},
 }
 HALF = gzip.compress(JSON)[:60]
@@ -89,6 +92,14 @@ WRONG: dict[str, tuple[Files, str]] = {
     "no-bytes-of-gzip-live": (
         {"e-1.csv": CSV.encode(), "e-2.csv.gz": b""},
         "(it is empty); put a whole file",
+    ),
+    "two-forms-that-differ": (
+        {"e-1.csv.gz": gzip.compress(CSV.encode()), "e-1.csv.xz": lzma.compress(OTHER.encode())},
+        "e-1.csv.xz: its records are not those of ",
+    ),
+    "two-forms-that-differ-live": (
+        {"e-1.csv": CSV.encode(), "e-1.csv.gz": gzip.compress(OTHER.encode())},
+        "e-1.csv.gz: its records are not those of ",
     ),
     "no-gzip": ({"e.csv.gz": CSV.encode()}, "put a whole file there"),
     "no-column": ({"e.csv": CSV.replace("at", "on").encode()}, "no column at"),

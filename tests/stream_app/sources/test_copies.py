@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+import lzma
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from stream_app.sources.lines import FileFormat
 from stream_app.wiring.event_logs import check_log
 from tests.stream_app.one_source import AT, event_line, packed, read, times, write_events
 
+FORMS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 LINES = [event_line(time_us, n=time_us) for time_us in range(200)]
 HEADER = b"at,n\n"
 
@@ -105,6 +108,34 @@ def test_links_to_files_elsewhere_are_one_name_each(log: Log, tmp_path: Path) ->
         write_events(elsewhere / f"{number}", range(10 * number, 10 * number + 2))
         (tmp_path / f"a-{number}.ndjson").symlink_to(elsewhere / f"{number}")
     assert log.read() == [10, 11, 20, 21]
+
+
+@pytest.mark.parametrize(("first", "second"), [("", ".gz"), (".gz", ".xz"), ("", ".xz")])
+@pytest.mark.parametrize("when", ["from the start", "live", "a replay"])
+def test_of_two_forms_of_one_file_one_is_read_and_the_other_named(
+    log: Log, when: str, first: str, second: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.file(1, *LINES[:5])
+    if when == "live":
+        assert log.read() == list(range(5))
+    file = log.file(2, *LINES[5:9])
+    for ending in (first, second):
+        file.with_name(f"{file.name}{ending}").write_bytes(FORMS[ending](b"".join(LINES[5:9])))
+    if first:
+        file.unlink()
+    read_form, other = (file.with_name(f"{file.name}{ending}") for ending in (first, second))
+    os.utime(other, (9, 9))  # no program is writing it
+    if when == "a replay":
+        whole = open_whole(log.pattern, "ndjson", AT, log.path)
+        assert whole.stat().st_size == sum(map(len, LINES[:9]))
+        whole.close()
+    else:
+        assert log.read() == list(range(9))
+    said = f"{other}: it is another form of {read_form}, which is read; it is not counted"
+    assert caplog.messages == [said]
+    other.write_bytes(FORMS[second](b"".join(LINES[5:10])))  # it has a record that the other one lacks
+    with pytest.raises(OperatorError, match=r"a-2\.ndjson\..z: its records are not those of .*a-2"):
+        files_of(log.pattern)
 
 
 def copied_and_deleted(log: Log, of: Path) -> None:

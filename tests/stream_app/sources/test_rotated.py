@@ -9,6 +9,7 @@ import lzma
 import os
 import random
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from stream_app.sources import rotated
 from stream_app.sources.copies import MOST_COMPARED
 from stream_app.sources.decode import TimeField
 from stream_app.sources.file_sequence import FileSequence
-from stream_app.sources.packed import ENDINGS, is_packed, zstd
+from stream_app.sources.packed import ENDINGS, is_packed, open_packed, zstd
 from stream_app.sources.read_ahead import LEAST_RECORDS, read_ahead
 from stream_app.sources.web_log import WebLog
 
@@ -312,6 +313,106 @@ def test_of_files_that_begin_alike_the_longer_one_counts(
         log.look()
         log.restart()
     assert log.read == [f"/{number}" for number in range(13)]
+
+
+def _begun_alike(log: Rotated, *paths: str) -> None:
+    """Write a file whose lines have these paths."""
+    log.log.write_text("".join(LINE.format(path, "") for path in paths))
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("names", [(".gz", ".zst"), ("", ".gz")])
+@pytest.mark.usefixtures("settled")
+def test_two_forms_of_one_file_count_once_and_one_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, names: tuple[str, str], is_known: bool
+) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    log.write(5)
+    if is_known:
+        log.look()
+    written = log.log.read_bytes()
+    log.log.unlink()
+    for place, ending in enumerate(names):
+        (form := tmp_path / f"access.log.1{ending}").write_bytes(PACK[ending](written) if ending else written)
+        os.utime(form, (9 - place, 9 - place))
+    log.write(3)
+    for _ in range(2):
+        log.look()
+    log.restart()
+    assert log.read == [f"/{number}" for number in range(8)]
+    read, other = (tmp_path / f"access.log.1{ending}" for ending in names)
+    assert caplog.messages == [f"{other}: it begins as {read} does; it is taken for its copy and not counted"]
+
+
+@pytest.mark.usefixtures("settled")
+def test_files_with_one_number_and_other_lines_all_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a change of the compression: the older files keep their names."""
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    for age, ending in ((30, ".zst"), (20, ".gz"), (10, "")):
+        log.write(5)
+        written = log.log.read_bytes()
+        log.log.unlink()
+        (part := tmp_path / f"access.log.1{ending}").write_bytes(PACK[ending](written) if ending else written)
+        os.utime(part, (time.time() - age,) * 2)
+    log.write(3)
+    log.look()
+    log.restart()
+    assert log.read == [f"/{number}" for number in range(18)]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.usefixtures("settled")
+def test_new_file_that_begins_with_the_first_line_of_another_one_is_read(
+    tmp_path: Path, is_known: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    _begun_alike(log, "a")
+    if is_known:
+        log.look()
+    _begun_alike(log, "a", "b", "c")
+    log.log.rename(tmp_path / "access.log.1")
+    _begun_alike(log, "a")
+    for _ in range(2):
+        log.look()
+        log.restart()
+    assert log.read == ["/a", "/b", "/c"]  # so far the new file may be a copy
+    _begun_alike(log, "a", "d")
+    log.look()
+    log.restart()
+    (tmp_path / "access.log.1").rename(tmp_path / "access.log.2")
+    log.log.rename(tmp_path / "access.log.1")
+    _begun_alike(log, "e")
+    log.look()
+    log.restart()
+    assert log.read == ["/a", "/b", "/c", "/a", "/d", "/e"]
+    assert caplog.messages == []
+
+
+@pytest.mark.usefixtures("settled")
+def test_compressed_files_are_not_unpacked_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked = list[bool]()
+
+    def seen(path: Path) -> Any:
+        unpacked.append(threading.current_thread() is threading.main_thread())
+        return open_packed(path)
+
+    log = Rotated(tmp_path, "rename", random.Random(1))
+    log.write(5)
+    log.look()
+    monkeypatch.setattr("stream_app.sources.rotated.open_packed", seen)
+    for ending in (".gz", ".xz"):
+        (tmp_path / f"access.log.1{ending}").write_bytes(PACK[ending](log.log.read_bytes()))
+    log.log.unlink()
+    log.write(3)
+    log.look()
+    log.restart()
+    assert unpacked == [False, False]
+    assert log.read == [f"/{number}" for number in range(8)]
 
 
 def test_file_that_is_taken_for_a_copy_is_named_once(
