@@ -155,7 +155,9 @@ def so_far(view: StreamView) -> tuple[str | None, str | None]:
     Epochs add up for users without a period. For them one epoch's epsilon alone would say too little.
     """
     stated = view.statement
-    if stated is None or not view.private or stated.unit != "user" or stated.epsilon == view.strategy.epsilon:
+    if stated is None or not view.private or stated.unit != "user" or view.declared.period is not None:
+        return None, None
+    if stated.epsilon == view.strategy.epsilon:
         return None, None
     return in_words(stated.epsilon), None if stated.delta is None else delta_in_words(stated.delta)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
 from stream_app.client import Client
 from stream_app.core.alerts.conditions import parse_condition
@@ -22,6 +23,7 @@ from stream_app.core.counting.bounding import PerUser
 from stream_app.core.counting.cells import Buckets
 from stream_app.core.counting.keys import KeyList
 from stream_app.core.counting.where import OneOf
+from stream_app.core.declaration import Declaration
 from stream_app.core.meaning import meaning_of
 from stream_app.ports.access import Scrapes
 from stream_app.shell.commands import main
@@ -217,6 +219,28 @@ async def users_of_two_epochs() -> Published:
     await stream.open(1, FIRST_BIN + 4)
     await stream.close([9, 10])
     return stream
+
+
+class OfSite(Published):
+    """A stream over an access log."""
+
+    def declared(self, **axes: Any) -> Declaration:
+        """Return what the stream declares."""
+        found = super().declared(**axes)
+        return structs.replace(found, source=structs.replace(found.source, format="combined"))
+
+
+async def test_an_access_log_protects_a_day_and_its_epochs_do_not_add_up() -> None:
+    stream = OfSite(MemoryStore(), user=PerUser("visitor", 3), epoch_bins=24)
+    await fill(stream, [5] * 24)
+    await stream.open(1, FIRST_BIN + 24)
+    await stream.close([9])
+    async with api_at(stream) as api:
+        stated, detail = await api.json("privacy"), await api.json("")
+        assert (stated["per"], stated["source_epsilon"]) == ("UTC day", "1")
+        assert "any one user of flights.ndjson within any one UTC day" in stated["promise"]
+        assert stated["next_epoch"].startswith("One more epoch of this stream adds nothing")
+        assert "epsilon_so_far" not in detail
 
 
 async def test_users_of_this_epoch_are_a_number_of_their_own_beside_the_sum_over_epochs() -> None:
