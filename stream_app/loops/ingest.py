@@ -82,6 +82,7 @@ class Ingest:
         self._views = views
         self._start = start
         self._keys = ports.keys
+        self._making_keys = asyncio.Lock()
 
     async def run(self) -> None:
         """Count until cancelled, which is safe at any await; then write the letters that wait."""
@@ -218,6 +219,11 @@ class Ingest:
     async def _apply_to_one(self, stream: LoadedStream, read: Sequence[Slices]) -> None:
         # Of a segment that is over nobody takes cuts, so the store would refuse its records for ever.
         while not stream.is_over and (left := _begun(read, stream)):
+            if unmade := [slices for slices, _ in left if slices.lacks_keys(stream)]:
+                async with self._making_keys:  # others may need the same keys
+                    for slices in filter(lambda one: one.lacks_keys(stream), unmade):
+                        await slices.make_keys(stream)
+                continue  # cuts may have been taken meanwhile
             try:
                 refusal = await self._learn(stream, left)
                 refused = {} if refusal is None else {left[0][0].batch.partition: refusal}

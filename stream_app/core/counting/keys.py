@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
 from itertools import product, repeat
@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from dphist.arrays import Int64Array
-from stream_app.core.coded import Column, for_each
+from stream_app.core.coded import Coded, Column, for_each
 from stream_app.core.counting.read_values import as_listed, each_once, listed_as
 from stream_app.core.counting.unlisted import LONGEST_NAME, Discover, key_names
 from stream_app.core.counting.unlisted import OTHER as OTHER
@@ -27,7 +27,7 @@ _NOTHING = Fraction(0)
 Option = bool | int | float | str | list[int] | None  # a JSON value that a mechanism's option may have
 
 NONE = "none"  # the key of events without the field
-_MOST_REMEMBERED = 1 << 16
+_MOST_REMEMBERED, _MOST_RULES = 1 << 16, 64
 _LONGEST_VALUE = (
     2_000  # characters before the rule: an address that a browser sends; a longer value has no key
 )
@@ -74,7 +74,7 @@ class Normalise(
     """How a value becomes a key, in this order; each step is left out unless it is asked for.
 
     A value of more than 2,000 characters has no key: the rule runs beside cuts, and nobody's value may delay
-    the releases of others.
+    the releases of others. ``Slices.make_keys`` lets cuts run between two values.
 
     Args:
         query: the names of parameters that stay behind the ``?``, in this order; None: the query stays whole.
@@ -103,17 +103,29 @@ class Normalise(
 
     def of(self, value: object) -> object:
         """Return the key of a value; a value that can be no key stays as it is."""
-        if self.none and (value is None or value == ""):
+        if type(value) is str:
+            return self._keys[value]
+        if self.none and value is None:
             return NONE
-        if not isinstance(value, str | int | float) or (
-            isinstance(value, str) and len(value) > _LONGEST_VALUE
-        ):
-            return value
-        return self._remembered(value)
+        return self._made(value) if isinstance(value, int | float) else value
+
+    def of_each(self, column: Sequence[object]) -> Sequence[object]:
+        """Return the keys of values."""
+        if set(map(type, column)) == {str}:
+            return list(map(self._keys.__getitem__, column))  # type: ignore[arg-type]
+        return each_once(self.of, column)
+
+    def each_made(self, column: Column) -> Iterator[object]:
+        """Yield the key of each new text in a column; the keys of all its texts are remembered then."""
+        if len(self._keys) > _MOST_REMEMBERED:
+            self._keys.clear()
+        values = column.values if isinstance(column, Coded) else column
+        new = {value for value in values if type(value) is str} - self._keys.keys()
+        yield from map(self._keys.__getitem__, new)
 
     @cached_property
-    def _remembered(self) -> Callable[[Any], Any]:
-        return lru_cache(_MOST_REMEMBERED, typed=True)(self._made)
+    def _keys(self) -> _Keys:
+        return _keys_of(self)
 
     @cached_property
     def _compiled(self) -> list[tuple[re.Pattern[str], str]]:
@@ -123,10 +135,10 @@ class Normalise(
     def _replaced(self) -> dict[str, str]:
         return dict(self.replace)
 
-    def _made(self, value: str | int | float) -> str | int | float:
+    def _made(self, value: str | int | float) -> object:
         if not isinstance(value, str):
             [text] = key_names([value])
-            return self._made(text) if text else value
+            return self._keys[text] if text else value
         path, mark, query = value.partition("?")
         if self.query is not None:
             query = _kept(query, self.query)
@@ -171,9 +183,25 @@ class Normalise(
         return ", ".join(words for is_there, words in said if is_there)
 
 
+class _Keys(dict[str, object]):
+    """The key of each text that a rule has seen."""
+
+    def __init__(self, rule: Normalise) -> None:
+        self._rule = rule
+
+    def __missing__(self, text: str) -> object:
+        if len(text) > _LONGEST_VALUE:
+            return text
+        key = self[text] = NONE if self._rule.none and not text else self._rule._made(text)
+        return key
+
+
+_keys_of = lru_cache(_MOST_RULES)(_Keys)  # equal rules of several streams share it
+
+
 def normalised(rule: Normalise | None, column: Sequence[object]) -> Sequence[object]:
     """Return the keys of values: the one place for listed and for found keys."""
-    return column if rule is None else each_once(rule.of, column)
+    return column if rule is None else rule.of_each(column)
 
 
 def check_pattern(pattern: str, becomes: str) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stream_app.core.counting.keys import KeyList, Normalise
 from stream_app.core.ledger import ACCEPTED
 from stream_app.core.strategy import Strategy
 from stream_app.loops import ingest as ingest_loop
@@ -17,8 +20,10 @@ from stream_app.loops.lease import Lease, give_up, renew
 from stream_app.state import round_trips
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.redis_store import RedisStore
-from tests.stream_app.declared import BIN_US, FIRST_BIN, strategy_of
+from tests.patience import ended
+from tests.stream_app.declared import BIN_US, FIRST_BIN, changed, strategy_of
 from tests.stream_app.one_source import ByHand, OneSource
+from tests.stream_app.product_stream import ProductSource, product_strategy
 from tests.world import Struck, World, slow
 from tests.world.faults import Call
 
@@ -95,6 +100,39 @@ def test_a_turn_packs_the_records_of_few_capped_streams(
         world.until(100.5)
         assert max(map(len, turns)) == at_once
         assert sum(map(len, turns)) == STREAMS
+
+
+async def test_other_tasks_run_between_two_keys_that_a_rule_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule may take long for a value that somebody chose; streams with equal rules make each key once."""
+    monkeypatch.setattr(slices, "_TURN_S", -1.0, raising=False)
+    rule = Normalise(lower=True, replace=(("c0", "ua"),))
+    keys = KeyList("carrier", ("ua", "c1"), True, False, normalise=rule)
+    plain = product_strategy(value=False)
+    strategy = replace(plain, declared=changed(plain.declared, keys=keys))
+    turns, made, real = 0, list[int](), Normalise._made
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def counted(self: Normalise, value: Any) -> Any:
+        made.append(turns)
+        return real(self, value)
+
+    monkeypatch.setattr(Normalise, "_made", counted)
+    with closing(ProductSource(tmp_path, strategy, replace(strategy, stream="second"))) as one:
+        ingest = await opened(one)
+        one.append_events((FIRST_BIN + 0.5, f"C{number % 50}", None) for number in range(100))
+        beside = asyncio.create_task(others())
+        assert await ingest.step() == 100
+        await ended(beside)
+        for stream in ("second", strategy.stream):
+            assert one.store.streams[stream].cells == {FIRST_BIN: {0: 2, 1: 2, 2: 96}}
+    assert len(made) == len(set(made)) == 50
 
 
 def test_the_log_s_end_is_asked_once_for_all_streams_whose_bins_close() -> None:
