@@ -33,33 +33,42 @@ class Part(NamedTuple):
     """An earlier stream of a history.
 
     Args: asked_as, the name by which readers ask for the stream; strategy, the stream's last one; epochs, all
-        of its epochs, in the history's bins.
+        of its epochs, in the history's bins; texts, of all its strategies.
     """
 
     asked_as: str
     strategy: Strategy
     epochs: Sequence[EpochView]
+    texts: tuple[bytes, ...]
 
     @classmethod
     def of(cls, asked_as: str, view: VisibleEpochs, shift: int) -> Part:
         """Return a stream as a part. Args: shift, from its bins to the history's."""
-        return cls(asked_as, view.strategy, [epoch.shifted(shift) for epoch in view.epochs])
+        epochs = [epoch.shifted(shift) for epoch in view.epochs]
+        return cls(asked_as, view.strategy, epochs, view._texts)
 
-    def showing(self, now: Strategy, columns: ColumnSum, places: KeyPlaces | None) -> list[EpochView]:
-        """Return the epochs with some keys of another stream's list as their count; none without these keys.
+    def showing(self, now: Strategy, columns: ColumnSum, places: KeyPlaces | None) -> Iterator[EpochView]:
+        """Yield the epochs that show some keys of another stream, with these keys as their count."""
+        for epoch in self.epochs:
+            yield from _agreeing(epoch, strategy_of(self.texts, epoch.record), now, columns, places)
 
-        Args: now, the other stream; columns, the count there; places, of the keys in its list; None: of all.
-        """
-        axes, keys, others = self.strategy.kind.axes, self.strategy.axes.keys, now.axes.keys
-        if axes is None or keys is None or others is None:
-            return []
-        asked = (places,) if isinstance(places, int) else places or ()
-        there = [place for one in asked if (place := place_in(keys, others, one)) is not None]
-        if len(there) < len(asked):
-            return []
+
+def _agreeing(
+    epoch: EpochView, then: Strategy, now: Strategy, columns: ColumnSum, places: KeyPlaces | None
+) -> Iterator[EpochView]:
+    """Yield an epoch with some keys of another list as its count; nothing if it does not show all of them.
+
+    Args: then, the epoch's strategy; now, the other one; columns, the count there; places, of the keys in its
+        list; None: of all.
+    """
+    axes, keys, others, over = then.kind.axes, then.axes.keys, now.axes.keys, epoch.over_axes
+    if axes is None or keys is None or others is None or over is None:
+        return
+    asked = (places,) if isinstance(places, int) else places or ()
+    there = [place for one in asked if (place := place_in(keys, others, one)) is not None]
+    if len(there) == len(asked):
         own = there[0] if isinstance(places, int) else places and tuple(sorted(there))
-        columns = columns.of_keys(axes, own)
-        return [over.showing(columns) for epoch in self.epochs if (over := epoch.over_axes)]
+        yield over.showing(columns.of_keys(axes, own))
 
 
 def joined_bins(streams: Sequence[VisibleEpochs]) -> tuple[Binning, list[int]]:
@@ -187,7 +196,7 @@ def showing(
         elif asked is not None and now.axes.keys is not None and asked.are_patterns(now.axes.keys):
             yield from _matching(epoch, then, columns, asked)
         else:
-            yield from Part(then.stream, then, [epoch]).showing(now, columns, places)
+            yield from _agreeing(epoch, then, now, columns, places)
 
 
 def _matching(epoch: EpochView, then: Strategy, columns: ColumnSum, asked: AskedKeys) -> Iterator[EpochView]:

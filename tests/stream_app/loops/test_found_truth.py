@@ -26,7 +26,17 @@ from stream_app.loops import finding_keys
 from stream_app.state.embedded import EmbeddedRedis
 from stream_app.state.reader import RedisReader
 from stream_app.state.redis_store import RedisStore
-from tests.stream_app.found_keys import AMOUNTS, Replayed, Visit, amount_of, replay, write_visits
+from tests.stream_app.found_keys import (
+    AMOUNTS,
+    APPROXIMATE,
+    DISCOVER,
+    Replayed,
+    Visit,
+    amount_of,
+    replay,
+    view_at,
+    write_visits,
+)
 
 OF_USER, PAGES, BINS = 10, 20_000, 24
 RARE = 1e-6
@@ -102,6 +112,21 @@ async def test_found_keys_of_a_replay_are_exact_without_noise(tmp_path: Path, ap
     others = len(visits) - sum(one.truth for one in found)
     assert round(float(view.count(view.span).value)) == len(visits)
     assert round(float(view.of_key("other").count(view.span).value)) == others
+
+
+@pytest.mark.parametrize("privacy", [{}, APPROXIMATE], ids=["pure", "approximate"])
+async def test_a_history_counts_a_key_in_all_epochs_of_both_streams(
+    tmp_path: Path, privacy: dict[str, Any]
+) -> None:
+    """The earlier stream's epochs found other keys than its last one."""
+    pages = [["/a", "/b"], ["/b"], ["/b", "/c"], ["/b", "/c"]]
+    write_visits(tmp_path, [(hour + 0.5, "", page) for hour in range(BINS) for page in pages[hour // 6]])
+    keys = {"discover": DISCOVER | {"epochs": 0}}
+    replayed = await replay(tmp_path, time={"epoch": "6h"}, keys=keys, privacy=privacy)
+    earlier, later = await view_at(replayed.reader, 12), await replayed.view()
+    later.epochs = later.epochs[2:]
+    view = later.following((earlier,))
+    assert [view.of_key(key).count(view.of_key(key).span).value for key in ("/b", "/c")] == [24, 12]
 
 
 async def test_no_other_stream_waits_for_decisions_and_releases_of_many_keys(
