@@ -12,7 +12,6 @@ import pytest
 
 from stream_app.core.incoming import Reason
 from stream_app.loops.slices import calls_of
-from stream_app.ports import OperatorError
 from stream_app.sinks.dead_letter_file import DeadLetterFiles, Keeping
 from stream_app.wiring.pipeline import Counting
 from tests.contracts.examples import FIRST_BIN, apply, of_users, setting_aside
@@ -144,8 +143,8 @@ def test_a_stream_can_begin_at_the_end_of_the_log() -> None:
         assert world.counts() == {100: 1}
 
 
-def test_a_stream_that_is_not_open_is_refused() -> None:
-    with World(strategy_of()) as world, pytest.raises(OperatorError, match="not open"):
+def test_a_stream_that_the_store_does_not_have_is_an_outage() -> None:
+    with World(strategy_of()) as world, pytest.raises(ConnectionError, match="visits is no longer there"):
         world.run(Counting.over(world.ports(), [STREAM]).ingest.step())
 
 
