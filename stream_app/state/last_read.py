@@ -125,7 +125,8 @@ class SeenEpochs:
 
     An opening adds the next number or another field. Only the last epoch ends, unless another one opens.
     Retention changes ``trimmed`` or removes fields. Rows that are put back add the fields of their epochs in
-    order; each step of one epoch moves its end, and it is the epoch before the last one meanwhile.
+    order; each step of one epoch moves its end. Meanwhile only epochs without rows are between it and the
+    last one: another worker, with a shorter witness, had opened them.
     """
 
     def __init__(self, redis: RoundTrips) -> None:
@@ -155,7 +156,8 @@ class SeenEpochs:
         self._seen.pop(stream, None)
         if epochs.all:
             last = epochs.all[-1].epoch
-            before = [epoch.epoch for epoch in epochs.all[-2:-1]]
-            names = codec.fields_of_epochs([*before, last, last + 1])
+            with_rows = (one.epoch for one in reversed(epochs.all[:-1]) if one.final_bin >= one.first_bin)
+            first = next(with_rows, epochs.all[0].epoch)
+            names = codec.fields_of_epochs([*range(first, last), last, last + 1])
             self._seen[stream] = len(fields), names, [fields.get(name) for name in names], epochs
         return epochs, replies

@@ -47,16 +47,22 @@ async def read(stores: Stores) -> tuple[list[tuple[int, bytes]], list[tuple[int,
     return rows, [(e.epoch, e.last_bin, e.end_reason) for e in state.epochs]
 
 
-async def test_rows_tiles_and_the_end_of_their_epoch_are_back(stores: Stores) -> None:
+@pytest.mark.parametrize("without_rows", [0, 1])
+async def test_rows_tiles_and_the_end_of_their_epoch_are_back(stores: Stores, without_rows: int) -> None:
+    """Args: without_rows, epochs between that the worker of a shorter witness had opened."""
     await emptied(stores)
+    if without_rows:
+        later = replace(NEXT_EPOCH, epoch=2)
+        assert await stores.store.open_epoch(stores.stream, TEXT, later, "e" * 64) == Reply.DONE
     for step in (lost(1, 1), lost(2, 3)):
         assert await stores.store.put_back(stores.stream, step) == Reply.DONE
         assert await stores.store.put_back(stores.stream, step) == Reply.ALREADY
-        _, [first, _] = await read(stores)  # a reader that looks between two steps sees the next one, too
+        _, [first, *_] = await read(stores)  # a reader that looks between two steps sees the next one, too
         assert first == (0, step.epoch.last_bin, "early")
     rows, epochs = await read(stores)
     assert rows == [(seq, b"row %d" % seq) for seq in range(1, BINS + 1)]
-    assert epochs == [(0, FIRST_BIN + BINS - 1, "early"), (1, None, None)]
+    assert epochs[0] == (0, FIRST_BIN + BINS - 1, "early")
+    assert epochs[-1] == (1 + without_rows, None, None)
     values = await stores.reader.tile_rows(stores.stream, 0, PUBLISHED, 0, BINS, WIDTH)
     assert values[:, 0].tolist() == [1, 2, 3, 4]
     await release_bins(stores, 1)
