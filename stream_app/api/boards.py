@@ -101,7 +101,7 @@ async def changes(request: Request, query: Annotated[ChangesQuery, Query()]) -> 
 
 
 def events_of(replicas: Replicas, wanted: Sequence[str]) -> AsyncIterator[bytes]:
-    """Yield the seq of each wanted stream, and again each that has changed, or whose promise has."""
+    """Yield an event for each wanted stream, and another whenever its seq, generation or privacy changes."""
     sent: dict[str, tuple[int, int, bool]] = {}
 
     async def news() -> bytes:

@@ -1,6 +1,6 @@
 """Answers plain questions before FastAPI, which takes longer to read a count's question than to answer it.
 
-A follower stays for hours. What FastAPI would hold for it makes each search for garbage longer.
+Followers, too: they stay for hours, and what FastAPI would keep for each slows every garbage collection.
 """
 
 from __future__ import annotations

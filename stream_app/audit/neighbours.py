@@ -216,7 +216,7 @@ def _names_loss(rule: DiscoveryRule, one: UsersOfKeys, other: UsersOfKeys) -> Na
         if np.array_equal(users[0], users[1]):
             continue
         keys += 1
-        if any(not path.any() for path in users):  # only the differing user brings it
+        if any(not path.any() for path in users):  # without the differing user nobody brings the key
             delta += max(float(rule.chances(path.tolist()).sum()) for path in users)
         else:
             loss += _largest_ratio(rule, users[0], users[1])

@@ -157,7 +157,7 @@ class SpoolWriter:
             yield self._catch_up()
 
     def _find_last(self) -> None:
-        """Open the last part; take the keys of all earlier ones."""
+        """Open the last part, and remember the batches' keys of earlier parts that are not too old."""
         found = parts(self.directory)
         for part in found[:-1]:
             last = last_batch(part)

@@ -293,6 +293,6 @@ def _signals(asked: asyncio.Event) -> Iterator[None]:
 
 
 def outlive_sighup() -> None:
-    """Log which settings SIGHUP reloads, instead of ending, unless the signal means a closed terminal."""
+    """On SIGHUP log which settings it reloads, and go on. If there is a terminal, SIGHUP ends the process."""
     if not sys.stderr.isatty():
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, log.warning, _RELOADED)

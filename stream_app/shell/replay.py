@@ -127,7 +127,7 @@ def _check_times(settings: Settings) -> str | None:
 
 
 class _InOptions:
-    """A report that names options where its lines name keys of a configuration."""
+    """A report whose lines name the command's options in place of keys of a configuration."""
 
     def __init__(self, report: Report, stream: str) -> None:
         self._report, self._stream = report, stream

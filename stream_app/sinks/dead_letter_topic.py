@@ -27,7 +27,7 @@ _LETTER_BYTES = 200  # of memory, for each letter beside its text
 MOST_AT_ONCE = 500  # letters that are sent together; counting goes on between two such parts
 _RECORD_BYTES = 100  # of a batch of one record, at most, beside key and value
 _LARGEST_RECORD, _BATCH_BYTES = 1 << 20, 16 << 10  # the defaults of a producer
-_SEGMENTS = 8  # parts in which letters are deleted, as files of letters are
+_SEGMENTS = 8  # Kafka deletes whole segments: what is kept goes in so many steps
 
 log = logging.getLogger(__name__)
 _json = msgspec.json.Encoder().encode

@@ -27,7 +27,7 @@ FEWEST_RECORDS = 5  # different records that make a file a copy; fewer may be eq
 _MARKED = (1, 2, 3, 4, FEWEST_RECORDS, 8, 16, 32)  # different records in each compared beginning
 MOST_MARKS = len(_MARKED)
 _COMPARED_FIRST = 1 << 16  # bytes
-WRITTEN_NS = 2_000_000_000  # a younger compressed file may still be written, and its plain form go then
+WRITTEN_NS = 2_000_000_000  # a younger compressed file may still grow, and its plain file then be deleted
 MOST_COMPARED = 1 << 20  # bytes, if the first ones have too few different records
 
 log = logging.getLogger(__name__)

@@ -246,7 +246,7 @@ class FileList:
         return True
 
     def is_recognised(self, number: int, header: int) -> bool:
-        """Return whether the note of a file has all that is noted of one. Args: header, its bytes."""
+        """Return whether a file's note is complete: nothing more will be noted. Args: header, its bytes."""
         file = self.files[number]
         noted = 0 if file.first is None else file.first["bytes"]
         return noted >= header + FIRST_BYTES and len(file.marks) == MOST_MARKS

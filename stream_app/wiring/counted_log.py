@@ -213,7 +213,7 @@ class CountedLog:
         await self._close()
         name = fault.stream if isinstance(fault, StreamError) else None
         if name not in [stream.name for stream in self._counted]:
-            name = None  # of the log, or of a halted stream that these streams need: its cost is unknown
+            name = None  # the log has the fault, or a halted stream of unknown cost: all stop
         faulty = [stream for stream in self._counted if name in (None, stream.name)]
         self._counted = [stream for stream in self._counted if stream not in faulty]
         self._waiting = [stream for stream in self._waiting if stream not in faulty]

@@ -223,7 +223,7 @@ class RectangleTree:
         return [~inner for inner in cut] + [np.ones(sizes[-1], dtype=bool)]
 
     def parts(self, growth: float) -> list[Int64Array]:
-        """Return each rectangle's whole part of the budget, per level; over a bin they add up to 2^20."""
+        """Return each rectangle's share of the budget per level, in 2^-20; over a bin they add up to 1."""
         share = growth ** np.arange(len(self.levels), dtype=np.float64)
         part = np.maximum(1, np.floor((_PARTS - share.size) * share / share.sum())).astype(np.int64)
         rest = _PARTS - np.cumsum(part) + part

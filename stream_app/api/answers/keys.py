@@ -29,7 +29,7 @@ from stream_app.core.kinds.tables import Span
 from stream_app.core.meaning import OfAmounts, meaning_of_amounts
 
 LIST_US = 2_000.0  # a part of a list of 100,000 keys
-_MEAN_US = 10_000  # at most, for the mean of a key
+_MEAN_US = 10_000  # of computing the mean of one key, at most
 _REMEDY = "configure keys"
 _BETWEEN = "\n"  # names, where they are searched as one text
 

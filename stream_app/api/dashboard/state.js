@@ -98,7 +98,7 @@ export class StreamPage {
     return this.detail.axes?.value_field ?? "value";
   }
 
-  // Return what the points of charts are numbers of, for the beginning of a heading: "Events".
+  // Return what charts count, as a heading begins with it: "Events".
   get noun() {
     return this.detail.noun.replace(/^./, (letter) => letter.toUpperCase());
   }

@@ -61,7 +61,7 @@ class Axis(
     options: dict[str, Option] = {}
 
     def __post_init__(self) -> None:
-        """Set default values to the default objects: the text omits a field only if it holds that object."""
+        """Replace values that equal a default by the default itself: msgspec omits only that object."""
         if self.mode == "tree":
             msgspec.structs.force_setattr(self, "mode", "tree")
         if self.share == _NOTHING:

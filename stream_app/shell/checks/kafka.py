@@ -201,7 +201,7 @@ def _output_topic(topic: str, facts: TopicFacts | None) -> Finding:
 
 
 def _letters_topic(topic: str, facts: TopicFacts | None, keep_us: int) -> Finding:
-    """Return whether the topic for dead letters deletes them as soon as their files are deleted."""
+    """Return whether the topic keeps dead letters no longer than their files are kept."""
     what = "dead_letters.topic"
     if facts is None:
         return Finding(what, "ok", f"{topic} does not exist yet; the first start creates it")

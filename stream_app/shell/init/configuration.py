@@ -31,7 +31,7 @@ _VARIABLES = {
 }
 _WIDTH = 44  # where comments begin
 
-Line = str  # what is read; after a tab, which no value has as it is, the comment
+Line = str  # a setting, a tab, and its comment; no value holds a tab as it is
 
 
 def configuration(answers: Answers, name: str, config: Path) -> str:

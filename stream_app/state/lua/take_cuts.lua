@@ -153,7 +153,7 @@ local function taken(one)
     redis.call('HSET', starts, partition, '0')
   end
   for i, bin in ipairs(one.bins) do
-    -- Beyond the last bin's cut the next segment counts what is dated here.
+    -- The next segment counts records of this one that are read after its last bin's cut.
     if held[5] and bin >= tonumber(held[4]) - 1 then
       redis.call('HSETNX', state, 'over:' .. partition, string.format('%.0f', one.positions[i]))
     end
