@@ -288,7 +288,7 @@ async def test_window_has_bands_or_nan_where_errors_are_unknown() -> None:
     cells = delays(stream, 6)
     for one in (stream, loads):
         await fill(one, cells)
-    async with running(stream) as url, AsyncClient(url, timeout_s=60.0) as client:
+    async with running(stream) as url, AsyncClient(url, timeout_s=300.0) as client:
         day = await client.window("windows", key="UA", levels=[0.5, 0.9])
         exact = cells[4:6, 0].sum(axis=0)
         assert np.allclose(day.count, exact, atol=0.01)
