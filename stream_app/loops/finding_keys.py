@@ -118,7 +118,9 @@ class Naming:
             self._keys, self._thinned = None, 0  # if reading fails, the next call begins anew
             self._keys = await self._read(strategy, state)
         if self._thinned < state.epoch.thinned:
-            await self._thin(self._keys, state, CellsOfKeys.of(strategy))
+            keys, self._keys = self._keys, None  # if deleting fails, the next call begins anew
+            await self._thin(keys, state, CellsOfKeys.of(strategy))
+            self._keys = keys
         return self._keys
 
     async def _thin(self, keys: KeyDiscovery, state: StreamState, layout: CellsOfKeys) -> None:
@@ -133,7 +135,6 @@ class Naming:
         cells = await _apart(thinned)
         reply = await self._store.thin_keys(self._stream, state, self._window, cells)
         if reply is not Reply.DONE:
-            self._keys = None
             raise ConnectionError(f"stream {self._stream}: it changed while its keys were thinned")
 
     def _stays(self, keys: KeyDiscovery, number: int) -> bool:

@@ -42,6 +42,7 @@ from tests.stream_app.found_keys import (
     view_of,
     write_visits,
 )
+from tests.world.faults import Struck, first, lost_call
 
 pytestmark = pytest.mark.slow
 
@@ -391,3 +392,11 @@ async def test_a_witness_puts_found_keys_back_with_their_past(
             )
             kept = await replayed.reader.tile_rows(FOUND, *asked, width)
             assert np.array_equal(join_slices(asked[-1], width, pieces), kept)
+
+
+async def test_hidden_keys_are_deleted_by_the_next_attempt_if_one_fails(tmp_path: Path) -> None:
+    write_visits(tmp_path, [(0.5 + place / 9_000, f"a{place}", f"/{place}") for place in range(3_000)])
+    memory = MemoryStore()
+    store: Any = Struck(memory, thin_keys=first(lost_call))
+    await replay(tmp_path, store, memory.reader(), keys={"discover": DISCOVER | {"room": 1_000}})
+    assert len(store.calls("thin_keys")) == 2
